@@ -298,10 +298,10 @@ class Waiting:
         for _, run in groupby(
             alive, lambda w: (None if w[1].committed else id(w[1]), w[0].generation, self.holder(w[0]))
         ):
-            yield from telling(list(run))
+            yield from decisive_commits(list(run))
 
 
-def telling(run: list[Waits]) -> list[Waits]:
+def decisive_commits(run: list[Waits]) -> list[Waits]:
     """Return the commits that tell as much as the whole run: of one place, generation, member and fate.
 
     A producer's first commit, with the one right before it, may be odd because of commits before the run, and its last

@@ -21,13 +21,16 @@ RATIO, DELAY = "dirty_ratio", "max_compaction_lag"
 SPLITS: Version = (2, 0)
 
 
-class CleanableSegment(NamedTuple):
-    """A segment: base offset, size in bytes, largest timestamp of its batches and that of its first one (ms)."""
+class LogSegment(NamedTuple):
+    """A segment: base offset, size in bytes, largest timestamp of its batches and that of its first one (ms, -1: none).
+
+    Retention does not need the first one.
+    """
 
     base: int
     size: int
     largest_time: int
-    first_time: int
+    first_time: int = -1
 
 
 class CleaningSettings(NamedTuple):
@@ -58,8 +61,8 @@ class CleanerState(NamedTuple):
     due: str
 
 
-def standing(
-    segments: Sequence[CleanableSegment],
+def cleaner_state(
+    segments: Sequence[LogSegment],
     log_start: int,
     log_end: int,
     stable: int,
@@ -136,14 +139,6 @@ UNDATED = "no_timestamps"  # the broker goes by the file's time of change
 LATEST = (1 << 63) - 1
 
 
-class RetainedSegment(NamedTuple):
-    """A segment: base offset, size in bytes, largest timestamp of its batches (ms, -1: none)."""
-
-    base: int
-    size: int
-    largest_time: int
-
-
 class RetentionSettings(NamedTuple):
     """Retention settings: whether the policy deletes, ms and bytes, negative for no limit.
 
@@ -172,8 +167,8 @@ class RetentionVerdict(NamedTuple):
     until: int = -1
 
 
-def kept(
-    segments: Sequence[RetainedSegment],
+def retention_verdicts(
+    segments: Sequence[LogSegment],
     log_start: int,
     log_end: int,
     watermark: int,
@@ -183,7 +178,7 @@ def kept(
     """Return what becomes of each segment at a check at ``now_ms``, in the order in which a broker checks them."""
     bounds = [segment.base for segment in segments[1:]] + [log_end]
     barred = [_barred(segments, bounds, k, log_start, watermark, rules) for k in range(len(segments))]
-    gone = _taken(segments, 0, barred, lambda k: k + 1 < len(segments) and bounds[k] <= log_start)
+    gone = _deleted_until(segments, 0, barred, lambda k: k + 1 < len(segments) and bounds[k] <= log_start)
     verdicts = [RetentionVerdict(START)] * gone
     if rules.deletes and rules.size >= 0:
         left = sum(segment.size for segment in segments[gone:]) - rules.size
@@ -192,16 +187,16 @@ def kept(
             gone += 1
         verdicts += [RetentionVerdict(SIZE)] * (gone - len(verdicts))
     if rules.deletes and rules.ms >= 0:
-        gone = _taken(segments, gone, barred, lambda k: _is_old(segments[k], rules, now_ms))
+        gone = _deleted_until(segments, gone, barred, lambda k: _is_old(segments[k], rules, now_ms))
         verdicts += [RetentionVerdict(TIME)] * (gone - len(verdicts))
-    return verdicts + _staying(segments, gone, barred, rules, now_ms)
+    return verdicts + _kept_segments(segments, gone, barred, rules, now_ms)
 
 
-def _is_old(segment: RetainedSegment, rules: RetentionSettings, now_ms: int) -> bool:
+def _is_old(segment: LogSegment, rules: RetentionSettings, now_ms: int) -> bool:
     return segment.largest_time >= 0 and now_ms - segment.largest_time > rules.ms
 
 
-def _taken(segments: Sequence[RetainedSegment], first: int, barred: list[str], breached: object) -> int:
+def _deleted_until(segments: Sequence[LogSegment], first: int, barred: list[str], breached: object) -> int:
     """End of the run of segments from ``first`` on that are deleted one after the other."""
     assert callable(breached)
     while first < len(segments) and not barred[first] and breached(first):
@@ -210,7 +205,7 @@ def _taken(segments: Sequence[RetainedSegment], first: int, barred: list[str], b
 
 
 def _barred(
-    segments: Sequence[RetainedSegment],
+    segments: Sequence[LogSegment],
     bounds: list[int],
     k: int,
     log_start: int,
@@ -228,8 +223,8 @@ def _barred(
     return ""
 
 
-def _staying(
-    segments: Sequence[RetainedSegment], first: int, barred: list[str], rules: RetentionSettings, now_ms: int
+def _kept_segments(
+    segments: Sequence[LogSegment], first: int, barred: list[str], rules: RetentionSettings, now_ms: int
 ) -> list[RetentionVerdict]:
     """What keeps each segment that stays: itself, or the one in front of it that is deleted last."""
     verdicts: list[RetentionVerdict] = []
@@ -245,7 +240,7 @@ def _staying(
     return verdicts
 
 
-def _by_itself(segment: RetainedSegment, barred: str, rules: RetentionSettings, now_ms: int) -> tuple[str, int]:
+def _by_itself(segment: LogSegment, barred: str, rules: RetentionSettings, now_ms: int) -> tuple[str, int]:
     """What keeps a segment that has none in front of it, and until when (ms); -1: not by time."""
     if barred:
         return barred, -1

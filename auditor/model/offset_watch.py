@@ -233,14 +233,14 @@ class Values:
 
 @dataclass(slots=True)
 class Committers:
-    """Watches who commits in transactions; ``by_group``: each producer's first and last commit, by group."""
+    """Watches who commits in transactions; ``seen``: each producer's first and last commit, by group."""
 
-    by_group: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
+    seen: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
 
     def live(self, commit: OffsetCommit) -> None:
         """Note a producer's commit."""
         if not commit.plain:
-            commits = self.by_group.setdefault(commit.place.group, {})
+            commits = self.seen.setdefault(commit.place.group, {})
             commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:

@@ -127,10 +127,10 @@ def brief(facts: ReplicaFacts) -> Brief:
         coordinator_log=coordinator_log,
         broken_at=max((b for b in broken if b >= 0), default=None),
         open_here=opened,
-        ended=_a_producer(facts.transactions, first=False),
+        ended=_marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        went_back=_went_back(facts.transactions, coordinator_log),
-        oldest=_a_producer(facts.transactions, first=True),
+        went_back=_clock_step_back(facts.transactions, coordinator_log),
+        oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
     )
 
@@ -159,7 +159,7 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
     }
 
 
-def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
+def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
     """The first or the last marker of each producer as :data:`ENDED` rows.
 
     At most :data:`MOST_ENDED`: the oldest of the first markers, the newest of the last ones.
@@ -182,7 +182,7 @@ def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
 
 
-def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
+def _clock_step_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
     """The largest step back (ms) in marker times or in a transactional id's last record times.
 
     A clock was set back, or the clock of the next leader is behind.
@@ -192,11 +192,11 @@ def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None)
     if coordinator_log is not None:
         columns, valid = coordinator_log.last_rows()
         series.append((columns["offset"][valid], columns["record_time"][valid]))
-    fell = max((_fell(offsets, times) for offsets, times in series if len(offsets)), default=0)
+    fell = max((_largest_drop(offsets, times) for offsets, times in series if len(offsets)), default=0)
     return fell if fell > SAME_CLOCK_MS else 0
 
 
-def _fell(offsets: np.ndarray, times: np.ndarray) -> int:
+def _largest_drop(offsets: np.ndarray, times: np.ndarray) -> int:
     in_order = times[np.argsort(offsets, kind="stable")]
     return int((np.maximum.accumulate(in_order) - in_order).max())
 
@@ -217,22 +217,22 @@ def entries(table: pa.Table) -> list[StateRecord]:
         out.append(
             StateRecord(
                 partition=row["partition"],
-                offset=_number(row["offset"], BEHIND_OFFSETS + k),
-                record_time=_number(ms["record_timestamp"][k]),
-                leader_epoch=_number(row["leader_epoch"]),
+                offset=_value_or(row["offset"], BEHIND_OFFSETS + k),
+                record_time=_value_or(ms["record_timestamp"][k]),
+                leader_epoch=_value_or(row["leader_epoch"]),
                 transactional_id=row["transactional_id"],
                 state=None if row["tombstone"] else row["state"] or f"unknown state {row['status']}",
-                producer_id=_number(row["producer_id"]),
-                producer_epoch=_number(row["producer_epoch"]),
-                timeout_ms=_number(row["timeout_ms"]),
+                producer_id=_value_or(row["producer_id"]),
+                producer_epoch=_value_or(row["producer_epoch"]),
+                timeout_ms=_value_or(row["timeout_ms"]),
                 partitions=frozenset(names),
                 partitions_null=bool(row["partitions_null"]),
-                last_update=_number(ms["last_update_timestamp"][k]),
-                start=_number(ms["start_timestamp"][k]),
+                last_update=_value_or(ms["last_update_timestamp"][k]),
+                start=_value_or(ms["start_timestamp"][k]),
                 client_version=row["client_transaction_version"] or 0,
                 file=row["file"],
-                position=_number(row["position"]),
-                status=_number(row["status"]),
+                position=_value_or(row["position"]),
+                status=_value_or(row["status"]),
             )
         )
     return out
@@ -244,7 +244,7 @@ def _undamaged(records: list[StateRecord], facts: ReplicaFacts) -> list[StateRec
     return [entry for entry in records if not any(first <= entry.offset <= last for first, last in wrong)]
 
 
-def _number(value: int | None, otherwise: int = -1) -> int:
+def _value_or(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
 
 
@@ -347,6 +347,36 @@ def _cluster(
         for key, b in leading.items()
     }
     undecided = np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
+    _note_transactions(cluster, leading, undecided)
+    for topic, partition in [*cluster.leaders, *leading]:
+        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
+    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    if cluster.coordinator is not None:
+        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
+        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
+    if cluster.coordinator is not None:
+        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
+        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
+    read = [_read_log(b) for b in briefs]
+    cluster.went_back = max((b.went_back for b in briefs), default=0)
+    cluster.moments = moments.complete_until(read, cluster, copying)
+    cluster.checkpointed = moments.checkpointed(read)
+    led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
+    cluster.passes = moments.checkpoint_passes(led, cluster)
+    cluster.misread = moments.contradicted(read, read_at)
+    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
+    for key, b in leading.items():
+        times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
+        # When a log of a broker that ran on was read is known by its read times.
+        out = key in lagging if times is not None else b.bounds.out_of_sync
+        if not (out or b.lacks_end):
+            cluster.bounds[key] = cluster.bounds[key]._replace(moment=moment, read=times, out_of_sync=False)
+        b.bounds = cluster.bounds[key]  # once in memory
+    return cluster
+
+
+def _note_transactions(cluster: Cluster, leading: dict[tuple[str, int], Brief], undecided: np.ndarray) -> None:
+    """Note open transactions, and the last markers of producers whose coordinator shows an undecided transaction."""
     left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
         if not (b.open_here or len(b.ended)):
@@ -359,31 +389,6 @@ def _cluster(
         ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
         for producer_id, epoch, time, before, _ in ended.tolist():
             cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
-    for topic, partition in [*cluster.leaders, *leading]:
-        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
-    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
-    if cluster.coordinator is not None:
-        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
-        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
-    if cluster.coordinator is not None:
-        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
-        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
-    read = [_read_log(b) for b in briefs]
-    cluster.went_back = max((b.went_back for b in briefs), default=0)
-    cluster.moments = moments.settled(read, cluster, copying)
-    cluster.checkpointed = moments.checkpointed(read)
-    led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
-    cluster.passes = moments.passes(led, cluster)
-    cluster.misread = moments.contradicted(read, read_at)
-    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
-    for key, b in leading.items():
-        times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
-        # When a log of a broker that ran on was read is known by its read times.
-        out = key in lagging if times is not None else b.bounds.out_of_sync
-        if not (out or b.lacks_end):
-            cluster.bounds[key] = cluster.bounds[key]._replace(moment=moment, read=times, out_of_sync=False)
-        b.bounds = cluster.bounds[key]  # once in memory
-    return cluster
 
 
 def _read_log(b: Brief) -> moments.ReadLog:
@@ -418,7 +423,7 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
     cluster.not_committed_from = settings.not_committed_from
     cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
     # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
-    if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
+    if up := tuple(sorted(number for number in metadata.brokers if _broker_state(metadata, number) == UP)):
         away = [p for p in metadata.partitions.values() if _away(metadata, p)]
         cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
@@ -431,7 +436,7 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
     """Note the effect of stopping an in-sync broker: no leader is left, or fewer than min.insync.replicas."""
     if len(state.replicas) < 2:
         return
-    if len(state.isr) == 1 and not any(_stands(metadata, b) == UP for b in state.elr if b not in state.isr):
+    if len(state.isr) == 1 and not any(_broker_state(metadata, b) == UP for b in state.elr if b not in state.isr):
         cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
     least = setting_number(settings.topic_setting(state.topic, MIN_IN_SYNC, state.leader))
     if least is not None and len(state.isr) == least > 1:
@@ -551,10 +556,12 @@ def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
 
 def _offline(metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ...]) -> Offline:
     had_all = dict.fromkeys((*state.isr, *state.elr))
-    return Offline(state.leader_epoch, state.replicas, {b: _stands(metadata, b) for b in had_all}, up[:MOST_NAMED])
+    return Offline(
+        state.leader_epoch, state.replicas, {b: _broker_state(metadata, b) for b in had_all}, up[:MOST_NAMED]
+    )
 
 
-def _stands(metadata: ClusterMetadata, number: int) -> str:
+def _broker_state(metadata: ClusterMetadata, number: int) -> str:
     """State of a broker at the end of the metadata. A stopped broker keeps its mark until it registers again."""
     broker = metadata.brokers.get(number)
     if broker is None:

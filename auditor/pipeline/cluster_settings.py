@@ -246,12 +246,12 @@ def read_settings(
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
-        _take(clusters[join_key], some)
+        _merge_copies(clusters[join_key], some)
     for log_dir in inventory.log_dirs:
         _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
-        _who_stopped_before(cluster)
-        errors += leave_out_refused(cluster)
+        _mark_in_sync_to_the_end(cluster)
+        errors += drop_invalid_settings(cluster)
     for join_key, remote in _remote(inventory, limits, pool).items():
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
@@ -285,7 +285,7 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
-def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
+def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     """Merge the copies of a cluster's metadata; the state is that of the copy that reaches furthest."""
     furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
     copies = [item.copy for item in reads]
@@ -299,7 +299,7 @@ def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
             assigned = (key for key, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {key: own_read.made.get(key, (-1, -1)) for key in assigned}
-            if copy.end < furthest.end and _went_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
+            if copy.end < furthest.end and _ran_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
@@ -316,7 +316,7 @@ def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     }
 
 
-def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
+def _ran_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
     """Whether a broker ran on, or again, after the end of its own metadata copy, as a longer copy shows.
 
     It was not shutting down there, or has registered since: its broker epoch is the offset of its registration.
@@ -334,7 +334,7 @@ def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
         cluster.removed |= ids - set(cluster.metadata.topics.values())
 
 
-def _who_stopped_before(cluster: ClusterSettings) -> None:
+def _mark_in_sync_to_the_end(cluster: ClusterSettings) -> None:
     """Mark elections whose new leader was in sync as long as the last leader ran, by that one's metadata."""
     ends = cluster.metadata_ends
     for key, some in cluster.elections.items():
@@ -358,10 +358,10 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     stopping: dict[int, int | None] = {}
 
     def take(change: Change) -> None:
-        left_sync(change, left)
-        shut_down(change, stopping)
-        elected(change, elections, left)
-        deserted(change, leaderless)
+        note_isr_exit(change, left)
+        note_shutdown(change, stopping)
+        note_election(change, elections, left)
+        note_leaderless(change, leaderless)
         if change.partition is not None and change.before is None and change.offset is not None:
             made[change.partition.topic_id, change.partition.partition] = change.offset, change.timestamp or -1
 
@@ -389,7 +389,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     )
 
 
-def deserted(change: Change, leaderless: Leaderless) -> None:
+def note_leaderless(change: Change, leaderless: Leaderless) -> None:
     """Note when a partition loses its leader and gets one again; the last times of each."""
     state, before = change.partition, change.before
     if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
@@ -402,7 +402,7 @@ def deserted(change: Change, leaderless: Leaderless) -> None:
         gaps[-1] = gaps[-1]._replace(until=change.timestamp)
 
 
-def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
+def note_shutdown(change: Change, stopping: dict[int, int | None]) -> None:
     """Note the metadata offset at which each broker began its current controlled shutdown."""
     if change.broker is not None:
         number = change.broker.broker_id
@@ -423,7 +423,7 @@ def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped
     return stopped
 
 
-def left_sync(change: Change, left: LeftSync) -> None:
+def note_isr_exit(change: Change, left: LeftSync) -> None:
     """Note the metadata offset at which each replica last left the ISR, by topic id and partition."""
     state, before = change.partition, change.before
     if state is None or before is None or not set(before.isr) - set(state.isr):
@@ -432,7 +432,7 @@ def left_sync(change: Change, left: LeftSync) -> None:
     offsets.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
 
 
-def elected(change: Change, elections: Elections, left: LeftSync) -> None:
+def note_election(change: Change, elections: Elections, left: LeftSync) -> None:
     """Note a change of a partition's leader, or a partition that a snapshot shows as recovering."""
     state, before = change.partition, change.before
     if state is None or state.leader < 0:
@@ -463,7 +463,7 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
     )
 
 
-def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
+def drop_invalid_settings(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
     """Drop settings with a value that no controller accepts; return an error for each name."""
     if cluster.metadata is None or cluster.source is None:
         return []

@@ -295,7 +295,7 @@ UNOPENED = ("unreadable", "vanished")
 _KINDS = texts(["closed", "open", "marker_only"])
 
 
-def mentioned(text: str) -> frozenset[str]:
+def tables_in(text: str) -> frozenset[str]:
     """Return the tables whose names occur in an SQL text."""
     return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
 
@@ -319,7 +319,7 @@ def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
-def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
+def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
     """Return read errors of the clusters' metadata, except files that readers of tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 

@@ -277,7 +277,7 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
 # Findings about logs that were not read from their start.
 
 
-def without_news(findings: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
+def without_old_beginnings(findings: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
     """Drop info findings that something began before a log's start, for logs not read from their start.
 
     ``begun``: topic and partition of these logs.

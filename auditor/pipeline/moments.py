@@ -81,7 +81,7 @@ def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int]
     return contradictions
 
 
-def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:
+def complete_until(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:
     """Return by log directory the time (ms) until which each of its files is complete.
 
     That is its newest broker-written time less the copy time: ``copying``, or more if a file shows that it was copied
@@ -128,7 +128,7 @@ def checkpointed(logs: Iterable[ReadLog]) -> dict[str, int]:
     return times
 
 
-def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
+def checkpoint_passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
     """Return the logs that have all that was committed when their broker wrote its checkpoint.
 
     The value is the log directory of that checkpoint and its time. A broker reads the high watermarks of all its

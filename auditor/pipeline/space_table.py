@@ -16,10 +16,9 @@ from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import (
-    CleanableSegment,
     CleanerState,
     CleaningSettings,
-    RetainedSegment,
+    LogSegment,
     RetentionSettings,
     RetentionVerdict,
 )
@@ -110,9 +109,9 @@ class _ReplicaSpace:
 
     def rows(self) -> list[Fields]:
         """Return a row per segment."""
-        segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
+        segments = [LogSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
-        verdicts = log_maintenance.kept(segments, start, self.replica.log_end, self.end, self.rules, now)
+        verdicts = log_maintenance.retention_verdicts(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
         by_file = self.tiered and any(verdict.by == log_maintenance.FUTURE for verdict in verdicts)
         return [
@@ -252,13 +251,13 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         for name in ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
     }
     ratio = named["min.cleanable.dirty.ratio"]
-    segments = [CleanableSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
+    segments = [LogSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
     rules = CleaningSettings(
         _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
     )
     end = readable_end(log, replica)
     stable = stable_end(replica, end)
-    state = log_maintenance.standing(
+    state = log_maintenance.cleaner_state(
         segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
     )
     splits = log_maintenance.splits(log.cluster.release(replica.broker_id))

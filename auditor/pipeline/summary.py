@@ -203,7 +203,7 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
         )
 
 
-def left_behind(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields]:
+def lag_in_partitions(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields]:
     """Return the lag of the groups that read some partitions, largest first, at most :data:`MOST` rows.
 
     Cost: two passes over the facts, and the headers of these logs from the lowest offset on.
@@ -211,13 +211,13 @@ def left_behind(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields
     if not partitions:
         return []
     clusters = read_clusters(audit, partitions)
-    rows = [row for _, row in audit.runner.judge(audit.replicas, clusters, _left)]
+    rows = [row for _, row in audit.runner.judge(audit.replicas, clusters, _lag_rows)]
     rows = [row for row in rows if row["offsets"]]
     rows.sort(key=lambda row: (-row["offsets"], row["topic"], row["partition"], row["group_id"]))
     return rows[:MOST]
 
 
-def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
+def _lag_rows(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
@@ -246,7 +246,7 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
     return dict(grouped)
 
 
-def settled(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
+def run_state(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
     """Return what a run adds to a row of ``blocking.blocked``.
 
     ``accepted``: whether a baseline accepts all findings about its transaction; ``left_out``: whether there is none

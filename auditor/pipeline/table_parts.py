@@ -72,7 +72,7 @@ def write(
     if wanted.has_errors:
         audit.fatal += _refused_by_stores(done)
     if "decode_errors" in wanted.decoded and audit.outside:
-        outside = derived_tables.outside(audit.inventory, audit.outside)
+        outside = derived_tables.metadata_errors(audit.inventory, audit.outside)
         table_tasks.write(outside, folder / "decode_errors" / "part-outside.parquet")
     return done
 

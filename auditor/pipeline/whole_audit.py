@@ -30,7 +30,7 @@ from auditor.connectors.tables.input_splits import LeftOut
 from auditor.pipeline import cluster_context, cluster_settings, derived_tables, moments, plan, summary
 from auditor.pipeline.cluster_context import Brief, PolicyChoice
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
-from auditor.pipeline.judge import judge_log, without_news
+from auditor.pipeline.judge import judge_log, without_old_beginnings
 from auditor.pipeline.options import AuditOptions, Baseline, Verdicts, compare, read_baseline
 from auditor.pipeline.runner import (
     LOG,
@@ -119,7 +119,7 @@ def _is_new(settings: ClusterSettings | None) -> bool:
 Say = Callable[[str], None]
 
 
-def beside(work: Callable[..., Any], *given: object) -> Future[Any]:
+def in_background(work: Callable[..., Any], *given: object) -> Future[Any]:
     """Run ``work`` in a daemon thread, which the end of the program does not wait for."""
     future: Future[Any] = Future()
 
@@ -234,7 +234,9 @@ class ReadAudit:
     def replicas(self) -> Replicas:
         """The facts of every replica, wherever the runner has them."""
         if self.runner.slow_start and not self._found.remote and not self.is_known("_opened"):
-            self._opening = beside(cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool)
+            self._opening = in_background(
+                cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool
+            )
             try:
                 self.ready()
             except BaseException:
@@ -431,7 +433,7 @@ class JudgedAudit(ReadAudit):
 
         def described(row: Fields) -> Fields:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | summary.settled(row, about, self.kinds)
+            return row | further | summary.run_state(row, about, self.kinds)
 
         return RowsSeen(self.judged["blocked"], described)
 
@@ -439,7 +441,7 @@ class JudgedAudit(ReadAudit):
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, those with one cause merged."""
         findings = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        findings = without_news(findings, self._begun_inside)
+        findings = without_old_beginnings(findings, self._begun_inside)
         for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
@@ -537,7 +539,7 @@ class Audit(JudgedAudit):
         if (names := derived_tables.listed(text)) is not None:
             return names
         self.ready()
-        return self.runner.query(self, text, derived_tables.mentioned(text))
+        return self.runner.query(self, text, derived_tables.tables_in(text))
 
     def held(self, table: str) -> pa.Table | None:
         """Return a table that needs no data files; None for one that is decoded or derived from facts."""

@@ -778,7 +778,7 @@ class OffsetsReader(RecordProblems):
             handed_over=self.rivals.handed_over,
             falls=self.watch.falls(),
             skips=self.watch.skips,
-            committers=self.committers.by_group,
+            committers=self.committers.seen,
             pending=pending,
             in_force=in_force(table, groups, topics, self.files, self.known_generations),
             groups=groups,

@@ -250,7 +250,7 @@ TOGETHER = 1 << 16  # numbers that are tried at a time
 SEED = 42  # of the hash by which Spark repartitions
 
 
-def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
+def partition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
     """Return rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
 
     By the hash of a key that falls there: Spark 4.1 has ``repartitionById`` for it.
@@ -330,7 +330,7 @@ def each_list(
             yield from work(loads(one.as_py()))
 
     rows = spark.createDataFrame(table, schema="number int, work binary")
-    return apart(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
+    return partition_by_number(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
 
 
 def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
@@ -369,10 +369,10 @@ def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> Dat
     """
     lists = spread(segment_tasks(tasks), parts)
     chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
-    return apart(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+    return partition_by_number(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
-def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
+def facts_frame(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
     """Return facts of the driver as a frame."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
@@ -509,21 +509,21 @@ def _read_missing(
 
 
 def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolder) -> DataFrame:
-    of = {_at(task): identity for task, identity in missing}  # not by the objects: of many there are others
+    of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
     cores, tries = slots(spark), attempts(spark)
     lists = [
-        [(task, of[_at(task)]) for task in some if isinstance(task, ReplicaTask)]
+        [(task, of[_replica_key(task)]) for task in some if isinstance(task, ReplicaTask)]
         for some in spread(others, list_count(others, cores))
     ]
     rows = each_list(spark, lists, partial(_read_list, tries, work), FACTS)
     if not large:
         return rows
-    shipped = dumps((large, [of[_at(task)] for task in large]))
+    shipped = dumps((large, [of[_replica_key(task)] for task in large]))
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tasks, names = loads(shipped)
-        numbers = {_at(task): number for number, task in enumerate(tasks)}
+        numbers = {_replica_key(task): number for number, task in enumerate(tasks)}
         for facts in replay_parts(batches, tasks):
             number = numbers[facts.log_dir, facts.folder]
             yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
@@ -532,7 +532,7 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
     return parts.mapInArrow(replay, FACTS).union(rows)
 
 
-def _at(task: ReplicaTask) -> tuple[str, str]:
+def _replica_key(task: ReplicaTask) -> tuple[str, str]:
     """Key of a replica within an audit."""
     return task.replica.log_dir, task.replica.folder
 

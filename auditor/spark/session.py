@@ -293,7 +293,7 @@ def start(
     say = say or (lambda _: None)
     if master is not None and master.startswith("sc://"):
         wait_for(master, say)
-        session = _settled(SparkSession.builder.remote(master).getOrCreate())
+        session = _configured(SparkSession.builder.remote(master).getOrCreate())
         return _checked(session, say)
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
@@ -359,7 +359,7 @@ def _environment(**variables: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hushed(session: SparkSession) -> Iterator[None]:
+def quiet_errors(session: SparkSession) -> Iterator[None]:
     """Log a mistake in a user's query once, without Java's trace for each attempt of a task.
 
     Sessions that others started are left as they are.
@@ -394,12 +394,12 @@ def tuned(session: SparkSession) -> Iterator[None]:
         yield
     except BaseException:
         with contextlib.suppress(Exception):
-            _leave(session)
+            _restore_settings(session)
         raise
-    _leave(session)
+    _restore_settings(session)
 
 
-def _leave(session: SparkSession) -> None:
+def _restore_settings(session: SparkSession) -> None:
     with _tuning:
         inside, before = _tuned.pop(session)
         if inside > 1:
@@ -412,7 +412,7 @@ def _leave(session: SparkSession) -> None:
                 session.conf.set(key, value)
 
 
-def _settled(session: SparkSession) -> SparkSession:
+def _configured(session: SparkSession) -> SparkSession:
     """A session of a Connect server, with the settings that results depend on."""
     for key, value in NEEDED.items():
         if session.conf.isModifiable(key):
@@ -446,7 +446,7 @@ OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "
 # Registers our data sources in an existing Spark session and ships the package to its workers.
 
 
-_TOLD: WeakSet[SparkSession] = WeakSet()
+_WARNED: WeakSet[SparkSession] = WeakSet()
 LACKS = re.compile(r"(?:No module named '|has no package )(auditor|numpy|numba|pyarrow|cramjam|xxhash)\b")
 
 
@@ -486,9 +486,9 @@ def adopt(spark: SparkSession) -> SparkSession:
 def _say_once(spark: SparkSession) -> None:
     """Log once per session that its workers import from the working directory, beside the input."""
 
-    if spark not in _TOLD and imports_from_directory(spark):
+    if spark not in _WARNED and imports_from_directory(spark):
         logging.getLogger("auditor").warning(IMPORTS_FROM_DIRECTORY)
-    _TOLD.add(spark)
+    _WARNED.add(spark)
 
 
 def lacking(error: BaseException) -> str | None:

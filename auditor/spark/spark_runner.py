@@ -116,7 +116,7 @@ class SparkRunner(Runner):
         """Hold facts of the driver as a frame."""
         from auditor.spark import jobs
 
-        return SparkReplicas(jobs.held(self.spark, rows))
+        return SparkReplicas(jobs.facts_frame(self.spark, rows))
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
         """Run the second job."""

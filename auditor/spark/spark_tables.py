@@ -42,7 +42,7 @@ from auditor.spark.jobs import (
     rounds,
     worker_died,
 )
-from auditor.spark.session import hushed
+from auditor.spark.session import quiet_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,7 +64,9 @@ FATAL_ARROW = arrow_schema(FATAL)
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
-def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
+def without_fatal_files(
+    spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]
+) -> Result:
     """Return the result of ``work``, which reads decoded tables; if files kill its workers, repeat it without them.
 
     These files are added to ``audit.fatal``, and searched only where a Python worker died. Cost: the tables' files are
@@ -144,7 +146,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
+        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside)))
     return rows
 
 
@@ -248,7 +250,9 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
 
 def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     """Return the result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for an invalid text."""
-    return without(spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted))
+    return without_fatal_files(
+        spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
+    )
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
@@ -257,7 +261,7 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
             facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
-        with hushed(spark):
+        with quiet_errors(spark):
             return spark.sql(text).toArrow()
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
@@ -284,7 +288,7 @@ PARTS_ARROW = arrow_schema(PARTS)
 
 def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     """Run the tasks; repeat them without files that kill their reader, which are added to ``audit.fatal``."""
-    return without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
+    return without_fatal_files(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
 
 
 def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:

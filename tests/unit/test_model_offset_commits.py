@@ -82,7 +82,7 @@ class Told:
         """All that was seen. Which of a zombie's commits for the member before is shown, is not told apart."""
         self.story.end()
         zombies = [z._replace(older=z.older and _kind(z.older)) for z in self.rivals.zombies]
-        return zombies, self.rivals.interleaved, self.rivals.handed_over, self.committers.by_group
+        return zombies, self.rivals.interleaved, self.rivals.handed_over, self.committers.seen
 
 
 def _kind(c: OffsetCommit) -> Any:

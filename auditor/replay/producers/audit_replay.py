@@ -488,7 +488,7 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = pending_ahead(self.replay)
-        state.let_go(self.replay)
+        state.release_tables(self.replay)
 
 
 def _params(bounds: ReplicaBounds) -> np.ndarray:

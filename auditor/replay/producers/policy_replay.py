@@ -16,7 +16,7 @@ from auditor.replay.task import FAR, PolicySettings, as_records
 HOUR_MS = 3_600_000
 
 
-def _asked(policy: Policy) -> Policy:
+def _relevant(policy: Policy) -> Policy:
     """The policy without what neither a leader's answer to a single append nor the size of its state depends on."""
     return policy._replace(
         snapshots_follow_log_start=False,
@@ -46,7 +46,7 @@ class PolicyReplay:
         start_known: bool = True,
         newest_time: int = FAR,
     ) -> None:
-        self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
+        self.same = {p.name: p._replace(name="", policy=_relevant(p.policy)) for p in policies}
         self.worlds = {key: policy_kernel.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
         inherited_ids = inherited(stored, first_base)

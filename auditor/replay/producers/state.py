@@ -323,7 +323,7 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
     return Replay(log, *replay[1:])
 
 
-def let_go(replay: Replay) -> None:
+def release_tables(replay: Replay) -> None:
     """Release the replay's tables for the next replica that this process reads, unless they have become large.
 
     Allocating them takes longer than replaying a few batches. There must be no views of them any more. A row is written

@@ -40,8 +40,8 @@ from auditor.replay.reading.record_checks import (
     ANY_TIME,
     Sender,
     as_sent,
-    asked,
     look_of,
+    model_answers,
     oldest,
     packed_answers,
     sent_records,
@@ -314,7 +314,7 @@ def _decoded(stored: bytes, limits: Limits) -> Opened | None:
 def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -> Culprits:
     r = run.records
     sent = sent_records(r, batch)
-    asked(as_sent(batch, sender, run.summary), sent, topic)
+    model_answers(as_sent(batch, sender, run.summary), sent, topic)
     cause = sent["cause"]
     flawed = np.isin(
         cause, (batch_validation.UNREADABLE, batch_validation.CODEC, batch_validation.MAGIC, batch_validation.CHECKSUM)

@@ -199,12 +199,14 @@ def answers_of(opens: Opens, b: BatchColumns, s: RecordSummary, *, sender: Sende
     if (odd & closed).any():
         rows = np.flatnonzero(odd & closed)
         sent = as_sent(b.take(rows), sender, RecordSummary(*(column[rows] for column in s)))
-        out[rows] = asked(sent, NO_RECORDS, batch_validation.NO_TOPIC)
+        out[rows] = model_answers(sent, NO_RECORDS, batch_validation.NO_TOPIC)
     rows = np.flatnonzero(odd & ~closed)
     some = b.take(rows)
     for run in opens(rows):
         sent = as_sent(some.take(run.rows), sender, run.summary)
-        out[rows[run.rows]] = asked(sent, sent_records(run.records, some), Topic(sender.compacted, False, *ANY_TIME))
+        out[rows[run.rows]] = model_answers(
+            sent, sent_records(run.records, some), Topic(sender.compacted, False, *ANY_TIME)
+        )
     return out
 
 
@@ -220,11 +222,11 @@ def header_answers(b: BatchColumns, sender: Sender) -> np.ndarray | None:
     if not len(rows):
         return None
     out = np.zeros(len(b.position), batch_validation.ANSWER)
-    out[rows] = asked(as_sent(b.take(rows), sender), NO_RECORDS, batch_validation.NO_TOPIC)
+    out[rows] = model_answers(as_sent(b.take(rows), sender), NO_RECORDS, batch_validation.NO_TOPIC)
     return out
 
 
-def asked(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
+def model_answers(sent: np.ndarray, records: np.ndarray, topic: Topic) -> np.ndarray:
     """Return the model's answers to the batches ``sent``; each of their ``records`` gets its cause."""
     answers = np.zeros(len(sent), batch_validation.ANSWER)
     batch_validation.judge(sent, records, topic, answers)

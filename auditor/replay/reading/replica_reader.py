@@ -133,7 +133,7 @@ class SmallFileTotals(NamedTuple):
     bytes: dict[str, int]
 
 
-def leave(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
+def make_resume_point(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
     """Return the resume point before the last segment of ``reader`` or ``inside`` it; empty if not worthwhile."""
     task = reader.task
     closed = task.replica.segments[:-1]
@@ -144,7 +144,7 @@ def leave(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint |
         return b""
     least = task.replica.segments[-1].base_offset if inside is None else inside.next_offset
     behind = max(least, reader.audit.expected)  # offsets may have gone back
-    state = pickle.dumps((_taken(reader, before), inside), 5)
+    state = pickle.dumps((_segments_read(reader, before), inside), 5)
     packed = _CODEC.compress(state, asbytes=True)
     point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
     return point if len(point) <= MAX_POINT_BYTES else b""
@@ -171,7 +171,7 @@ def resume(reader: ReplicaReader) -> tuple[int, tuple[SegmentChecks, SegmentPoin
         if checks is None:
             return 0, None
         resumed = checks, inside
-    _put_back(reader, read)
+    _restore(reader, read)
     return int(count), resumed
 
 
@@ -199,7 +199,7 @@ def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
     return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
 
-def _taken(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
+def _segments_read(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
         facts={name: getattr(facts, name) for name in FACTS},
@@ -216,7 +216,7 @@ def _taken(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
     )
 
 
-def _put_back(reader: ReplicaReader, read: SegmentsRead) -> None:
+def _restore(reader: ReplicaReader, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
     for name, value in read.facts.items():
         setattr(facts, name, value)
@@ -270,11 +270,11 @@ def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fi
         batch = stored_batch(task, *place)
         if batch is not None:
             by_batch[place] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
-            by_batch[place] |= _both(*batch, bit, task)
+            by_batch[place] |= _readings_of(*batch, bit, task)
     return by_batch
 
 
-def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
+def _readings_of(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
     stored, size = header_of(row), int(row[walking.SIZE])
     first, _ = HEADER["checksum"]
     if len(stored) != walking.HEADER or not first <= bit.byte < size:  # of a copy that others made
@@ -404,7 +404,7 @@ class ReplicaReader:
             recovery_point=task.recovery_point,
             cleaner_offset=task.cleaner_offset,
             log_start_known=task.log_start_known and not task.replica.unread,
-            digests=segment_checks.begun(task),
+            digests=segment_checks.new_headers(task),
         )
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
@@ -457,7 +457,7 @@ class ReplicaReader:
             self._parts(number, read_behind(self.task, *resumed), after)
             return
         if last:
-            self.facts.resume_point = leave(self, self.before)
+            self.facts.resume_point = make_resume_point(self, self.before)
         self.begin_segment(number, segments[number].name, segments[number].base_offset, after)
         self._parts(number, self.segments(number), after)
 
@@ -525,7 +525,7 @@ class ReplicaReader:
         if self.internal is not None:
             self.internal.leave(facts)
         if not isinstance(facts.digests, dict) and facts.digests:
-            segment_checks.finished(facts.digests, self.task)
+            segment_checks.pack_headers(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
@@ -574,7 +574,7 @@ class ReplicaReader:
         for part in parts:
             if isinstance(part, SegmentPoint):
                 if len(self.facts.errors) == before:
-                    inside = leave(self, self.before, part)
+                    inside = make_resume_point(self, self.before, part)
                     self.facts.resume_point = inside or self.facts.resume_point
             elif isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
@@ -588,7 +588,7 @@ class ReplicaReader:
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
         if outcome.digests is not None and not isinstance(self.facts.digests, dict):
-            self.facts.digests = segment_checks.followed(self.facts.digests, outcome.digests, self.task)
+            self.facts.digests = segment_checks.join_headers(self.facts.digests, outcome.digests, self.task)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count
         if outcome.unopened is not None:

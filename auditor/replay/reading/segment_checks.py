@@ -115,12 +115,12 @@ def _lines(rows: np.ndarray, segment: int) -> np.ndarray:
     return np.vstack([rows[:, DIGESTED].T, crc_ok, np.full(len(rows), segment, np.int64)])
 
 
-def begun(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
+def new_headers(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
     """Return empty headers of a replica or segment; an empty dict if there is nothing to compare with."""
     return PackedColumns(DIGEST) if task.digests else {}
 
 
-def added(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
+def add_headers(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
     """Add a walk's rows to the headers of a segment.
 
     Headers become sums once the rows show that the replica has too many batches at this rate.
@@ -135,14 +135,14 @@ def added(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -
         sum(one.size for one in task.replica.segments),
         int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE]),
     )
-    return summed(headers, task) if headers.rows * replica > MOST_KEPT * reached else headers
+    return sum_headers(headers, task) if headers.rows * replica > MOST_KEPT * reached else headers
 
 
-def followed(headers: Headers, more: Headers, task: ReplicaTask) -> Headers:
+def join_headers(headers: Headers, more: Headers, task: ReplicaTask) -> Headers:
     """Append the headers of the next segment to those of a replica."""
     if isinstance(headers, PackedColumns) and isinstance(more, PackedColumns):
         headers.append(more)
-        return summed(headers, task) if headers.rows > MOST_KEPT else headers
+        return sum_headers(headers, task) if headers.rows > MOST_KEPT else headers
     sums = headers if isinstance(headers, BatchSums) else _sums(headers, task)
     if isinstance(more, BatchSums):
         sums.append(more)
@@ -151,7 +151,7 @@ def followed(headers: Headers, more: Headers, task: ReplicaTask) -> Headers:
     return sums
 
 
-def summed(headers: PackedColumns, task: ReplicaTask) -> Headers:
+def sum_headers(headers: PackedColumns, task: ReplicaTask) -> Headers:
     """Return the sums of these headers.
 
     Of a log that is partly in remote storage the headers stay: reading them again would be a second download.
@@ -170,7 +170,7 @@ def _add(sums: BatchSums, more: PackedColumns) -> None:
         sums.add_columns(more.piece(number, SUMMED))
 
 
-def finished(headers: Headers, task: ReplicaTask) -> None:
+def pack_headers(headers: Headers, task: ReplicaTask) -> None:
     """Pack the headers after the last batch."""
     headers.pack()
     if isinstance(headers, BatchSums):
@@ -540,7 +540,7 @@ class SegmentChecks:
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
-        digests = begun(task)
+        digests = new_headers(task)
         self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(digests, dict) else digests)
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
@@ -588,9 +588,9 @@ class SegmentChecks:
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
         self.scan.take(chunk)
-        _noted(self.scan.scan, chunk.rows)
+        _note_times(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
-            self.outcome.digests = added(self.outcome.digests, chunk.rows, self.number, self.task)
+            self.outcome.digests = add_headers(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:
             self.offsets.take(chunk.rows)
         if self.times is not None:
@@ -645,7 +645,7 @@ class SegmentChecks:
         return self.outcome
 
 
-def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
+def _note_times(scan: SegmentScan, rows: np.ndarray) -> None:
     """Note the times that retention and cleaning use, and control records, of further batches."""
     if not len(rows):
         return
