@@ -23,17 +23,17 @@ class SnapshotEntry(NamedTuple):
 
 
 class Snapshots:
-    """Snapshot files by offset. A damaged one has no entries to give: None."""
+    """Snapshot files by offset. A damaged one has no entries: None."""
 
     def __init__(self) -> None:
         self.files: dict[int, list[SnapshotEntry] | None] = {}
 
     def newest(self) -> int | None:
-        """Offset of the newest file, readable or not."""
+        """Return the offset of the newest file, readable or not."""
         return max(self.files, default=None)
 
     def load_newest(self) -> tuple[int, list[SnapshotEntry]] | None:
-        """Offset and entries of the newest readable file; unreadable ones met on the way are deleted."""
+        """Return offset and entries of the newest readable file; delete unreadable newer ones."""
         for offset in sorted(self.files, reverse=True):
             entries = self.files[offset]
             if entries is not None:
