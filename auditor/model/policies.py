@@ -186,8 +186,6 @@ RELEASES = (
 OLDEST_RELEASE = RELEASES[0].since
 NAMES_CLUSTER: Version = (2, 4)  # from here on meta.properties has a cluster.id
 NAMES_DIRECTORY: Version = (3, 7)  # and from here on a directory.id (KIP-858)
-UNNAMED_COMMIT: Version = (4, 0)  # groups of KIP-848 take transactional commits without any ids, as classic ones do
-OLDER_EPOCHS_COMMIT: Version = (4, 3)  # and commits of epochs from a partition's assignment on (KIP-1251)
 
 
 class Defect(NamedTuple):

@@ -88,6 +88,8 @@ def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Ad
 def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> Fields:
     starts = [max(int(t.row["first_offset"]), replica.own_start) for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
+    undecodable = [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
+    errors = [*replica.errors, *undecodable, *unread_again(log, replica)]
     return {
         "log_dir": replica.log_dir,
         "broker_id": replica.broker_id,
@@ -107,9 +109,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "producers": replica.sums.get("producers", 0),
         "sums": replica.sums,
         "unlooked": replica.unlooked_batches,
-        "errors": [
-            e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
-        ],
+        "errors": [e._asdict() for e in _fewer(errors)],
         "recovery": crash_recovery.both_runs(replica, placement.twice(log).get(replica.log_dir)),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
@@ -129,10 +129,6 @@ def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
     return first + [
         e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
     ]
-
-
-def _records_in_error(replica: ReplicaFacts) -> list[DecodeError]:
-    return [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
 
 
 def _notes(replica: ReplicaFacts) -> list[str]:

@@ -30,18 +30,6 @@ from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import jobs
-from auditor.spark.jobs import (
-    FAILED,
-    LOG,
-    arrow_schema,
-    attempts,
-    by_log,
-    in_batches,
-    logs,
-    mistake,
-    rounds,
-    worker_died,
-)
 from auditor.spark.session import quiet_errors
 
 if TYPE_CHECKING:
@@ -60,7 +48,7 @@ Result = TypeVar("Result")
 Work = tuple[Piece, frozenset[str], How]
 
 FATAL = "log_dir string, file string, detail string"
-FATAL_ARROW = arrow_schema(FATAL)
+FATAL_ARROW = jobs.arrow_schema(FATAL)
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
@@ -74,8 +62,8 @@ def without_fatal_files(
     """
     try:
         return work()
-    except FAILED as error:
-        if not worker_died(error):
+    except jobs.FAILED as error:
+        if not jobs.worker_died(error):
             raise
         refused = audit.refused()
         audit.fatal += _find(spark, audit, tables)
@@ -119,7 +107,7 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
 
 
 SHARES = "join_key string, topic string, partition int, share binary"
-SHARES_ARROW = arrow_schema(SHARES)
+SHARES_ARROW = jobs.arrow_schema(SHARES)
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
@@ -173,13 +161,13 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clusters_by_key = pickle.loads(shipped)
-        for (join_key, *_), replicas in logs(batches):
+        for (join_key, *_), replicas in jobs.logs(batches):
             for rows in derived_tables.of_log(
                 [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[join_key], table
             ):
                 yield for_spark(rows)
 
-    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
+    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
@@ -188,10 +176,10 @@ def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clusters_by_key = pickle.loads(shipped)
-        yield from in_batches(
+        yield from jobs.in_batches(
             (
                 (join_key, TRANSACTION_STATE, partition, share)
-                for (key, *_), replicas in logs(batches)
+                for (key, *_), replicas in jobs.logs(batches)
                 for join_key, partition, share in derived_tables.shares_of(
                     key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
                 )
@@ -199,7 +187,7 @@ def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
             SHARES_ARROW,
         )
 
-    return by_log(by_log(facts.select(*LOG, "facts")).mapInArrow(work, SHARES))
+    return jobs.by_log(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, SHARES))
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
@@ -208,7 +196,7 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clusters_by_key = pickle.loads(shipped)
-        for (join_key, _, partition), shares in logs(batches):
+        for (join_key, _, partition), shares in jobs.logs(batches):
             for rows in derived_tables.coordinated_rows(
                 clusters_by_key[join_key], partition, [share for (share,) in shares]
             ):
@@ -266,8 +254,8 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
         raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
-    except FAILED as error:
-        if (wrong := mistake(error)) is None:
+    except jobs.FAILED as error:
+        if (wrong := jobs.mistake(error)) is None:
             raise
         raise AuditInputError(wrong) from None
 
@@ -283,7 +271,7 @@ def count(rows: DataFrame, table: str) -> list[Fields]:
 
 
 PARTS = "task int, name string, file string"
-PARTS_ARROW = arrow_schema(PARTS)
+PARTS_ARROW = jobs.arrow_schema(PARTS)
 
 
 def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
@@ -294,14 +282,14 @@ def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -
 def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     refused = audit.refused()
     shares = list(enumerate(table_parts.lists(audit, wanted, jobs.slots(spark), pool, refused)))
-    tries = attempts(spark)
+    tries = jobs.attempts(spark)
     frames = [jobs.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
         clusters = summary.clusters_for(audit, wanted.derived)
         shipped = pickle.dumps((wanted, clusters), 5)
         if wanted.of_logs:
-            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
+            frames.append(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
         if wanted.of_all:
             frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
@@ -313,15 +301,15 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) 
 def _decode(
     wanted: TableRequest, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
-    with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
+    with storage.guarded(refused), retries.resigned(jobs.rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
-    yield from in_batches(parts, PARTS_ARROW)
+    yield from jobs.in_batches(parts, PARTS_ARROW)
 
 
 def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     wanted, clusters = pickle.loads(shipped)
-    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
-    yield from in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
+    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in jobs.logs(batches))
+    yield from jobs.in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
 
 
 def _number() -> int:
@@ -333,5 +321,5 @@ def _number() -> int:
 
 def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     wanted, clusters = pickle.loads(shipped)
-    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)
+    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in jobs.logs(batches))
+    yield from jobs.in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)

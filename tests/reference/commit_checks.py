@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.policies import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
+from auditor.model.policies import Version
 from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
+
+UNNAMED_COMMIT: Version = (4, 0)  # groups of KIP-848 take transactional commits without any ids, as classic ones do
+OLDER_EPOCHS_COMMIT: Version = (4, 3)  # and commits of epochs from a partition's assignment on (KIP-1251)
 
 FIRST_CONSUMER_GROUPS: Version = (3, 7)  # the first release whose brokers have groups of KIP-848
 NO_GENERATION = -1

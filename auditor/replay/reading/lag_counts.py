@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -307,23 +306,6 @@ class Counts:
 
 
 ROWS = 512  # of a chunk of large batches: who needs a few of a segment need not look at all
-
-
-class Headers(NamedTuple):
-    """Batches of a segment, as rows of a walk, in order."""
-
-    segment: int
-    rows: np.ndarray
-
-
-def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
-    """Yield the batches of a replica that may have offsets in ``[offset, end)``, by segment, or read errors.
-
-    Cost: a walk, without checksums, from where its segment's index has ``offset``, else from its beginning.
-    """
-    for number, (base, behind) in enumerate(stretches(task)):
-        for batches in headers_of(task, number, offset) if behind > offset and base < end else ():
-            yield batches if isinstance(batches, DecodeError) else Headers(number, batches)
 
 
 def stretches(task: ReplicaTask) -> list[tuple[int, int]]:

@@ -719,7 +719,7 @@ class _SharedChunks:
         if key is None:
             return read_chunks(task, number)
         if key == self.key:
-            return self.failed or self._again()
+            return self.failed or map(unpacked, self.packs)
         self.key, self.packs, self.failed = None, [], None
         chunks = read_chunks(task, number)
         if isinstance(chunks, DecodeError):
@@ -732,9 +732,6 @@ class _SharedChunks:
             self.packs.append(packed(chunk))
             yield chunk
         self.key = key  # now that all of them are here
-
-    def _again(self) -> Iterator[Chunk]:
-        return map(unpacked, self.packs)
 
 
 class _SharedFiles:
