@@ -43,23 +43,15 @@ __all__ = (
     "register",
     "replay_batches",
 )
-_PLACES = {
-    "open": "auditor.api.opened",
-    "OpenOptions": "auditor.api.open_options",
-    "OpenedAudit": "auditor.api.opened",
-    "Blocked": "auditor.api.objects",
-    "BlockedPartition": "auditor.api.objects",
-    "Table": "auditor.api.objects",
-    "WhatIf": "auditor.api.objects",
-    "PolicyOutcome": "auditor.api.objects",
-    "ReplayedBatches": "auditor.api.opened",
-    "replay_batches": "auditor.api.opened",
-    "Findings": "auditor.api.objects",
-    "Finding": "auditor.rules.seen.view",
-    "register": "auditor.spark.session",
-    "AuditInputError": "auditor.base.errors",
-    "AuditFailure": "auditor.base.errors",
+_NAMES = {
+    "auditor.api.opened": ("open", "OpenedAudit", "ReplayedBatches", "replay_batches"),
+    "auditor.api.open_options": ("OpenOptions",),
+    "auditor.api.objects": ("Blocked", "BlockedPartition", "Findings", "PolicyOutcome", "Table", "WhatIf"),
+    "auditor.base.errors": ("AuditFailure", "AuditInputError"),
+    "auditor.rules.seen.view": ("Finding",),
+    "auditor.spark.session": ("register",),
 }
+_PLACES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:

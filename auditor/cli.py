@@ -32,7 +32,7 @@ OBJECTS = (20_000, 50, 20)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command; returns its exit status. A user's mistake ends in one line and 2."""
+    """Run one command; return its exit code. A usage error ends in one line and 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(*OBJECTS)
     try:
@@ -53,8 +53,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """What the words of a call say, and where they do not, the files of options. Says which options came of a file, and
-    which keys of a file in the working directory were ignored."""
+    """Parse the words of a call, with defaults from option files.
+
+    Prints which options came from a file, and which keys of a file in the working directory were ignored.
+    """
     top, commands = parsers(words[0] if words else None)
 
     @functools.cache
@@ -65,13 +67,13 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     args, settings, ignored = arguments.parse(top, words, names, parser_of, Path())
     sys.stderr.writelines(f"auditor: {line}\n" for line in ignored)
     if settings and not getattr(args, "quiet", False):
-        files = {each.file: ", ".join(s.key for s in settings if s.file == each.file) for each in settings}
+        files = {item.file: ", ".join(s.key for s in settings if s.file == item.file) for item in settings}
         sys.stderr.writelines(f"auditor: {file} sets {keys}\n" for file, keys in files.items())
     return args
 
 
 def _guarded(args: argparse.Namespace) -> int:
-    """Runs the command. What goes wrong and is no user's mistake is an :class:`AuditFailure`, but for a closed pipe."""
+    """Run the command. Unexpected exceptions become an :class:`AuditFailure`, except for a closed pipe."""
     try:
         return int(args.run(args))
     except (AuditInputError, AuditFailure, BrokenPipeError, KeyboardInterrupt, SystemExit):
@@ -85,13 +87,13 @@ def _guarded(args: argparse.Namespace) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints the version when it is asked for: looking it up takes time that no other call needs."""
+    """Prints the version on request: looking it up takes time that no other call needs."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Ends the program with exit status 0."""
+        """End the program with exit code 0."""
         from auditor.base.version import VERSION
 
         print(f"auditor {VERSION}")
@@ -100,8 +102,10 @@ class _Version(argparse.Action):
 
 
 def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of all commands, or only of ``command``, which must not wait for the imports of the others; and the
-    parsers of those by name."""
+    """Return the parser of all commands, or only of ``command``, and the parsers of commands by name.
+
+    The parser of one command must not wait for the imports of the others.
+    """
     top = TopParser(
         prog="auditor",
         description="Audits Kafka log directories: who blocks whom, since when, and what to do about it.",
@@ -115,9 +119,9 @@ def parsers(command: str | None = None) -> tuple[TopParser, dict[str, argparse.A
     names = (asked,) if asked in COMMANDS and asked != "completion" else COMMANDS
     for module in dict.fromkeys(MODULES.get(name, name) for name in names):
         importlib.import_module(f"auditor.commands.{module}").add_parser(commands)
-    for each in commands.choices.values():
-        arguments.add_option(each)
-    says = {each.dest: each.help or "" for each in commands._choices_actions}  # no public way to ask
+    for parser in commands.choices.values():
+        arguments.add_option(parser)
+    says = {parser.dest: parser.help or "" for parser in commands._choices_actions}  # no public way to ask
     top.groups = {
         title: {dashed: says[dashed] for name in names if (dashed := name.replace("_", "-")) in says}
         for title, names in GROUPS.items()

@@ -1,4 +1,4 @@
-"""An audit in processes of this machine."""
+"""Runner of an audit in processes of this machine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from auditor.pipeline.runner import (
     kept,
     read_kept,
 )
-from auditor.pipeline.table_parts import schemas
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.processes.isolation import KILLS, Pool
@@ -46,15 +45,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.facts.replica_facts import ReplicaFacts
-    from auditor.pipeline.runner import Audited
-    from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
-    from auditor.pipeline.work_folder import WorkFolder
-    from auditor.rules.seen.cluster_view import Cluster
+    from auditor.pipeline.table_tasks import WrittenTables
 
 
-# Facts of replicas that the driver has, and how their logs are shared out among processes.
+# Facts on the driver, and their distribution to processes.
 #
-# They are packed once, some dozens of replicas together and no log torn apart, and handed to who judges as they are
+# They are packed once, some dozens of replicas together with every log whole, and shipped to judging processes
 # packed.
 
 
@@ -64,14 +60,14 @@ LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are com
 
 
 class Bunch(NamedTuple):
-    """The facts of all replicas of some logs, in order. ``size``: bytes of them. Packed, but for few large ones."""
+    """Facts of all replicas of some logs, in order. ``size``: their bytes. Packed, except for few large ones."""
 
     size: int
     content: bytes | list[KeptFacts]
 
     @property
     def rows(self) -> list[KeptFacts]:
-        """A row a replica."""
+        """A row per replica."""
         return loads(self.content) if isinstance(self.content, bytes) else self.content
 
 
@@ -88,9 +84,10 @@ class Logs:
 
 
 class KeptReplicas(Replicas):
-    """Facts that the driver has, or will have once somebody asks: ``read`` gives them, from the beginning each time.
+    """Facts on the driver, read lazily: ``read`` yields them, from the beginning each time.
 
-    Who stops the reading, as with Ctrl-C in a notebook, may ask again: all is read then, not the rest alone.
+    A caller that interrupts the reading, as with Ctrl-C in a notebook, may ask again: everything is read then, not the
+    rest alone.
     """
 
     def __init__(self, read: Callable[[], Iterable[KeptFacts]]) -> None:
@@ -98,7 +95,7 @@ class KeptReplicas(Replicas):
         self._bunches: list[Bunch] | None = None
 
     def _each(self) -> Iterator[KeptFacts]:
-        """All facts, in the order of their logs. The first time they are packed as they pass."""
+        """All facts, in the order of their logs. The first pass packs them."""
         if self._bunches is not None:
             for bunch in self._bunches:
                 yield from bunch.rows
@@ -115,33 +112,33 @@ class KeptReplicas(Replicas):
         self._bunches, self._read = bunches, tuple  # what it holds is not needed any more
 
     def bunches(self) -> list[Bunch]:
-        """All facts, in the order of their logs, as they are packed."""
+        """Return all facts packed, in the order of their logs."""
         if self._bunches is None:
             for _ in self._each():
                 pass
         return self._bunches or []
 
     def rows(self) -> list[KeptFacts]:
-        """All facts, in the order of their logs."""
+        """Return all facts, in the order of their logs."""
         return list(self._each())
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all replicas."""
+        """Return the briefs of all replicas."""
         return briefs_of(row.brief for row in self._each())
 
     def logs(self) -> Iterator[Log]:
-        """The facts of each log, in the order of the logs."""
+        """Yield the facts of each log, in the order of the logs."""
         return iter(Logs(self.bunches()))
 
     def replaced(self, again: Replicas) -> KeptReplicas:
-        """The newer facts of each replica."""
+        """Return the facts with newer ones of some replicas."""
         newer = {row[:4]: row for row in again.rows()}
-        found = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
-        found.bunches()
-        return found
+        replicas = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
+        replicas.bunches()
+        return replicas
 
     def close(self) -> None:
-        """Forgets them."""
+        """Release the facts."""
         self._bunches = []
 
 
@@ -150,7 +147,7 @@ def _log(row: KeptFacts) -> tuple[str, str, int]:
 
 
 def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
-    """Rows in the order of their logs, so many together as are packed together, each log whole."""
+    """Groups of rows to pack together, in the order of their logs, each log whole."""
     bunch: list[KeptFacts] = []
     size = 0
     for _, of_log in itertools.groupby(rows, key=_log):
@@ -166,7 +163,7 @@ def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
 
 
 def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
-    """The logs of some replicas in their order, shared out among so many processes: about the same bytes each."""
+    """Return the logs of some replicas in their order, as lists of similar size for so many processes."""
     bunches = replicas.bunches()
     whole = sum(bunch.size for bunch in bunches)
     count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
@@ -178,8 +175,7 @@ def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
     return [Logs([bunch for _, bunch in some]) for _, some in shared]
 
 
-# The read step of this machine's processes with a work folder: what is there is not read, and what is read goes there
-# a GiB at a time.
+# Read step with a work folder: stored facts are not read again, and what is read is stored, a GiB at a time.
 
 
 AnyTask = ReplicaTask | TextTask
@@ -191,23 +187,25 @@ def read(
     read_others: Callable[[Sequence[AnyTask]], Replicas],
     notes: list[str],
 ) -> KeptReplicas:
-    """The facts of all tasks; ``read_others`` reads what the work folder lacks, a list after the other. ``notes``: gets
-    what is left alone there."""
+    """Return the facts of all tasks; ``read_others`` reads what the work folder lacks, one list after the other.
+
+    ``notes`` gets what is left alone there.
+    """
 
     def found() -> Iterator[KeptFacts]:
-        mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-        named = list(zip(mine, identities(mine), strict=True))
-        there, left_alone = known = work.known()
+        kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
+        named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
+        positions, left_alone = content = work.known()
         rows: dict[str, list[int]] = {}
-        for at in sorted(there[identity] for identity in {i for _, i in named} if identity in there):
-            rows.setdefault(at.file, []).append(at.row)
+        for position in sorted(positions[identity] for identity in {i for _, i in named} if identity in positions):
+            rows.setdefault(position.file, []).append(position.row)
         for file, numbers in rows.items():
             if (at_rest := work.facts(file, numbers)) is None:
                 left_alone[file] = HALF
             else:
                 yield from map(kept, at_rest)
-        notes[:] = known.notes([identity for _, identity in named])
-        for some in _lists([one for one in named if one[1] not in there or there[one[1]].file in left_alone]):
+        notes[:] = content.notes([identity for _, identity in named])
+        for some in _lists([one for one in named if one[1] not in positions or positions[one[1]].file in left_alone]):
             yield from _read_list(some, work, read_others)
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()
@@ -241,14 +239,14 @@ def _read_list(
     work.keep(whole, [identity for _, identity in named])
 
 
-# SQL over the tables without Spark: DuckDB over the Parquet parts that the workers wrote.
+# SQL without Spark: DuckDB over the Parquet parts that the workers wrote.
 
 
 BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the clause OFFSET 10
 
 
 def duckdb() -> ModuleType:
-    """The module. Errors: :class:`AuditInputError` where it is not installed."""
+    """Return the module. Errors: :class:`AuditInputError` where it is not installed."""
     require("duckdb")
     import duckdb as found
 
@@ -269,42 +267,43 @@ def _view(connection: Any, name: str, folder: Path) -> None:
 
 
 def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mapping[str, Path]]) -> pa.Table:
-    """The result of an SQL text over ``tables``. ``parts`` writes those that the text names: the folder of each.
+    """Return the result of an SQL text over ``tables``.
 
-    A wrong text is said before anything is written. Errors: :class:`AuditInputError` for it.
+    ``parts`` writes the tables that the text names and returns the directory of each. Errors: :class:`AuditInputError`
+    for an invalid text, before anything is written.
     """
-    found = duckdb()
+    module = duckdb()
     with _connected() as connection:
         for name, columns in tables.items():
             connection.register(f"no_{name}", columns.empty_table())
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
         try:
             kinds = [statement.type for statement in connection.extract_statements(text)]
-            if len(kinds) != 1 or kinds[0] not in (found.StatementType.SELECT, found.StatementType.EXPLAIN):
+            if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):
                 raise AuditInputError("one question at a time; give SELECT, WITH, DESCRIBE, SUMMARIZE or SHOW TABLES")
             connection.sql(text)
             for name, folder in parts().items():
                 connection.execute(f"DROP VIEW {name}")
                 _view(connection, name, folder)
             return connection.sql(text).to_arrow_table()
-        except found.Error as error:
+        except module.Error as error:
             raise AuditInputError(_one_line(error, text)) from None
 
 
 def _one_line(error: Exception, text: str) -> str:
-    """What DuckDB says is wrong, with the columns it would take, and what we know beyond that."""
+    """DuckDB's message, with the columns it suggests and our hints."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     helpful = ("Candidate bindings", "Did you mean")
-    said = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
+    parts = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
     if "Table with name" in lines[0]:
-        said[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
+        parts[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
     elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
-        said.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
-    return "; ".join(said)
+        parts.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
+    return "; ".join(parts)
 
 
 def count(folder: Path, table: str) -> list[Fields]:
-    """What a measure counts in a written table, a row a key."""
+    """Return the counts of a measure in a written table, a row per key."""
     with _connected() as connection:
         _view(connection, "judged", folder)
         text = measures.counting(table, "judged", measures.DUCKDB)
@@ -312,40 +311,41 @@ def count(folder: Path, table: str) -> list[Fields]:
         return rows
 
 
-# The tasks that write tables, in processes of this machine.
+# Tasks that write tables, in processes of this machine.
 
 
 def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-    """Runs them. Files that kill their reader go to ``audit.fatal``."""
+    """Run the tasks that write tables. Files that kill their reader are added to ``audit.fatal``."""
     refused = audit.refused()
-    known = dict(refused)
+    refused_before = dict(refused)
     shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
-    found = [
+    written = [
         part
         for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused, rows=wanted.has_errors)
         for part in parts
     ]
-    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in known}))
+    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in refused_before}))
     if wanted.derived:
         replicas, clusters = audit.replicas, summary.clusters_for(audit, wanted.derived)
         assert isinstance(replicas, KeptReplicas)
         logs = list(enumerate(lists(replicas, pool.size)))
         if wanted.of_logs:
-            for _, parts in pool.map(logs, partial(_derive, wanted, clusters), reads=False):
-                found += parts
+            for _, parts in pool.map(logs, partial(table_tasks.derive, wanted, clusters), reads=False):
+                written += parts
         if wanted.of_all:
-            found += _gather(pool, wanted, clusters, logs)
-    return found
+            written += _gather(pool, wanted, clusters, logs)
+    return written
 
 
 def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[WrittenPart]:
-    """The table that all logs have a share in."""
+    """Write the table that all logs contribute to."""
     shares: dict[tuple[str, int], list[bytes]] = {}
-    for _, found in pool.map(logs, partial(_shares, clusters), reads=False):
-        for join_key, partition, share in found:
+    for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
+        for join_key, partition, share in results:
             shares.setdefault((join_key, partition), []).append(share)
-    tasks = [(number, (*key, mine)) for number, (key, mine) in enumerate(sorted(shares.items()))]
-    return [part for _, parts in pool.map(tasks, partial(_gathered, wanted, clusters), reads=False) for part in parts]
+    tasks = [(number, [(*key, packed)]) for number, (key, packed) in enumerate(sorted(shares.items()))]
+    gather = partial(table_tasks.gather, wanted, clusters)
+    return [part for _, parts in pool.map(tasks, gather, reads=False) for part in parts]
 
 
 def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Keyed]:
@@ -354,18 +354,6 @@ def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -
         for join_key, facts in numbered[1]
         for share in shares_of(join_key, [pickle.loads(one) for one in facts], clusters[join_key])
     ]
-
-
-def _gathered(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, tuple[str, int, list[bytes]]]
-) -> list[WrittenPart]:
-    return table_tasks.gather(wanted, clusters, numbered[0], [numbered[1]])
-
-
-def _derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]
-) -> list[WrittenPart]:
-    return table_tasks.derive(wanted, clusters, *numbered)
 
 
 def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
@@ -377,10 +365,10 @@ def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, Decod
                 yield log_dir.name, DecodeError(file.name, 0, file.size, "unreadable", refused[path])
 
 
-# The two steps in processes of this machine, as many as asked for: no JVM, no Spark.
+# Runner in processes of this machine, without JVM and Spark.
 #
-# A replica is one task, the largest first; whoever is free takes the next, so that nobody waits for a list made
-# beforehand. Memory: the facts of all replicas, packed, on the driver.
+# A replica is one task, the largest first; any free process takes the next, so that nobody waits for a prepared list.
+# Memory: the facts of all replicas, packed, on the driver.
 
 
 class InlineRunner(Runner):
@@ -394,7 +382,7 @@ class InlineRunner(Runner):
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
     def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        """Every replica by whoever is free, the largest first."""
+        """Read every replica, the largest first, in any free process."""
         if work is not None:
             return read(tasks, work, self.read, self.work_notes)
 
@@ -413,12 +401,12 @@ class InlineRunner(Runner):
         return KeptReplicas(found)
 
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
-        """As they are, but for what no judge asks for."""
-        known = [row._replace(resume_point=b"") for row in rows]
-        return KeptReplicas(lambda: known)
+        """Hold the facts, without resume points, which no judge needs."""
+        stripped = [row._replace(resume_point=b"") for row in rows]
+        return KeptReplicas(lambda: stripped)
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Logs in lists of about the same bytes. What is said of them comes in their order: it is sorted after that."""
+        """Judge logs in lists of similar size, and yield rows in log order, which sorts them fast afterwards."""
         assert isinstance(replicas, KeptReplicas)
         shared = lists(replicas, self.processes)
         done: dict[int, RowsAtRest[tuple[str, bytes]]] = {}
@@ -430,28 +418,25 @@ class InlineRunner(Runner):
                 following += 1
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Lists of files, then lists of facts."""
-
+        """Write tables: by lists of files, then by lists of facts."""
         return run(self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> pa.Table:
-        """A table, whole."""
+        """Return a table, whole."""
         import pyarrow.parquet as pq
 
         return pq.read_table(self._written(audit, [name])[name])
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
-        """Asks DuckDB."""
+        """Query DuckDB."""
 
         def parts() -> dict[str, Path]:
             return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
 
-        return query(text, schemas(audit.options.include_payload), parts)
+        return query(text, table_parts.schemas(audit.options.include_payload), parts)
 
     def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
-        """A folder with the parts of each table. They are written once, and kept until the runner closes."""
-        from auditor.pipeline import table_parts
-
+        """Directories with the parts of each table, written once and kept until the runner closes."""
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="auditor-tables-")
         parts = self._parts.setdefault(audit, {})
@@ -462,12 +447,11 @@ class InlineRunner(Runner):
         return {name: parts[name] for name in tables}
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Counts with DuckDB."""
-
+        """Count with DuckDB."""
         return count(written.folder / table, table)
 
     def close(self) -> None:
-        """Ends the processes and takes away the tables."""
+        """End the processes and remove the tables."""
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
@@ -478,13 +462,16 @@ def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
 
 
 def _name(path: str) -> str:
-    """A file's name without its folders: tasks know files below their log directory, workers know whole paths."""
+    """A file's name without directories: tasks know files below their log directory, workers know whole paths."""
     return path.rpartition("/")[2]
 
 
 class ReadSoFar:
-    """How much of the files of all tasks has been read: a file is when the next of its task is opened. ``files``: the
-    bytes of a task's files by name; ``total``: of all; ``heard`` hears which part, from 0 to 1, which never falls."""
+    """Which part of all files was read: a file is once the next of its task is opened.
+
+    ``files``: bytes of a task's files by name; ``total``: of all; ``heard`` gets the part, from 0 to 1, which never
+    decreases.
+    """
 
     def __init__(self, files: Callable[[int], dict[str, int]], total: int, heard: Callable[[float], None]) -> None:
         self.files, self.total, self.heard = files, total, heard
@@ -500,14 +487,14 @@ class ReadSoFar:
         return self.unread[task]
 
     def opens(self, task: int, path: str) -> None:
-        """A task opens a file."""
+        """Note that a task opens a file."""
         name, before = _name(path), self.open.get(task, "")
         if name != before:
             self._reads(self._of(task).pop(before, 0))
             self.open[task] = name
 
     def ends(self, task: int) -> None:
-        """A task is done."""
+        """Note that a task is done."""
         self._reads(sum(self._of(task).values()))
         del self.unread[task]
         self.open.pop(task, None)

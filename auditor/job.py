@@ -1,6 +1,6 @@
-"""The entry for ``spark-submit auditor/job.py ARGS``: the same as ``auditor audit ARGS`` on the submitted session.
+"""Entry point of ``spark-submit auditor/job.py ARGS``: ``auditor audit ARGS`` on the submitted session.
 
-``job.py dashboard ARGS`` is ``auditor dashboard ARGS``, for who has the auditor only where Spark is (Airflow).
+``job.py dashboard ARGS`` is ``auditor dashboard ARGS``, for installations of the auditor on Spark only (Airflow).
 """
 
 from __future__ import annotations

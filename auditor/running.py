@@ -1,4 +1,4 @@
-"""From an audit to its end, once for every command: a way to run, claim, publish, print, alert, exit status."""
+"""Life cycle of a command's audit: way to run, output directory, results, alerts, exit code."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ INSTALLED = "local[*]"  # the master where none is named
 
 
 def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
-    """The way to run that a master means; ``spark``: the caller's own session. None: Spark here, or inline without it.
+    """Return the way to run that a master means; ``spark``: the caller's session.
 
-    Errors: :class:`AuditInputError` for a master that is none, or Spark's where it is not installed.
+    ``master`` None: Spark on this machine, or inline without it. Errors: :class:`AuditInputError` for an invalid
+    master, or Spark's where it is not installed.
     """
     from auditor.spark import session
 
@@ -74,13 +75,13 @@ def _say(text: str) -> None:
 
 
 def _say_first() -> None:
-    """Says why the first run on a machine takes longer, where set-up has not compiled what reads logs."""
+    """Announce compilation on the first run of a machine, if set-up has not compiled the kernels."""
     if not at_rest.is_kept("auditor.connectors.codec.batches"):
         warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 
 def missing_for_spark() -> str:
-    """What Spark on this machine needs and is not there: ``pyspark`` or ``Java``; empty where nothing is missing."""
+    """Return what Spark on this machine lacks: ``pyspark`` or ``Java``; empty if nothing."""
     from auditor.spark import session
 
     if importlib.util.find_spec("pyspark") is None:
@@ -89,7 +90,7 @@ def missing_for_spark() -> str:
 
 
 def slots_of(master: str | None) -> Slots:
-    """How a master would run, found out without starting anything. Errors: as of :func:`runner_for`."""
+    """Return how a master would run, without starting anything. Errors: as of :func:`runner_for`."""
     from auditor.base.user_input import processes_of
     from auditor.pipeline.plan import LISTS_PER_CORE, Slots
     from auditor.spark import session
@@ -118,7 +119,7 @@ def _inline(master: str) -> Runner:
 
 @contextlib.contextmanager
 def runner(options: AuditOptions, spark: SparkSession | None = None) -> Iterator[Runner]:
-    """The way to run that options ask for, from its start to its end. The caller's session stays open."""
+    """Provide the way to run that the options ask for, and close it at the end. The caller's session stays open."""
     chosen = runner_for(options.master, spark)
     try:
         yield chosen
@@ -127,9 +128,9 @@ def runner(options: AuditOptions, spark: SparkSession | None = None) -> Iterator
 
 
 def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | None = None) -> Audit:
-    """Audits ``options.paths`` and writes everything under ``options.out``; returns what was found.
+    """Audit ``options.paths`` and write all results to ``options.out``; return the audit.
 
-    Errors: :class:`AuditInputError` for a wrong call, :class:`AuditFailure` where the audit itself failed.
+    Errors: :class:`AuditInputError` for a usage error, :class:`AuditFailure` where the audit itself failed.
     """
     with runner(options, spark) as chosen:
         from auditor.pipeline.whole_audit import Audit, nobody
@@ -190,7 +191,7 @@ def write_by(done: Done, publish: Callable[[Done, Path], Made], selection: Selec
 
 
 def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | None = None) -> int:
-    """A command's audit to its end: results, what is printed (None: as by default), alerts. Returns the exit status."""
+    """Complete a command's audit: results, output (None: the default), alerts. Returns the exit code."""
     from auditor.dashboards.finding_groups import Printing
     from auditor.outputs import alerts, printing
 
@@ -215,16 +216,16 @@ def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | 
 
 
 def warn(lines: Sequence[str]) -> None:
-    """Says on standard error what went wrong beside the audit."""
+    """Print warnings to stderr."""
     sys.stderr.writelines(f"auditor: {line}\n" for line in lines)
 
 
 @contextlib.contextmanager
 def failures() -> Iterator[list[Path]]:
-    """Whatever goes wrong within and is no mistake of the user's becomes an :class:`AuditFailure` with its trace.
+    """Turn exceptions within, other than user errors, into an :class:`AuditFailure` with a trace file.
 
-    The trace goes into ``failure.log`` in the first of the folders that the block lists, which must be claimed, or,
-    where it lists none, below the folder for temporary files.
+    The trace is written to ``failure.log`` in the first directory that the block appends to the list, which must be
+    claimed, or without one to a temporary directory.
     """
     claimed: list[Path] = []
     outside = sys.exception()
@@ -246,8 +247,10 @@ def failures() -> Iterator[list[Path]]:
 
 
 def _stopped(error: BaseException | None, outside: BaseException | None) -> bool:
-    """Whether somebody pressed Ctrl-C: a query of Spark's that this cancels says so by an error of its own. What was
-    being handled ``outside``, when all this began, has nothing to do with it."""
+    """Whether somebody pressed Ctrl-C: a Spark query that this cancels raises an error of its own.
+
+    The exception that was being handled ``outside``, before all this, is not considered.
+    """
     while error is not None and error is not outside:
         if isinstance(error, KeyboardInterrupt):
             return True
@@ -256,8 +259,7 @@ def _stopped(error: BaseException | None, outside: BaseException | None) -> bool
 
 
 def _mistake(error: BaseException) -> AuditInputError | None:
-    """What is said where a name is too long, or a package is missing, here or where Spark's workers run; None for any
-    other error."""
+    """User error for a name that is too long, or a missing package here or on Spark's workers; None for any other."""
     from auditor.base.errors import absent
 
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
@@ -268,27 +270,27 @@ def _mistake(error: BaseException) -> AuditInputError | None:
         return None
     from auditor.spark.session import lacking
 
-    said = lacking(error)
-    return None if said is None else AuditInputError(said)
+    message = lacking(error)
+    return None if message is None else AuditInputError(message)
 
 
 def _what(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    text = (error.strerror if isinstance(error, OSError) else None) or (said[0] if said else "")
+    lines = str(error).strip().splitlines()
+    text = (error.strerror if isinstance(error, OSError) else None) or (lines[0] if lines else "")
     return f"the audit failed: {type(error).__name__}" + (f": {text[:300]}" if text else "")
 
 
 def _without_answer(error: BaseException) -> bool:
-    """Whether Java did not answer at all; of what went wrong in Java py4j's error has the trace."""
+    """Whether Java did not answer at all; for failures in Java, py4j's error has the trace."""
     return type(error).__name__ in ("Py4JError", "Py4JNetworkError") and "Trace:" not in str(error)
 
 
 def _hint(error: BaseException) -> str:
-    said = str(error)
-    if isinstance(error, MemoryError) or "OutOfMemoryError" in said:
+    message = str(error)
+    if isinstance(error, MemoryError) or "OutOfMemoryError" in message:
         return "give it more memory, or audit fewer topics at a time (--topic)"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or os.strerror(errno.ENOSPC) in said:
+    if full or os.strerror(errno.ENOSPC) in message:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
     if isinstance(error, StoreTrouble):
         return "call again, or wait longer for it (AUDITOR_STORE_PATIENCE, in seconds)"
@@ -303,27 +305,27 @@ def _hint(error: BaseException) -> str:
 
 
 def warn_of_empty(done: Audit) -> None:
-    """Says on standard error why there was nothing to judge, where that is so."""
+    """Print to stderr why there was nothing to judge, if so."""
     if (empty := done.empty_input) is not None:
         warn([empty.reason])
 
 
 class Progress:
-    """What is going on, on one line of the terminal that is wiped at the end."""
+    """Current step, on one terminal line that is wiped at the end."""
 
     def __init__(self, silent: bool) -> None:
         self.silent = silent
         self.text = ""
 
     def say(self, text: str) -> None:
-        """Shows what is being done now."""
+        """Show the current step."""
         if not self.silent and text != self.text:
             self.text = text
             sys.stderr.write(f"\r\x1b[K… {text}")
             sys.stderr.flush()
 
     def done(self) -> None:
-        """Wipes the line."""
+        """Wipe the line."""
         if not self.silent:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

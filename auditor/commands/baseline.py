@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     results = delivery.read(args.out)
     rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
-    kept = dict(baseline.read(file).entries) if file.exists() else {}
+    kept = dict(baseline.read_baseline(file).entries) if file.exists() else {}
     before = len(kept)
     if args.prune:
         there = {row["fingerprint"] for row in rows}
@@ -127,7 +127,7 @@ def _until(text: str | None) -> datetime.date | None:
         return None
     if text is None:
         return datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=DAYS)
-    return baseline.day(text, "--until")
+    return baseline.parse_day(text, "--until")
 
 
 def _user() -> str:

@@ -1,4 +1,4 @@
-"""What a leader decides of a batch and its records (KIP-467)."""
+"""Validation of a batch and its records by a leader (KIP-467)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from auditor.base.compiled import kernel
 from auditor.connectors.codec import batches
 from auditor.connectors.codec.batches import FLAW_COUNT_BELOW_SPAN, FLAW_NO_PRODUCER_FIELDS, FLAW_PRODUCER_SEQUENCE
 
-# What a leader decides of a batch and of each of its records (KIP-467 as implemented).
+# Validation of a batch and of each of its records by a leader (KIP-467 as implemented).
 #
-# One account, for record sets as they are produced (:mod:`tests.reference.validator`) and for the batches of a
-# log as they must once have been produced: compiled, over plain rows, since a log may hold millions of batches to ask
-# about.
+# One implementation serves record sets as they are produced (:mod:`tests.reference.validator`) and batches of a log
+# as they must once have been produced: compiled, over plain rows, since a log may have millions of batches.
 #
 # Source: LogValidator.validateBatch, validateRecord and processRecordErrors, UnifiedLog.analyzeAndValidateRecords,
 # DefaultRecordBatch and AbstractLegacyRecordBatch of Kafka's trunk of October 2024; semantics 4.2 to 4.4.
@@ -86,8 +85,10 @@ ANSWER = np.dtype((np.record, [("cause", "i1"), *((name, "i4") for name in METRI
 
 
 class Topic(NamedTuple):
-    """What records are measured against: ``oldest`` to ``newest`` are the times that are taken (epoch ms), where the
-    broker does not stamp records itself."""
+    """Topic settings for records.
+
+    ``oldest`` to ``newest``: the accepted times (epoch ms) unless the broker stamps records itself.
+    """
 
     compacted: bool
     log_append_time: bool
@@ -99,13 +100,13 @@ NO_TOPIC = Topic(False, False, -FAR_MS, FAR_MS)  # that asks for nothing: for he
 
 
 def accepted_times(now: IntOrArray, before_max_ms: int, after_max_ms: int) -> tuple[IntOrArray, IntOrArray]:
-    """The oldest and the newest CreateTime that a broker takes when its clock says ``now``; all in ms."""
+    """Return the oldest and the newest CreateTime that a broker accepts when its clock says ``now``; all in ms."""
     return now - min(before_max_ms, FAR_MS), now + min(after_max_ms, FAR_MS)
 
 
 @kernel
 def header_cause(h: np.record) -> int:
-    """Why a client's batch is refused by its header."""
+    """Return why a client's batch is refused by its header."""
     if h.magic >= 2 and (h.span <= 0 or h.declared <= 0 or h.span != h.declared):
         return OFFSET_RANGE
     if h.control:
@@ -136,7 +137,7 @@ def _record_cause(h: np.record, r: np.record, topic: Topic) -> int:
 
 @kernel
 def _visited(h: np.record) -> int:
-    """How many of its records a reader hands out: before the last one it looks behind it, and at none of none."""
+    """Number of records that a reader returns: before the last one it checks what follows, without any it does not."""
     if h.magic >= 2 and (h.more or h.declared <= 0):
         return min(max(h.declared - 1, 0), h.records)
     return h.records
@@ -144,7 +145,7 @@ def _visited(h: np.record) -> int:
 
 @kernel
 def _visit(h: np.record, records: np.ndarray, start: int, answer: np.record) -> int:
-    """Why the batch is refused by its records, of which all are visited; counts what is counted on the way."""
+    """Why the batch is refused by its records, all of which are visited to count metrics."""
     if not h.opened:
         return UNREADABLE
     refused = FINE
@@ -172,7 +173,6 @@ def _visit(h: np.record, records: np.ndarray, start: int, answer: np.record) -> 
 
 @kernel
 def _answer(h: np.record, records: np.ndarray, start: int, answer: np.record) -> int:
-    """Why the batch is refused."""
     if not h.intact:
         answer.invalid_checksum = 1
         return CHECKSUM
@@ -188,9 +188,9 @@ def _answer(h: np.record, records: np.ndarray, start: int, answer: np.record) ->
 
 @kernel
 def judge(sent: np.ndarray, records: np.ndarray, topic: Topic, answers: np.ndarray) -> None:
-    """Fill ``answers`` (ANSWER, zeros), one a batch, and the ``cause`` of every record.
+    """Fill ``answers`` (ANSWER, zeros), one per batch, and the ``cause`` of every record.
 
-    ``sent`` are the batches (SENT), ``records`` those of all of them in their order (SENT_RECORD). Cost: one pass.
+    ``sent`` are the batches (SENT), ``records`` those of all of them in order (SENT_RECORD). Cost: one pass.
     """
     start = 0
     for row in range(len(sent)):
@@ -201,10 +201,10 @@ def judge(sent: np.ndarray, records: np.ndarray, topic: Topic, answers: np.ndarr
         start += h.records
 
 
-# What must hold of a batch in a log, whoever wrote it, beyond what a leader validates of one that is sent.
+# Stored batches: what must hold whoever wrote them, beyond a leader's validation.
 #
-# A leader numbers the records itself and stamps what it is told to, a coordinator alone writes markers, and the cleaner
-# leaves fewer records than offsets. The codec says what is there, as bits; which of it is wrong is said here.
+# A leader assigns offsets itself and may set timestamps, only a coordinator writes markers, and the cleaner leaves
+# fewer records than offsets. The codec reports observations as bits; here is which of them are faults.
 #
 # Source: DefaultRecordBatch, MemoryRecordsBuilder, EndTransactionMarker, Cleaner; semantics 4.8, corrections.md
 # (`producer-fields-inconsistent`).
@@ -252,61 +252,65 @@ RECORD_FAULTS = (
 
 @kernel
 def header_faults(flaws: int, attributes: int, sequences: bool) -> int:
-    """The bits of a header that no broker writes so. ``sequences``: whether they mean something in this topic."""
-    found = flaws & HEADER_FAULTS
+    """Return the bits of a header that no broker writes. ``sequences``: whether they mean something in this topic."""
+    faults = flaws & HEADER_FAULTS
     if sequences:
-        found |= flaws & FLAW_PRODUCER_SEQUENCE
+        faults |= flaws & FLAW_PRODUCER_SEQUENCE
     if not sequences or is_leftover(flaws, attributes):  # coordinators write sequence 0 without a producer id
-        found &= ~FLAW_NO_PRODUCER_FIELDS
-    return found
+        faults &= ~FLAW_NO_PRODUCER_FIELDS
+    return faults
 
 
 @kernel
 def is_leftover(flaws: int, attributes: int) -> bool:
-    """Whether an epoch or a sequence stands without a producer id, at which no leader looks."""
+    """Whether there is an epoch or a sequence without a producer id, which no leader checks."""
     return flaws & FLAW_NO_PRODUCER_FIELDS != 0 and not attributes & (TRANSACTIONAL | STORED_CONTROL)
 
 
 @kernel
 def lacks_records(flaws: int, last_offset: int, intact_from: int) -> bool:
-    """Whether fewer records are declared than offsets spanned where no cleaner can have taken them: ``intact_from`` is
-    the first offset that was never cleaned."""
+    """Whether fewer records are declared than offsets spanned where no cleaner can have removed them.
+
+    ``intact_from``: the first offset that was never cleaned.
+    """
     return flaws & FLAW_COUNT_BELOW_SPAN != 0 and last_offset >= intact_from
 
 
 def record_faults(flaws: np.ndarray) -> np.ndarray:
-    """The bits of batches' records that no broker stores so."""
+    """Return the bits of batches' records that no broker stores."""
     return flaws & RECORD_FAULTS
 
 
 def misnumbered(flaws: np.ndarray) -> np.ndarray:
-    """Which records are numbered as no log has them, though a leader would have taken them."""
+    """Return which records have offsets that no log has, though a leader would have repaired and taken them."""
     return flaws & NUMBERS != 0
 
 
 def stamped_by_producer(magic: np.ndarray, attributes: np.ndarray) -> np.ndarray:
-    """Which batches have CreateTimes, one a record."""
+    """Return which batches have CreateTimes, one per record."""
     return (attributes & APPEND_TIME == 0) & (magic == 2)
 
 
 def misstates_time(largest: np.ndarray, stated: np.ndarray, magic: np.ndarray, attributes: np.ndarray) -> np.ndarray:
-    """Which never cleaned batches state another largest time (ms) than their records have: ``largest`` of all of them.
+    """Return which never cleaned batches state a largest time (ms) other than that of their records.
 
-    Batches with a delete horizon carry that in the base timestamp, from which their records count."""
+    ``largest``: the largest of each batch's records. Batches with a delete horizon store that in the base timestamp,
+    from which their records count.
+    """
     return stamped_by_producer(magic, attributes) & (attributes & HORIZON == 0) & (largest != stated)
 
 
 def is_no_time(timestamp: np.ndarray) -> np.ndarray:
-    """Which times (ms) no client gives to a record: :data:`NO_TIMESTAMP` stands for none."""
+    """Return which times (ms) no client gives to a record: :data:`NO_TIMESTAMP` stands for none."""
     return timestamp < NO_TIMESTAMP
 
 
-# Where a batch may follow in a log: offsets rise, whoever gave them.
+# Order of batches in a log: offsets ascend.
 #
 # Source: UnifiedLog.append and analyzeAndValidateRecords of Kafka's trunk of October 2024; semantics 1.15, 4.2.
 
 
 @kernel
 def goes_back(first_offset: int, log_end: int) -> bool:
-    """Whether what begins with this offset begins below the end of the log."""
+    """Whether a batch with this first offset begins below the end of the log."""
     return first_offset < log_end

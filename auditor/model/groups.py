@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, Protocol
 
 from auditor.base.at_rest import Fields
 
-# Which member of a group of KIP-848 held a partition when a record was written, by the group's own records.
+# Holders of partitions in KIP-848 groups, by the group's own records.
 #
-# A member's current assignment has what it is assigned, and what it has still to give up and may commit until it has
-# (``partitionsPendingRevocation``). A commit does not say which member wrote it, and brokers look at the member's
-# epoch:
-# up to 4.2 at nothing else, since 4.3 an older one counts from that on in which the partition came to it (KIP-1251).
-# Records name topics by their ids, commits by their names: where a group has had more than one, nobody is known to
-# hold.
+# A member's current assignment has the partitions that it is assigned, and those that it must still revoke and may
+# commit until it has (``partitionsPendingRevocation``). A commit does not name the member that wrote it, and brokers
+# check the member's epoch: up to 4.2 nothing else, since 4.3 older epochs are accepted from the partition's
+# assignment on (KIP-1251). Records name topics by id, commits by name: where a group has had more than one, the
+# holder is unknown.
 
 
 CHANGES = 200_000  # of holders that are kept, in all groups; beyond, nobody is known
@@ -29,62 +28,71 @@ Place = tuple[str, int]  # topic id, partition
 
 @dataclass(slots=True)
 class _OfGroup:
-    """``held``: by member; ``changes``: of a partition, the record offsets with who held it from there on."""
+    """Members of one group.
 
-    held: dict[str, frozenset[Place]] = field(default_factory=dict)
+    ``assigned``: partitions by member; ``changes``: of a partition, the record offsets with its holders from there on.
+    """
+
+    assigned: dict[str, frozenset[Place]] = field(default_factory=dict)
     changes: dict[Place, list[tuple[int, frozenset[str]]]] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
 class Holders:
-    """The members of each group with what they held, as their records came."""
+    """The members of each KIP-848 group with the partitions that they held over time."""
 
     groups: dict[str, _OfGroup] = field(default_factory=dict)
-    kept: int = 0
+    change_count: int = 0
 
     def note(self, group: str, member: str, offset: int, value: str | None) -> None:
-        """A member's current assignment, its value as JSON in Kafka's own words; None: the member is gone."""
-        if self.kept >= CHANGES:
+        """Record a member's current assignment.
+
+        ``value``: the record's value as JSON with Kafka's own field names; None: the member is gone.
+        """
+        if self.change_count >= CHANGES:
             self.groups.clear()
             return
-        known = self.groups.setdefault(group, _OfGroup())
-        before, now = known.held.pop(member, frozenset()), _places(value)
+        entry = self.groups.setdefault(group, _OfGroup())
+        before, now = entry.assigned.pop(member, frozenset()), _places(value)
         if now:
-            known.held[member] = now
-        known.topics.update(topic for topic, _ in now)
+            entry.assigned[member] = now
+        entry.topics.update(topic for topic, _ in now)
         for place in before ^ now:
-            changes = known.changes.setdefault(place, [])
+            changes = entry.changes.setdefault(place, [])
             holders = changes[-1][1] if changes else frozenset()
             changes.append((offset, holders ^ {member}))
-            self.kept += 1
+            self.change_count += 1
 
     def holder(self, group: str, partition: int, offset: int) -> str | None:
-        """The one member that held a partition when the record at an offset was written; None where none or several
-        did, or the topic cannot be told."""
-        held = self.held(group, partition, offset)
-        return None if held is None else held[0]
+        """Return the only member that held a partition when the record at an offset was written.
 
-    def held(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
-        """The same, with the record offset from which on it held it."""
-        known = self.groups.get(group)
-        if known is None or len(known.topics) != 1:
+        None where no member or several did, or the topic is ambiguous.
+        """
+        tenure = self.held_since(group, partition, offset)
+        return None if tenure is None else tenure[0]
+
+    def held_since(self, group: str, partition: int, offset: int) -> tuple[str, int] | None:
+        """Return the only holder, and the record offset from which on it held the partition."""
+        entry = self.groups.get(group)
+        if entry is None or len(entry.topics) != 1:
             return None
-        (topic,) = known.topics
-        changes = known.changes.get((topic, partition), [])
-        at = bisect_right(changes, offset, key=lambda change: change[0])
-        began, holders = changes[at - 1] if at else (-1, frozenset[str]())
+        (topic,) = entry.topics
+        changes = entry.changes.get((topic, partition), [])
+        after = bisect_right(changes, offset, key=lambda change: change[0])
+        began, holders = changes[after - 1] if after else (-1, frozenset[str]())
         return (next(iter(holders)), began) if len(holders) == 1 else None
 
 
 def _places(value: str | None) -> frozenset[Place]:
-    """The partitions of an assignment."""
-    said: Fields = json.loads(value) if value is not None else {}
-    lists = (said.get(name) or () for name in ("assignedPartitions", "partitionsPendingRevocation"))
-    return frozenset((one["topicId"], partition) for each in lists for one in each for partition in one["partitions"])
+    fields: Fields = json.loads(value) if value is not None else {}
+    lists = (fields.get(name) or () for name in ("assignedPartitions", "partitionsPendingRevocation"))
+    return frozenset(
+        (one["topicId"], partition) for listed in lists for one in listed for partition in one["partitions"]
+    )
 
 
-# Offsets of consumer groups: committed ones, and those that wait for the end of a transaction (KIP-447).
+# Offsets of consumer groups: committed, and pending until a transaction ends (KIP-447).
 #
 # Source: OffsetMetadataManager of Kafka's trunk of October 2024; semantics section 5. Times are epoch milliseconds.
 
@@ -108,7 +116,7 @@ class GroupPartition(NamedTuple):
 
 
 class GroupOffsets:
-    """The offsets that a group coordinator holds in memory, and what the records of its log do to them.
+    """Offsets in a group coordinator's memory, and the effect of its log's records on them.
 
     `committed` and `pending` (by producer id) are the state.
     """
@@ -118,22 +126,22 @@ class GroupOffsets:
         self.pending: dict[int, dict[GroupPartition, CommittedOffset]] = {}
 
     def replay(self, place: GroupPartition, value: CommittedOffset, producer_id: int = NO_PRODUCER_ID) -> None:
-        """An offset record of the log: committed at once, or pending under its producer id."""
+        """Apply an offset record: committed at once, or pending under its producer id."""
         if producer_id == NO_PRODUCER_ID:
             self.committed[place] = value
         else:
             self.pending.setdefault(producer_id, {})[place] = value
 
     def replay_tombstone(self, place: GroupPartition) -> None:
-        """A tombstone of the log: the committed value goes, and every pending one."""
+        """Apply a tombstone: drop the committed value and every pending one."""
         self.committed.pop(place, None)
         for values in self.pending.values():
             values.pop(place, None)
 
     def replay_marker(self, producer_id: int, commit: bool) -> list[GroupPartition]:
-        """The end of a producer's transaction; returns, sorted, the places whose pending value became the committed.
+        """Apply the end of a producer's transaction; return, sorted, the places whose pending value is now committed.
 
-        A value gives way to a committed one whose record lies after it, whatever the order of the decisions.
+        A pending value loses against a committed one with a later record, whatever the order of the decisions.
         """
         values = self.pending.pop(producer_id, {})
         if not commit:
@@ -147,11 +155,11 @@ class GroupOffsets:
         return sorted(materialized)
 
 
-# Commits of offsets, and those of them that wait until the ones before them are decided.
+# Transactional commits that wait until earlier ones of their place are decided.
 #
-# Watchers hear of the commits of a place in the order of their records, so one that is undecided keeps back all that
-# follow: those of an outage. Of these only what can still change what :class:`auditor.model.offset_watch.Rivals` and
-# ``Committers`` find is kept, a few of each producer in a generation, however many there are.
+# Watchers are notified of the commits of a place in record order, so an undecided one holds back all that follow:
+# those of an outage. Of these only what can still change the results of :class:`auditor.model.offset_watch.Rivals`
+# and ``Committers`` is kept, a few per producer and generation, however many there are.
 
 
 MOST_BEHIND = 250_000  # commits that wait behind others of their place, in all: some 0.4 KB each
@@ -159,10 +167,10 @@ FEW = 1024  # that come before it is looked again which of all can go
 
 
 class Generation(NamedTuple):
-    """What the last group record before a commit said. ``offset`` and ``time`` (ms): of the first record with this
-    ``number``, the time -1 where it is not known.
+    """Group state by the last group record before a commit.
 
-    ``empty``: the group had no member then, None when the log does not show.
+    ``offset`` and ``time`` (ms): of the first record with this ``number``, the time -1 if unknown. ``empty``: whether
+    the group had no member then, None where the log does not show it.
     """
 
     offset: int
@@ -173,9 +181,10 @@ class Generation(NamedTuple):
 
 
 class OffsetCommit(NamedTuple):
-    """One offset record: ``value`` is what the group will read next there. ``producer_id`` is -1 for a plain commit.
+    """One offset record; ``value``: the offset that the group will read next.
 
-    ``time`` is the record's, in ms, written by the broker; ``generation`` None where no group record came before.
+    ``producer_id`` is -1 for a plain commit. ``time`` is the record's, in ms, written by the broker; ``generation``
+    None where no group record came before.
     """
 
     place: GroupPartition
@@ -197,7 +206,7 @@ class OffsetCommit(NamedTuple):
 
 
 class _Transaction:
-    """What became of a transaction, for all commits in it; ``committed`` is None while it is open."""
+    """Outcome of a transaction, shared by its commits; ``committed`` is None while it is open."""
 
     __slots__ = ("committed", "places")
 
@@ -211,10 +220,10 @@ Waits = tuple[OffsetCommit, _Transaction]
 
 @dataclass(slots=True)
 class Waiting:
-    """The commits in transactions of all places, from the first undecided one of each on.
+    """Transactional commits of all places, from the first undecided one of each on.
 
-    ``holder``: the member that held a commit's partition then, as far as groups tell. ``first_left_out``: there was no
-    room for this one; its place is silent from there on, since what is missing could make others seem odd.
+    ``holder``: the member that held a commit's partition, as far as group records show. ``first_left_out``: the first
+    commit without room; its place reports nothing from there on, since gaps could make others seem odd.
     """
 
     holder: Callable[[OffsetCommit], str | None]
@@ -231,7 +240,7 @@ class Waiting:
         return self._count
 
     def add(self, c: OffsetCommit) -> None:
-        """A commit in a transaction that is open."""
+        """Add a commit of an open transaction."""
         if c.place in self._silent:
             return
         if self._since >= max(FEW, self._kept) or (self._full() and 2 * self._since >= self.most):
@@ -247,7 +256,7 @@ class Waiting:
         self._since += 1
 
     def end(self, producer_id: int, committed: bool) -> Iterator[OffsetCommit]:
-        """A transaction ends: the commits that were not aborted, of those that nothing undecided is before any more."""
+        """End a transaction; yield the commits that were not aborted and have no undecided one before them any more."""
         transaction = self._open.pop(producer_id, None)
         if transaction is None:
             return
@@ -263,7 +272,7 @@ class Waiting:
                 self._queues.pop(place, None)
 
     def rest(self) -> Iterator[OffsetCommit]:
-        """All others that were not aborted, by place: the log ends."""
+        """Yield all remaining commits that were not aborted, by place: the log ends."""
         for place in sorted(self._queues):
             for c, transaction in self._queues[place]:
                 if transaction.committed is not False:
@@ -272,11 +281,11 @@ class Waiting:
         self._count = 0
 
     def _full(self) -> bool:
-        """Whether no more may wait behind others; the first of a place is pending, and in memory as that, anyway."""
+        """Whether no more commits may wait behind others; the first of a place is in memory as pending anyway."""
         return self._count - len(self._queues) >= self.most
 
     def _thin(self) -> None:
-        """Lets all go that cannot change anything any more. A commit is looked at a bounded number of times."""
+        """Drop all that cannot change anything any more; each commit is checked a bounded number of times."""
         for place, queue in self._queues.items():
             if len(queue) > 2:
                 self._queues[place] = deque(self._telling(queue))
@@ -284,42 +293,42 @@ class Waiting:
         self._since = 0
 
     def _telling(self, queue: deque[Waits]) -> Iterator[Waits]:
-        """Of the commits of a place those that tell; of runs that share one fate, generation and member."""
+        """Commits of a place that :func:`telling` keeps, by runs that share fate, generation and member."""
         alive = (w for w in queue if w[1].committed is not False)
         for _, run in groupby(
             alive, lambda w: (None if w[1].committed else id(w[1]), w[0].generation, self.holder(w[0]))
         ):
-            yield from telling(list(run))
+            yield from decisive_commits(list(run))
 
 
-def telling(run: list[Waits]) -> list[Waits]:
-    """Of commits of one place, generation and member that all count or all do not: which tell as much as all.
+def decisive_commits(run: list[Waits]) -> list[Waits]:
+    """Return the commits that tell as much as the whole run: of one place, generation, member and fate.
 
-    A producer's first, with the one right before it, may be odd by what came before the run, and a producer's last by
-    what comes behind it. Within the run may be odd that it comes back behind another producer, and that it does so with
-    no higher offset: the first of each, with the one right before it. One thing is said of a place and generation.
+    A producer's first commit, with the one right before it, may be odd because of commits before the run, and its last
+    because of those behind it. Within the run it may be odd that it returns behind another producer, and that it does
+    so without a higher offset: the first of each, with the one right before it. Each oddity is reported once per place
+    and generation.
     """
-    kept, last, seen = set(), {}, set[tuple[int, str]]()
-    for at, (c, _) in enumerate(run):
-        producer_id, before = c.producer_id, run[at - 1][0]
-        turn = at > 0 and before.producer_id != producer_id
+    chosen, last, covered = set(), {}, set[tuple[int, str]]()
+    for number, (c, _) in enumerate(run):
+        producer_id, before = c.producer_id, run[number - 1][0]
+        turn = number > 0 and before.producer_id != producer_id
         here = {(producer_id, "first")}
         if turn and producer_id in last:
             here.add((producer_id, "back"))
         if turn and c.value <= before.value:
             here.add((producer_id, "no higher"))
-        if here - seen:
-            kept |= {at, max(at - 1, 0)}
-            seen |= here
-        last[producer_id] = at
-    return [run[at] for at in sorted(kept.union(last.values()))]
+        if here - covered:
+            chosen |= {number, max(number - 1, 0)}
+            covered |= here
+        last[producer_id] = number
+    return [run[number] for number in sorted(chosen.union(last.values()))]
 
 
-# Which member of a classic group owned a partition in a generation, by the group's own records (KIP-447).
+# Owners of partitions in classic groups, by the group's own records (KIP-447).
 #
-# A commit does not say which member wrote it. The record of a generation has every member with what it was assigned,
-# and
-# static members with their ``group.instance.id`` (KIP-345).
+# A commit does not name the member that wrote it. The record of a generation has every member with its assignment,
+# and static members with their ``group.instance.id`` (KIP-345).
 
 
 GENERATIONS = 3  # of a group that are kept
@@ -340,8 +349,10 @@ class Member(NamedTuple):
 
 
 class Tenure(NamedTuple):
-    """A member that owned a partition, and the record offset from which on it did, as far as the records tell: that of
-    the generation of a classic group."""
+    """A member that owned a partition, and the record offset from which on it did.
+
+    For a classic group that is the offset of its generation.
+    """
 
     member: Member
     began: int
@@ -349,76 +360,79 @@ class Tenure(NamedTuple):
 
 @dataclass(slots=True)
 class Assignments:
-    """The newest generations of each group with their members, as the text of their records until someone asks;
-    ``holders``: the members of groups of KIP-848."""
+    """The newest generations of each group with their members, as record text until needed.
 
-    kept: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
+    ``holders``: the members of KIP-848 groups.
+    """
+
+    records: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
     characters: int = 0
     holders: Holders = field(default_factory=Holders)
     _at_hand: dict[tuple[str, int], tuple[str, dict[tuple[str, int], Member]]] = field(default_factory=dict)
 
     def note(self, group: str, generation: int, value: str | None) -> None:
-        """A record of a classic group: ``value`` is its value as JSON, in Kafka's own words."""
+        """Record a classic group's record; ``value``: its value as JSON with Kafka's own field names."""
         if value is None:
             return
-        known = self.kept.get(group)
-        if known and known[-1][0] == generation:  # a member that joined again changes the record
-            self.characters -= len(known.pop()[1])
-        if known and len(known) == GENERATIONS:
-            self.characters -= len(known.popleft()[1])
+        records = self.records.get(group)
+        if records and records[-1][0] == generation:  # a member that joined again changes the record
+            self.characters -= len(records.pop()[1])
+        if records and len(records) == GENERATIONS:
+            self.characters -= len(records.popleft()[1])
         if self.characters + len(value) <= KEPT_CHARACTERS:
             self.characters += len(value)
-            self.kept.setdefault(group, deque()).append((generation, value))
+            self.records.setdefault(group, deque()).append((generation, value))
 
     def owner(self, group: str, generation: int, topic: str, partition: int, *, before: bool = False) -> Member | None:
-        """The member that had the partition in a generation, or in the one ``before``; None where none shows it."""
-        known = [number for number, _ in self.kept.get(group, ()) if number <= generation - before]
-        if not known or (not before and known[-1] != generation):
+        """Return the member that had the partition in a generation, or in the one ``before``; None if unknown."""
+        numbers = [number for number, _ in self.records.get(group, ()) if number <= generation - before]
+        if not numbers or (not before and numbers[-1] != generation):
             return None
-        return self._owners(group, known[-1]).get((topic, partition))
+        return self._owners(group, numbers[-1]).get((topic, partition))
 
     def tenure(self, c: OffsetCommit) -> Tenure | None:
-        """Who owned a commit's partition when it was written; None where the group's records do not show it."""
+        """Return the owner of a commit's partition when it was written; None if group records do not show it."""
         generation = c.generation
         if generation is None or not generation.classic:
-            held = self.holders.held(c.place.group, c.partition, c.record_offset)
-            return None if held is None else Tenure(Member(held[0], None, None), held[1])
+            holder = self.holders.held_since(c.place.group, c.partition, c.record_offset)
+            return None if holder is None else Tenure(Member(holder[0], None, None), holder[1])
         owner = self.owner(c.place.group, generation.number, c.topic, c.partition)
         return None if owner is None else Tenure(owner, generation.offset)
 
     def before(self, c: OffsetCommit) -> Member | None:
-        """Who owned it in the generation before, of a classic group."""
+        """Return the owner in the generation before, of a classic group."""
         if c.generation is None or not c.generation.classic:
             return None
         return self.owner(c.place.group, c.generation.number, c.topic, c.partition, before=True)
 
     def _owners(self, group: str, generation: int) -> dict[tuple[str, int], Member]:
-        """The members of a generation that is kept, by partition. Cost: its text is read when it is not at hand."""
-        value = next(text for number, text in reversed(self.kept[group]) if number == generation)
-        known = self._at_hand.get((group, generation))
-        if known is None or known[0] is not value:
+        """Members of a stored generation by partition. Cost: parses its text on a cache miss."""
+        value = next(text for number, text in reversed(self.records[group]) if number == generation)
+        members = self._at_hand.get((group, generation))
+        if members is None or members[0] is not value:
             if len(self._at_hand) >= AT_HAND:
                 del self._at_hand[next(iter(self._at_hand))]
-            known = self._at_hand[group, generation] = value, _by_partition(value)
-        return known[1]
+            members = self._at_hand[group, generation] = value, _by_partition(value)
+        return members[1]
 
 
 def _by_partition(value: str) -> dict[tuple[str, int], Member]:
-    """The members in the value of a classic group's record, by the partitions that they are assigned."""
+    """Members in a classic group's record by the partitions that they are assigned."""
     owners: dict[tuple[str, int], Member] = {}
     for member in json.loads(value).get("members") or ():
-        said = member.get("assignment")
-        for one in (said.get("assignedPartitions") if isinstance(said, dict) else None) or ():
+        assignment = member.get("assignment")
+        for one in (assignment.get("assignedPartitions") if isinstance(assignment, dict) else None) or ():
             owner = Member(member["memberId"], member.get("groupInstanceId"), member.get("clientId"))
             for partition in one["partitions"]:
                 owners.setdefault((one["topic"], partition), owner)
     return owners
 
 
-# The life of committed offsets: written, pending, then in force or dropped (semantics 5.1, KIP-447).
+# Replay of a ``__consumer_offsets`` partition: commits are written, pending, then in force or dropped (semantics 5.1,
+# KIP-447).
 #
-# Replays the records of a ``__consumer_offsets`` partition in log order over :mod:`auditor.model.groups`, and shows
-# watchers what happens. Memory is that of the values in force and pending, and of what waits for its turn.
+# Records are replayed in log order and reported to watchers. Memory: the values in force and pending, and those that
+# wait.
 
 
 CLASSIC, KIP_848_EPOCH, KIP_848_MEMBER, KIP_848_ASSIGNMENT = 2, 3, 5, 8
@@ -429,18 +443,21 @@ GROUP_RECORDS = (CLASSIC, KIP_848_EPOCH, STREAMS_EPOCH, *MEMBERS, KIP_848_ASSIGN
 
 
 class Watcher(Protocol):
-    """Somebody who wants to know. Both are called in the order of the log, :meth:`live` in that of the records."""
+    """An observer of commits; both methods are called in log order, :meth:`live` in the order of the commit records."""
 
     def live(self, commit: OffsetCommit) -> None:
-        """A commit of a transaction that was not aborted (committed, or open at the log's end)."""
+        """Handle a commit of a transaction that was not aborted (committed, or open at the log's end)."""
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
-        """A commit came to be ``in force``, ``aborted`` or ``superseded``; ``before``: what was in force till then."""
+        """Handle a commit that became ``in force``, ``aborted`` or ``superseded``.
+
+        ``before``: the value in force until then.
+        """
 
 
 @dataclass(slots=True)
 class CommitReplay:
-    """Replays the records; afterwards ``in_force`` and ``pending`` hold what a coordinator would have in memory."""
+    """Replays offset and group records; afterwards ``in_force`` and ``pending`` are as in a coordinator's memory."""
 
     watchers: tuple[Watcher, ...] = ()
     model: GroupOffsets = field(default_factory=GroupOffsets)
@@ -456,28 +473,27 @@ class CommitReplay:
         self.waiting = Waiting(self._holder, self.most_waiting)
 
     def in_force(self) -> Iterator[OffsetCommit]:
-        """The committed values, by group and partition."""
+        """Yield the committed values, by group and partition."""
         for place in sorted(self.model.committed):
             if (c := self._before(place)) is not None:
                 yield c
 
     def pending(self, producer_id: int) -> list[OffsetCommit]:
-        """The values that wait for the end of this producer's transaction, by group and partition."""
+        """Return the values that wait for the end of this producer's transaction, by group and partition."""
         values = self.model.pending.get(producer_id, {})
-        found = (self.commits.get(values[place].record_offset) for place in sorted(values))
-        return [c for c in found if c is not None]  # two damaged records can have one offset
+        commits = (self.commits.get(values[place].record_offset) for place in sorted(values))
+        return [c for c in commits if c is not None]  # two damaged records can have one offset
 
     def group_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A classic group's generation, or a KIP-848 or Streams group's epoch, member or what a member is assigned; its
-        value as JSON, its time in ms."""
+        """Apply a group record: a generation, an epoch, a member or an assignment; value as JSON, time in ms."""
         group, key_type, tombstone, number, members, value, time = row
         if key_type == KIP_848_ASSIGNMENT:
             for member in members or ():
                 self.assignments.holders.note(group, member, offset, None if tombstone else value)
             return
         if key_type in MEMBERS:
-            known = self.members.setdefault(group, set())
-            (known.difference_update if tombstone else known.update)(members or ())
+            current = self.members.setdefault(group, set())
+            (current.difference_update if tombstone else current.update)(members or ())
             number = self.generations[group].number if group in self.generations else None
         if number is None or (tombstone and key_type not in MEMBERS):
             return
@@ -490,11 +506,11 @@ class CommitReplay:
             self.assignments.note(group, number, value)
 
     def begin_with(self, commit: OffsetCommit) -> None:
-        """A value that was in force before the first record."""
+        """Set a value that was in force before the first record."""
         self._store(commit, None)
 
     def offset_record(self, offset: int, row: tuple[Any, ...]) -> None:
-        """A commit, or the tombstone that takes all values of its place away."""
+        """Apply a commit, or the tombstone that removes all values of its place."""
         group, topic, partition, tombstone, value, time, producer_id, epoch, file, position = row
         place = GroupPartition(group, f"{topic}-{partition}")
         if tombstone or value is None:
@@ -547,12 +563,12 @@ class CommitReplay:
         return None if value is None else self.commits.get(value.record_offset)
 
     def marker(self, producer_id: int, commit: bool) -> None:
-        """The end of a producer's transaction."""
+        """Apply the end of a producer's transaction."""
         values = self.pending(producer_id)
         before = {c.place: self._before(c.place) for c in values}
-        taken = set(self.model.replay_marker(producer_id, commit))
+        materialized = set(self.model.replay_marker(producer_id, commit))
         for c in values:
-            outcome = "aborted" if not commit else "in force" if c.place in taken else "superseded"
+            outcome = "aborted" if not commit else "in force" if c.place in materialized else "superseded"
             old = before[c.place]
             gone = old if outcome == "in force" else c
             if gone is not None:
@@ -567,6 +583,6 @@ class CommitReplay:
             watcher.live(c)
 
     def end(self) -> None:
-        """The log ends: what is open counts as written."""
+        """End the log: open transactions count as written."""
         for c in self.waiting.rest():
             self._live(c)

@@ -1,4 +1,4 @@
-"""What rules on committed offsets look for while records pass."""
+"""Observers of committed offsets, for the rules about them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MEMBERS = 16  # that one producer has worked for
 
 
 def since(generation: Generation | None) -> int:
-    """The record offset at which a generation began, -1 where no group record came before."""
+    """Return the record offset at which a generation began, -1 where no group record came before."""
     return -1 if generation is None else generation.offset
 
 
 class Zombie(NamedTuple):
-    """A commit by a producer that a rebalance may have taken the partition from, beside its new owner's (KIP-447).
+    """A commit by a producer that may have lost the partition in a rebalance, beside its new owner's (KIP-447).
 
-    ``older``: what the producer had committed before; None where it has not, and only the times of its transaction can
-    show that it is one. ``owner_before`` and ``owner``: the members that had the partition then and at both commits,
-    where the group's records tell. ``known``: they tell that it was taken from the producer's member; else producer and
-    rival may be of one pool, whose producers commit for whoever takes them.
+    ``older``: an earlier commit of the producer; None without one, then only the times of its transaction can show that
+    it is a zombie. ``owner_before`` and ``owner``: the members that had the partition then and at both commits, if the
+    group's records show it. ``known``: they show that it was taken from the producer's member; otherwise producer and
+    rival may be of one pool, whose producers commit for any member.
     """
 
     older: OffsetCommit | None
@@ -34,12 +34,12 @@ class Zombie(NamedTuple):
 
     @property
     def grave(self) -> bool:
-        """Whether it is one: by the group's records, or since both have processed the same input."""
+        """Whether it is certain: by the group's records, or because both have processed the same input."""
         return self.known or falls(self.rival, self.late)
 
 
 class AlternatingCommits(NamedTuple):
-    """Commits of one partition by a producer, another one, and the first again, for members that are not known."""
+    """Commits of one partition by one producer, another one, and the first again, for unknown members."""
 
     first: OffsetCommit
     other: OffsetCommit
@@ -47,34 +47,34 @@ class AlternatingCommits(NamedTuple):
 
     @property
     def grave(self) -> bool:
-        """Whether both have processed the same input; an application that takes any producer of a pool goes on."""
+        """Whether both have processed the same input; an application with a pool of producers moves on instead."""
         return falls(self.other, self.again)
 
 
 def falls(before: OffsetCommit, after: OffsetCommit) -> bool:
-    """Whether an offset goes back or stays where it is from one producer's commit to another's."""
+    """Whether an offset moves back or stays from one producer's commit to another's."""
     return after.value <= before.value
 
 
 @dataclass(slots=True)
 class _GenerationCommits:
-    """The commits of one place in one generation: the first of each producer, and who has come back behind another."""
+    """Commits of one place in one generation: the first of each producer, and who returned behind another."""
 
     began: int
     first: dict[int, OffsetCommit] = field(default_factory=dict)
     returned: set[int] = field(default_factory=set)
-    said: set[bool] = field(default_factory=set)  # what was found: harmless, grave
+    reported: set[bool] = field(default_factory=set)  # whether a grave one, and one that is not
 
 
 @dataclass(slots=True)
 class Rivals:
-    """Watches for two producers that both believe to own a partition: zombies and interleaved ones.
+    """Watches for two producers that both believe they own a partition: zombies and interleaved ones.
 
-    Several producers of one owner are a pool, of which nothing is kept; the owner is told by the group's records.
-    ``zombies``: who has committed for another owner and comes back behind the new one's producer; ``interleaved``: p,
-    q, p again, where the owner is not known. One each for a partition and generation, and one more that is grave where
-    the first was not. ``handed_over``: the first two producers of a place in one generation of a classic group, of
-    which neither is known for a zombie by its commits; the first :data:`HANDED_OVER` of these.
+    Several producers of one owner are a pool and not reported; the group's records show the owner. ``zombies``: a
+    producer that has committed for another owner and returns behind the new one's producer; ``interleaved``: p, q, p
+    again, where the owner is unknown. One of each per partition and generation, and one more that is grave where the
+    first was not. ``handed_over``: the first two producers of a place in one generation of a classic group, where
+    commits do not show either as a zombie; the first :data:`HANDED_OVER` of these.
     """
 
     assignments: Assignments = field(default_factory=Assignments)
@@ -88,7 +88,7 @@ class Rivals:
     """Of a group and a producer: the members that it has committed for, each with the first tenure in which it did."""
 
     def live(self, commit: OffsetCommit) -> None:
-        """Looks at a commit that took effect or may."""
+        """Check a commit that took effect or may."""
         place, producer_id, last = commit.place, commit.producer_id, self._last.get(commit.place)
         stretch = self._stretches.get(place)
         if stretch is None or stretch.began != since(commit.generation):
@@ -97,7 +97,7 @@ class Rivals:
         turn = last is not None and last.producer_id != producer_id
         asked = turn and (new or producer_id not in stretch.returned or (last is not None and falls(last, commit)))
         tenure = self.assignments.tenure(commit) if new or asked or not classic else None
-        if asked and last is not None and True not in stretch.said:
+        if asked and last is not None and True not in stretch.reported:
             self._judge(commit, last, tenure, stretch)
         if turn and not new:
             stretch.returned.add(producer_id)
@@ -109,7 +109,7 @@ class Rivals:
             self._note_worked(commit, tenure)
 
     def _note_worked(self, c: OffsetCommit, tenure: Tenure) -> None:
-        """The newest :data:`MEMBERS` of a producer are kept."""
+        """Keep the newest :data:`MEMBERS` of a producer."""
         worked = self._worked.setdefault((c.place.group, c.producer_id), {})
         worked.setdefault(tenure.member.member_id, tenure)
         if len(worked) > MEMBERS:
@@ -118,27 +118,27 @@ class Rivals:
     def _judge(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, stretch: _GenerationCommits) -> None:
         same = since(last.generation) == stretch.began
         if (zombie := self._taken_from(c, last, tenure, same)) is not None:
-            if zombie.grave not in stretch.said:
+            if zombie.grave not in stretch.reported:
                 self.zombies.append(zombie)
-                stretch.said.add(zombie.grave)
+                stretch.reported.add(zombie.grave)
         elif same and (turns := self._in_turn(c, last, tenure, stretch)) is not None:
-            if turns.grave not in stretch.said:
+            if turns.grave not in stretch.reported:
                 self.interleaved.append(turns)
-                stretch.said.add(turns.grave)
+                stretch.reported.add(turns.grave)
         elif same and len(stretch.first) == 1 and c.producer_id not in stretch.first:
             self._note_hand_over(last, c, tenure)
 
     def _taken_from(self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, same: bool) -> Zombie | None:
-        """A producer that has committed for another member, behind a commit for the one that has the partition now."""
+        """A producer that has committed for another member, behind a commit for the present owner."""
         if tenure is not None:
-            mine, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
-            before = [one for one in mine.values() if one.began < tenure.began]
+            tenures, rivals = (self._worked.get((c.place.group, one.producer_id), {}) for one in (c, last))
+            before = [one for one in tenures.values() if one.began < tenure.began]
             if last.record_offset < tenure.began or tenure.member.member_id in (one.member.member_id for one in before):
                 return None
             if before:
                 pool = any(one.member.member_id in rivals for one in before)  # whoever took a free one
-                known = self._first.get((c.place, c.producer_id)) or self._first[c.place.group, c.producer_id]
-                return Zombie(known, last, c, before[-1].member, tenure.member, known=not pool)
+                older_commit = self._first.get((c.place, c.producer_id)) or self._first[c.place.group, c.producer_id]
+                return Zombie(older_commit, last, c, before[-1].member, tenure.member, known=not pool)
         classic = c.generation is not None and c.generation.classic
         here, elsewhere = self._older(c.place, c), self._older(c.place.group, c)
         older = here or (None if self._older(last.place, last) else elsewhere)
@@ -149,14 +149,14 @@ class Rivals:
     def _in_turn(
         self, c: OffsetCommit, last: OffsetCommit, tenure: Tenure | None, stretch: _GenerationCommits
     ) -> AlternatingCommits | None:
-        """A producer that comes back behind another one, where it is not known that one member had the partition."""
+        """A producer that returns behind another one, unless one member is known to have had the partition."""
         first = stretch.first.get(c.producer_id)
         if first is None or (tenure is not None and None not in map(self.assignments.tenure, (first, last))):
             return None
         return AlternatingCommits(first, last, c)
 
     def _note_hand_over(self, last: OffsetCommit, c: OffsetCommit, tenure: Tenure | None) -> None:
-        """Either of the two may be the one that the partition was taken from, if it was taken from anybody."""
+        """Note two producers of which either may have lost the partition, if any did."""
         if c.generation is None or not c.generation.classic or len(self.handed_over) >= HANDED_OVER:
             return
         before, owner = self.assignments.before(c), None if tenure is None else tenure.member
@@ -164,20 +164,20 @@ class Rivals:
             self.handed_over.append(Zombie(None, last, c, before, owner, None not in (before, owner)))
 
     def _older(self, where: str | GroupPartition, c: OffsetCommit) -> OffsetCommit | None:
-        """What the producer of ``c`` committed there in an older generation of a classic group."""
+        """The first commit of the producer of ``c`` there, if of an older generation of a classic group."""
         first = self._first.get((where, c.producer_id))
         return first if first is not None and since(first.generation) < since(c.generation) else None
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
-        """Nothing to see here: who wrote matters, not when it was decided."""
+        """Ignore decisions: who wrote matters, not when it was decided."""
 
 
 @dataclass(slots=True)
 class Values:
-    """Watches the values in force: where they fall, and ``skips`` where they pass over what was aborted.
+    """Watches the values in force: where they move back, and ``skips`` where they pass over what was aborted.
 
-    ``skips`` holds (value in force at the abort, aborted commit, next one in force); in a transaction only where the
-    group's records do not tell for whom both were.
+    ``skips`` has (value in force at the abort, aborted commit, next one in force); for transactional commits only where
+    the group's records do not show for which member both were.
     """
 
     assignments: Assignments = field(default_factory=Assignments)
@@ -189,21 +189,23 @@ class Values:
     _aborted: dict[GroupPartition, tuple[OffsetCommit, OffsetCommit]] = field(default_factory=dict)
 
     def fall(self, before: OffsetCommit, commit: OffsetCommit) -> None:
-        """Counts a value in force that lies below the one before it."""
+        """Count a value in force that is below the one before it."""
         kind = (commit.place, commit.producer_id, None if commit.generation is None else commit.generation.empty)
         first, after, times = self._back.get(kind, (before, commit, 0))
         self._back[kind] = (first, after, times + 1)
 
     def falls(self) -> list[tuple[OffsetCommit, OffsetCommit, int]]:
-        """Of each place, producer and kind of group (without members, with, unknown) the first fall, (before, after),
-        and how many there were."""
+        """Return for each place, producer and kind of group the first fall, (before, after), and their number.
+
+        The kind is without members, with members, or unknown.
+        """
         return list(self._back.values())
 
     def live(self, commit: OffsetCommit) -> None:
-        """Nothing to see here: only what is in force counts."""
+        """Ignore: only what is in force counts."""
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
-        """Follows the value of a place."""
+        """Follow the value of a place."""
         if outcome == "aborted" and before is not None and commit.value > before.value:
             self._aborted[commit.place] = (before, commit)
         if outcome != "in force":
@@ -215,11 +217,11 @@ class Values:
             self.skips.append((*start, commit))
 
     def _passes_over(self, aborted: OffsetCommit, c: OffsetCommit) -> bool:
-        """Whether this commit need not have begun again at the offset before the aborted one.
+        """Whether this commit need not have restarted at the offset before the aborted one.
 
-        A new owner begins at the committed offset, which a rebalance between the two commits shows; the same producer
-        may have gone back itself, and so may a member that takes the next free producer of its pool. A plain commit
-        shows no output that belongs to it.
+        A new owner starts at the committed offset, which a rebalance between the two commits shows; the same producer
+        may have rewound itself, and so may a member that takes the next free producer of its pool. A plain commit shows
+        no output that belongs to it.
         """
         same_generation = since(aborted.generation) == since(c.generation)
         if c.plain:
@@ -231,15 +233,15 @@ class Values:
 
 @dataclass(slots=True)
 class Committers:
-    """Watches who commits in transactions: ``seen`` holds each producer's first and last commit, by group."""
+    """Watches who commits in transactions; ``seen``: each producer's first and last commit, by group."""
 
     seen: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
 
     def live(self, commit: OffsetCommit) -> None:
-        """Takes note of a producer's commit."""
+        """Note a producer's commit."""
         if not commit.plain:
-            known = self.seen.setdefault(commit.place.group, {})
-            known[commit.producer_id] = known.get(commit.producer_id, (commit,))[0], commit
+            commits = self.seen.setdefault(commit.place.group, {})
+            commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
-        """Nothing to see here: who wrote matters, not when it was decided."""
+        """Ignore decisions: who wrote matters, not when it was decided."""

@@ -10,13 +10,11 @@ from auditor.base.numbers import setting_number
 # Broker policies as data: what each generation of brokers decides differently, over one algorithm.
 #
 # Sources: KIP-360, KIP-890, KIP-937, the latest-batch draft, KAFKA-7190, KAFKA-8710, KAFKA-9144, KAFKA-12257 (2.8).
-# Every value is an int or a bool, so a :class:`Policy` can be handed to compiled kernels as it is. Only this room knows
-# a
-# policy by its name: whoever wants to know what one does asks for a field. What depends on the release within a policy
-# stands in :mod:`auditor.model.policies`.
+# Every value is an int or a bool, so a :class:`Policy` can be passed to compiled kernels. Only this package knows
+# policies by name: callers ask for a field. Differences between releases within a policy are in :data:`RELEASES`.
 
 
-# Answers to an append. Positive values are Kafka's codes on the wire (org.apache.kafka.common.protocol.Errors).
+# Answers to an append. Positive values are Kafka's error codes (org.apache.kafka.common.protocol.Errors).
 OK = 0
 DUPLICATE = -2  # no error: success with the offsets of the cached batch, and nothing written
 OFFSET_OUT_OF_RANGE = 1
@@ -79,7 +77,7 @@ class Policy(NamedTuple):
 
     @property
     def is_draft(self) -> bool:
-        """Whether only the newest batch is kept, and what lies behind it within a window counts as a duplicate."""
+        """Whether only the newest batch is cached, and sequences within a window behind it count as duplicates."""
         return self.duplicate_window > 0
 
 
@@ -130,7 +128,7 @@ COMPARED = (OLDEST, ASSUMED, *PARTS[VERIFIED], DRAFT)  # what a what-if compares
 
 
 def named(names: tuple[str, ...]) -> tuple[str, ...]:
-    """The policies that these names stand for, each once; those worth comparing for none."""
+    """Return the policies that these names stand for, each once; :data:`COMPARED` for none."""
     return tuple(dict.fromkeys(part for name in names or COMPARED for part in PARTS.get(name, (name,))))
 
 
@@ -141,15 +139,14 @@ def policy(name: str) -> Policy:
     return POLICIES[name]
 
 
-# What depends on a broker's release and on no policy: one row a release from which on something is otherwise.
+# Differences between releases that belong to no policy: one row per release that changes something.
 #
-# What an input shows of a release is a range: what only newer brokers write says that it is at least so new, what they
-# never leave out that it is older. Where the range holds several rows that differ, nothing is decided, and every
-# function
-# here says what it takes for granted then.
+# Evidence of a release is a range: what only newer brokers write shows a lower bound, what they never omit an upper
+# one. Where the range has several rows that differ, nothing is decided, and every function here documents what it
+# assumes.
 #
-# Sources: KIP-854 (producer.id.expiration.ms, 3.4), KIP-858 (directory.id, 3.7), MetadataVersion, KIP-360 and the page
-# UnknownProducerId/OutOfOrderSequence; what 0.11 answers, of real brokers.
+# Sources: KIP-854 (producer.id.expiration.ms, 3.4), KIP-858 (directory.id, 3.7), MetadataVersion, KIP-360 and the
+# page UnknownProducerId/OutOfOrderSequence; answers of 0.11 were taken from real brokers.
 
 
 DAY_MS = 86_400_000
@@ -158,11 +155,12 @@ Version = tuple[int, int]
 
 
 class Release(NamedTuple):
-    """From ``since`` on. ``metadata_version``: the first level that this release knows, 0: none.
+    """Behaviour from release ``since`` on.
 
-    ``policy``: what its brokers do without transaction.version. ``expiration_setting`` and ``expiration_ms``: what says
-    how long an idle producer is remembered, and how long it is where nobody set it. ``unknown_error``: the answer to an
-    unknown producer that may not begin like that.
+    ``metadata_version``: the first level that this release knows, 0: none. ``policy``: what its brokers do without
+    transaction.version. ``expiration_setting`` and ``expiration_ms``: the setting for how long an idle producer is
+    remembered, and its default. ``unknown_error``: the answer to an unknown producer that may not begin at its
+    sequence.
     """
 
     since: Version
@@ -188,12 +186,10 @@ RELEASES = (
 OLDEST_RELEASE = RELEASES[0].since
 NAMES_CLUSTER: Version = (2, 4)  # from here on meta.properties has a cluster.id
 NAMES_DIRECTORY: Version = (3, 7)  # and from here on a directory.id (KIP-858)
-UNNAMED_COMMIT: Version = (4, 0)  # groups of KIP-848 take transactional commits without any ids, as classic ones do
-OLDER_EPOCHS_COMMIT: Version = (4, 3)  # and commits of epochs from a partition's assignment on (KIP-1251)
 
 
 class Defect(NamedTuple):
-    """A defect of Kafka itself: its issue, the releases that have it, and those as a range [since, below)."""
+    """A defect of Kafka itself: its issue, the affected releases, and those as a range [since, below)."""
 
     issue: str
     releases: str
@@ -207,23 +203,23 @@ SKIPS_MARKERS = Defect("KAFKA-20734", "4.3.0, 4.3.1 and 4.4.0", (4, 3), (4, 5))
 
 
 class ReleaseEvidence(NamedTuple):
-    """What an input shows of a broker's release: at least ``least`` and, where that is known, below ``below``."""
+    """Evidence of a broker's release: at least ``least`` and, if known, below ``below``."""
 
     least: Version = OLDEST_RELEASE
     below: Version | None = None
 
     def may_have(self, defect: Defect) -> bool:
-        """Whether a broker that shows this may have a defect."""
+        """Whether such a broker may have a defect."""
         return self.least < defect.below and (self.below is None or self.below > defect.since)
 
     @property
     def rows(self) -> tuple[Release, ...]:
-        """The rows of the table that it may be of; there is at least one."""
+        """The rows of the table that fit; at least one."""
         first = max((k for k, r in enumerate(RELEASES) if r.since <= self.least), default=0)
         return tuple(r for r in RELEASES[first:] if r is RELEASES[first] or self.below is None or r.since < self.below)
 
     def also(self, other: ReleaseEvidence) -> ReleaseEvidence:
-        """What both show of one broker."""
+        """Merge two pieces of evidence about one broker."""
         bounds = [shown.below for shown in (self, other) if shown.below is not None]
         least, below = max(self.least, other.least), min(bounds, default=None)
         return ReleaseEvidence(least, below if below is not None and below > least else None)
@@ -239,7 +235,7 @@ def shown_by(
     cluster_id: bool | None = None,
     directory_id: bool = False,
 ) -> ReleaseEvidence:
-    """The range of releases that fits the evidence.
+    """Return the range of releases that fits the evidence.
 
     ``metadata_version``: its level in ``__cluster_metadata``, 0 for none. ``protocol``: inter.broker.protocol.version,
     which is raised to a release once all brokers run it, and so stands for it where nothing shows a newer one;
@@ -258,7 +254,7 @@ def shown_by(
 
 
 def parsed(text: str | None) -> Version | None:
-    """The release that a protocol version such as 2.8-IV1 or 0.11.0 names; None for what is none."""
+    """Return the release that a protocol version such as 2.8-IV1 or 0.11.0 names; None for an invalid one."""
     numbers = [setting_number(part, bits=32) for part in (text or "").partition("-")[0].split(".")]
     if len(numbers) < 2 or numbers[0] is None or numbers[1] is None:
         return None
@@ -266,9 +262,11 @@ def parsed(text: str | None) -> Version | None:
 
 
 def expiration_ms(shown: ReleaseEvidence, setting: Callable[[str], str | None]) -> int:
-    """How long a broker remembers an idle producer, ms: what ``setting`` gives for the name that counts, else the
-    release's default. Undecidable between the two generations: the newer name goes before the older, and a day is
-    assumed where neither is set, the least that any release remembers.
+    """Return how long a broker remembers an idle producer, ms.
+
+    That is what ``setting`` gives for the name that counts, else the release's default. If the release may be of either
+    generation, the newer name takes precedence, and without a setting a day is assumed, the least that any release
+    remembers.
     """
     rows = shown.rows
     for name in dict.fromkeys(r.expiration_setting for r in reversed(rows)):
@@ -279,8 +277,10 @@ def expiration_ms(shown: ReleaseEvidence, setting: Callable[[str], str | None]) 
 
 
 def supposed_expiration_ms(name: str, setting: Callable[[str], str | None]) -> int:
-    """The same of a broker that is only supposed to work under a policy, ms: whatever was set, else as the policy's
-    first release does, or the newest one where it is no release's.
+    """Return the same for a broker that is only supposed to work under a policy, ms.
+
+    Any setting that was made, else the default of the policy's first release, or of the newest one where the policy is
+    no release's.
     """
     rows = [r for r in RELEASES if r.policy == name] or [RELEASES[-1]]
     values = (setting_number(setting(name), bits=32) for name in (BY_ID, BY_TRANSACTIONAL_ID))
@@ -288,6 +288,6 @@ def supposed_expiration_ms(name: str, setting: Callable[[str], str | None]) -> i
 
 
 def policy_at(name: str, shown: ReleaseEvidence) -> Policy:
-    """The policy as the release that is shown has it; as its later releases do where that is not decided."""
+    """Return the policy as the shown release has it; if that is ambiguous, as its later releases do."""
     errors = {r.unknown_error for r in shown.rows if r.policy == name}
     return POLICIES[name]._replace(unknown_error=errors.pop()) if len(errors) == 1 else POLICIES[name]

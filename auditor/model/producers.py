@@ -1,4 +1,4 @@
-"""The producer state of a partition, and what a batch or marker does to it."""
+"""Producer state of a partition, and the effect of batches and markers on it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ from auditor.model.policies import (
     Policy,
 )
 
-# The producers of one partition: a table that compiled code looks them up in, and what an entry holds.
+# Table of one partition's producers.
 #
-# An entry is what a broker keeps of one producer (ProducerStateEntry, KIP-98); what a broker decides by it is in
-# :mod:`auditor.model.producers`. Compiled by numba; with ``NUMBA_DISABLE_JIT=1`` all runs as plain Python. A
-# ``row`` is the place of a producer in the columns, -1 where the partition does not know it. Rows stay valid until
-# :func:`keep` or :func:`clear`.
+# An entry is what a broker keeps of one producer (ProducerStateEntry, KIP-98). Compiled by numba; with
+# ``NUMBA_DISABLE_JIT=1`` all runs as plain Python. A ``row`` is the place of a producer in the columns, -1 for an
+# unknown one. Rows stay valid until :func:`keep` or :func:`clear`.
 
 
 NONE = -1  # no epoch, no sequence, no offset, no timestamp, no row
@@ -54,17 +53,18 @@ ENTRY = np.dtype(
         ),
     )
 )
+NEW_ENTRY = np.array([(NONE, NONE, NONE, NONE, NONE, NONE, 0, 0, 1)], ENTRY)
 CACHED = np.dtype((np.record, [("last_offset", "i8"), ("last_sequence", "i4"), ("offset_delta", "i4")]))
 
 
 class Producers(NamedTuple):
     """One partition's producers, and the hash table that finds them.
 
-    What is known of one producer lies together: with many of them, most of a batch's time is waiting for memory. Its
-    batches lie apart: one at a time is written, and a producer of few batches takes no memory for more.
-    ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: they decide places
-    in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow.
-    Offsets of records; timestamps in ms; -1 means none. Outside of kernels, each field is there as a column.
+    The fields of one producer are adjacent: with many producers, most of a batch's time is waiting for memory. Its
+    cached batches are apart: one at a time is written, and a producer of few batches takes no memory for more.
+    ``slots`` is an open-addressing table of rows. ``meta`` is [rows used, two random hash factors]: these decide places
+    in ``slots`` only, so results never depend on them, but crafted ids cannot make look-ups slow. Offsets of records;
+    timestamps in ms; -1 means none. Outside of kernels, each field is available as a column.
     """
 
     slots: np.ndarray  # int32
@@ -129,10 +129,9 @@ class Producers(NamedTuple):
 
 
 def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
-    """An empty map with room for ``capacity`` producers, ``cached_batches`` per producer.
+    """Return an empty table with room for ``capacity`` producers, ``cached_batches`` per producer.
 
-    A producer takes about 60 bytes, once it is there, and 16 a batch: what is not used is memory that was never written
-    to.
+    A used row takes about 60 bytes, and 16 per batch; unused memory is never written to.
     """
     size = 1 << max(4, (2 * capacity - 1).bit_length())
     random = secrets.randbits(60)
@@ -147,7 +146,7 @@ def new_producers(capacity: int = 64, cached_batches: int = 5) -> Producers:
 
 
 def grow(p: Producers, capacity: int = 0) -> Producers:
-    """The same producers in the same rows with at least twice the room; called when :func:`insert` answers -1."""
+    """Return the same producers in the same rows with at least twice the room, for when :func:`insert` answers -1."""
     rows = int(p.meta[0])
     bigger = new_producers(max(2 * len(p.entries), capacity, 16), len(p.rings))
     bigger.entries[:rows] = p.entries[:rows]
@@ -158,18 +157,18 @@ def grow(p: Producers, capacity: int = 0) -> Producers:
 
 
 def used(p: Producers) -> Producers:
-    """The same rows without room for more, and without what finds them: to be stored, and given to :func:`grow`."""
+    """Return the same rows without spare room and hash slots: to be stored, and given to :func:`grow`."""
     rows = int(p.meta[0])
     return p._replace(slots=p.slots[:0], entries=p.entries[:rows], rings=p.rings[:, :rows])
 
 
 def keep(p: Producers, wanted: np.ndarray) -> None:
-    """Forget the producers whose row is False in ``wanted`` (bool, rows used long); the others move up, in order."""
+    """Forget the producers whose row is False in ``wanted`` (bool, one per used row); others move up in order."""
     rows = int(p.meta[0])
-    kept = int(np.count_nonzero(wanted))
+    count = int(np.count_nonzero(wanted))
     for table in (p.entries, *p.rings):
-        table[:kept] = table[:rows][wanted]
-    p.meta[0] = kept
+        table[:count] = table[:rows][wanted]
+    p.meta[0] = count
     index_rows(p)
 
 
@@ -181,10 +180,10 @@ def clear(p: Producers) -> None:
 
 @kernel
 def find_slot(p: Producers, producer_id: int) -> int:
-    """The slot that holds ``producer_id``, or the free one where it belongs.
+    """Return the slot that has ``producer_id``, or the free one where it belongs.
 
-    Brokers give ids out one after the other. Sixteen such lie in 64 bytes, one line of the processor's cache; where
-    another sixteen are there first, all of them go on to the next line, each past one slot.
+    Brokers allocate ids in sequence. Sixteen such are in 64 bytes, one cache line of the processor; on a collision all
+    of them go on to the next line, each past one slot.
     """
     mask, sixteen = len(p.slots) - 1, producer_id >> 4
     mixed = (sixteen & LOW_31) * p.meta[1] + ((sixteen >> 31) & LOW_31) * p.meta[2]
@@ -196,13 +195,13 @@ def find_slot(p: Producers, producer_id: int) -> int:
 
 @kernel
 def find(p: Producers, producer_id: int) -> int:
-    """Row of the producer, -1 if unknown."""
+    """Return the row of the producer, -1 if unknown."""
     return p.slots[find_slot(p, producer_id)]
 
 
 @kernel
 def find_many(p: Producers, batches: np.ndarray, rows: np.ndarray) -> None:
-    """Fills ``rows`` with those of the producers of batches; -1 where unknown.
+    """Fill ``rows`` with those of the producers of batches; -1 where unknown.
 
     No look-up waits for the one before: the processor fetches what several of them need from memory at once.
     """
@@ -212,7 +211,7 @@ def find_many(p: Producers, batches: np.ndarray, rows: np.ndarray) -> None:
 
 @kernel
 def index_rows(p: Producers) -> None:
-    """Fill ``slots`` anew from the rows in use."""
+    """Rebuild ``slots`` from the rows in use."""
     p.slots[:] = NONE
     for row in range(p.meta[0]):
         p.slots[find_slot(p, p.entries[row].producer_id)] = row
@@ -220,7 +219,7 @@ def index_rows(p: Producers) -> None:
 
 @kernel
 def insert(p: Producers, producer_id: int) -> int:
-    """Row of the producer, an empty entry if it was unknown; -1 when there is no room (then :func:`grow`)."""
+    """Return the row of the producer, an empty entry if it was unknown; -1 without room (then :func:`grow`)."""
     slot = find_slot(p, producer_id)
     if p.slots[slot] >= 0:
         return p.slots[slot]
@@ -229,32 +228,24 @@ def insert(p: Producers, producer_id: int) -> int:
         return NONE
     p.meta[0] = row + 1
     p.slots[slot] = row
-    entry = p.entries[row]
-    entry.producer_id = producer_id
-    entry.epoch = NONE
-    entry.coordinator_epoch = NONE
-    entry.last_timestamp = NONE
-    entry.txn_first_offset = NONE
-    entry.timestamp = NONE
-    entry.cached = 0
-    entry.newest = 0
-    entry.ascending = 1
+    p.entries[row] = NEW_ENTRY[0]
+    p.entries[row].producer_id = producer_id
     return row
 
 
-# --- an entry --------------------------------------------------------------------------------------------------------
+# Entries.
 
 
 @kernel
 def cached_slot(p: Producers, row: int, age: int) -> int:
-    """Ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
-    at = p.entries[row].newest - age
-    return at if at >= 0 else at + len(p.rings)  # no division: this is asked for every batch
+    """Return the ring place of the cached batch of ``age``: 0 the newest, ``cached`` - 1 the oldest."""
+    place = p.entries[row].newest - age
+    return place if place >= 0 else place + len(p.rings)  # no division: this is asked for every batch
 
 
 @kernel
 def newest_sequence(p: Producers, row: int) -> int:
-    """Last sequence of the newest batch known, -1 without one."""
+    """Return the last sequence of the newest known batch, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
     return p.rings[p.entries[row].newest, row].last_sequence
@@ -262,7 +253,7 @@ def newest_sequence(p: Producers, row: int) -> int:
 
 @kernel
 def newest_offset(p: Producers, row: int) -> int:
-    """Last offset of the newest batch known, -1 without one."""
+    """Return the last offset of the newest known batch, -1 without one."""
     if row < 0 or p.entries[row].cached == 0:
         return NONE
     return p.rings[p.entries[row].newest, row].last_offset
@@ -270,7 +261,7 @@ def newest_offset(p: Producers, row: int) -> int:
 
 @kernel
 def set_epoch(p: Producers, row: int, epoch: int) -> None:
-    """Another epoch, higher or lower, forgets the cached batches."""
+    """Set the epoch; a different one, higher or lower, drops the cached batches."""
     entry = p.entries[row]
     if entry.epoch != epoch:
         entry.epoch = epoch
@@ -281,7 +272,7 @@ def set_epoch(p: Producers, row: int, epoch: int) -> None:
 def remember_batch(
     p: Producers, row: int, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int
 ) -> None:
-    """Cache one batch, in the place of the oldest when the ring is full."""
+    """Cache one batch, in place of the oldest when the ring is full."""
     entry, width = p.entries[row], len(p.rings)
     if entry.cached == 0:
         entry.ascending = 1
@@ -300,20 +291,18 @@ def remember_batch(
         entry.cached += 1
 
 
-# What a broker decides by what it knows of a producer, and what a batch or a marker does to that.
+# Decisions of a broker by its producer state, and the effect of batches and markers on that state.
 #
 # The functions read as the specification (ProducerStateManager, ProducerAppendInfo, ProducerStateEntry; KIP-98,
-# KIP-360)
-# and are compiled by numba; with ``NUMBA_DISABLE_JIT=1`` they run as plain Python. The producers are in a table
-# (:mod:`auditor.model.producers`); a ``row`` is the place of one there, -1 where the partition does not know it.
+# KIP-360).
 
 
-# --- sequences ---------------------------------------------------------------------------------------------------
+# Sequence arithmetic.
 
 
 @kernel
 def add_sequence(base: int, delta: int) -> int:
-    """``base`` + ``delta`` in the ring of sequences: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
+    """Return ``base`` + ``delta`` modulo 2^31: 0 follows 2147483647 (DefaultRecordBatch.incrementSequence)."""
     if base > LAST_SEQUENCE - delta:
         return delta - (LAST_SEQUENCE - base) - 1
     return base + delta
@@ -321,7 +310,7 @@ def add_sequence(base: int, delta: int) -> int:
 
 @kernel
 def subtract_sequence(last: int, delta: int) -> int:
-    """``last`` - ``delta`` in the ring of sequences (DefaultRecordBatch.decrementSequence)."""
+    """Return ``last`` - ``delta`` modulo 2^31 (DefaultRecordBatch.decrementSequence)."""
     if last < delta:
         return LAST_SEQUENCE - (delta - last) + 1
     return last - delta
@@ -329,16 +318,16 @@ def subtract_sequence(last: int, delta: int) -> int:
 
 @kernel
 def next_sequence(last: int) -> int:
-    """The only sequence that may follow ``last``; 0 after none (-1)."""
+    """Return the only sequence that may follow ``last``; 0 after none (-1)."""
     return add_sequence(last, 1)
 
 
-# --- when a producer is forgotten ------------------------------------------------------------------------------------
+# Expiration.
 
 
 @kernel
 def idle_since(p: Producers, row: int, policy: Policy) -> int:
-    """The timestamp (ms) that expiration counts from: the newest batch's alone where markers do not refresh."""
+    """Return the timestamp (ms) that expiration counts from: the newest batch's where markers do not refresh."""
     entry = p.entries[row]
     if policy.marker_refreshes:
         return entry.last_timestamp
@@ -349,16 +338,16 @@ def idle_since(p: Producers, row: int, policy: Policy) -> int:
 
 @kernel
 def is_expired(p: Producers, row: int, policy: Policy, now: int, expiration_ms: int) -> bool:
-    """Whether the producer is forgotten at ``now`` (ms): no open transaction, and idle for the limit or longer."""
+    """Whether the producer id is expired at ``now`` (ms): no open transaction, and idle for the limit or longer."""
     return p.entries[row].txn_first_offset == NONE and now - idle_since(p, row, policy) >= expiration_ms
 
 
-# --- what a leader answers ---------------------------------------------------------------------------------------
+# Answers of a leader.
 
 
 @kernel
 def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> int:
-    """Ring place of the cached batch with exactly this epoch and range, the oldest if several; -1 if none."""
+    """Return the ring place of the cached batch with this epoch and range, the oldest of several; -1 if none."""
     if row < 0 or p.entries[row].epoch != epoch:
         return NONE
     for age in range(p.entries[row].cached - 1, -1, -1):
@@ -372,7 +361,7 @@ def find_duplicate(p: Producers, row: int, epoch: int, first_sequence: int, last
 
 @kernel
 def check_epoch(p: Producers, row: int, epoch: int) -> int:
-    """Data and markers alike: an epoch below the stored one is fenced."""
+    """Answer INVALID_PRODUCER_EPOCH to data or a marker with an epoch below the stored one."""
     if row >= 0 and epoch < p.entries[row].epoch:
         return INVALID_PRODUCER_EPOCH
     return OK
@@ -380,7 +369,7 @@ def check_epoch(p: Producers, row: int, epoch: int) -> int:
 
 @kernel
 def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> int:
-    """A marker of a coordinator that has been replaced is fenced."""
+    """Answer TRANSACTION_COORDINATOR_FENCED to a marker of a replaced coordinator."""
     if row >= 0 and coordinator_epoch < p.entries[row].coordinator_epoch:
         return TRANSACTION_COORDINATOR_FENCED
     return OK
@@ -388,7 +377,7 @@ def check_coordinator_epoch(p: Producers, row: int, coordinator_epoch: int) -> i
 
 @kernel
 def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_sequence: int) -> int:
-    """Whether a client's batch may come next, it being the only one of its append."""
+    """Answer whether a client's batch may come next, as the only one of its append."""
     stored_epoch = p.entries[row].epoch if row >= 0 else NONE
     last = newest_sequence(p, row) if stored_epoch == epoch else NONE
     return sequence_answer(policy, epoch, first_sequence, stored_epoch, stored_epoch, last)
@@ -398,7 +387,7 @@ def check_sequence(p: Producers, row: int, policy: Policy, epoch: int, first_seq
 def sequence_answer(
     policy: Policy, epoch: int, first_sequence: int, stored_epoch: int, pending_epoch: int, last: int
 ) -> int:
-    """The sequence rule (ProducerAppendInfo.checkSequence).
+    """Apply the sequence rule (ProducerAppendInfo.checkSequence).
 
     ``stored_epoch`` is that before the append, ``pending_epoch`` that after the append's earlier batches; ``last`` is
     the last sequence known in ``epoch``, -1 for none. Only the first sequence is compared.
@@ -422,9 +411,9 @@ def sequence_answer(
 
 @kernel
 def goes_on(p: Producers, row: int, epoch: int, first_sequence: int, last_sequence: int) -> bool:
-    """Whether a batch begins where the newest one ended, and none that is remembered can be the same.
+    """Whether a batch begins where the newest one ended, and no cached one can be the same.
 
-    Every policy accepts its sequences; nearly all batches of a log are such, and this asks for little.
+    Every policy accepts its sequences; this cheap check covers nearly all batches of a log.
     """
     entry = p.entries[row]
     if entry.epoch != epoch or entry.cached == 0 or not entry.ascending:
@@ -434,7 +423,7 @@ def goes_on(p: Producers, row: int, epoch: int, first_sequence: int, last_sequen
 
 @kernel
 def check_transaction(p: Producers, row: int, transactional: bool) -> int:
-    """Plain data inside the producer's own open transaction, which every broker refuses."""
+    """Answer INVALID_TXN_STATE to plain data inside the producer's own open transaction, as every broker does."""
     if not transactional and row >= 0 and p.entries[row].txn_first_offset != NONE:
         return INVALID_TXN_STATE
     return OK
@@ -450,10 +439,10 @@ def check_append(
     last_sequence: int,
     transactional: bool,
 ) -> int:
-    """What a leader answers to a client's batch: OK, DUPLICATE or an error. Nothing changes.
+    """Return a leader's answer to a client's batch: OK, DUPLICATE or an error. Nothing changes.
 
-    ``last_sequence`` -1: the batch has no sequences, or they mean nothing. Verification with the coordinator apart, of
-    which a log shows nothing but that a client of version 2 begins at 0 (``strict_first_sequence``).
+    ``last_sequence`` -1: the batch has no sequences, or they mean nothing. Verification with the coordinator is not
+    modelled, of which a log shows nothing but that a client of version 2 begins at 0 (``strict_first_sequence``).
     """
     if row >= 0 and goes_on(p, row, epoch, first_sequence, last_sequence):
         return check_transaction(p, row, transactional)
@@ -470,10 +459,10 @@ def check_append(
 
 @kernel
 def check_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, transaction_version: int) -> int:
-    """What a leader answers to an end marker. Nothing changes.
+    """Return a leader's answer to an end marker. Nothing changes.
 
-    ``transaction_version`` is that of the request (WriteTxnMarkers 2, since 4.2; KIP-1228), 0 where it says none and in
-    all that is read from a log, which does not keep it: version 2 raises the epoch with every decision, so that a
+    ``transaction_version`` is that of the request (WriteTxnMarkers 2, since 4.2; KIP-1228), 0 where it has none and for
+    all that is read from a log, which does not store it: version 2 bumps the epoch with every decision, so that a
     marker of the stored epoch is late, unless it is sent once more and closes nothing, or no epoch is left.
     """
     answer = check_epoch(p, row, epoch)
@@ -483,7 +472,7 @@ def check_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, tra
     return answer if answer != OK else check_coordinator_epoch(p, row, coordinator_epoch)
 
 
-# --- what an accepted batch or marker does -----------------------------------------------------------------------
+# Effect of accepted batches and markers.
 
 
 @kernel
@@ -497,10 +486,10 @@ def apply_data(
     max_timestamp: int,
     transactional: bool,
 ) -> int:
-    """Take in a data batch of any origin; a transactional one opens a transaction if none is open.
+    """Apply a data batch of any origin; a transactional one opens a transaction if none is open.
 
     Answers INVALID_TXN_STATE for plain data inside the producer's own open transaction, which every broker refuses; the
-    batch is remembered all the same, so that a replay can report it once and go on.
+    batch is cached all the same, so that a replay can report it once and go on.
     """
     entry = p.entries[row]
     set_epoch(p, row, epoch)
@@ -513,7 +502,7 @@ def apply_data(
 
 @kernel
 def apply_marker(p: Producers, row: int, epoch: int, coordinator_epoch: int, timestamp: int) -> int:
-    """Take in an end marker of any origin: first offset of the transaction it closed, -1 if none was open."""
+    """Apply an end marker of any origin; return the first offset of the transaction it closed, -1 if none was open."""
     entry = p.entries[row]
     first_offset = entry.txn_first_offset
     set_epoch(p, row, epoch)

@@ -53,11 +53,11 @@ _LEGAL_PREVIOUS = {
 
 
 class TransactionValue(NamedTuple):
-    """What a transition gives an id, and the transaction log keeps of it.
+    """What a transition gives a transactional id, and the transaction log stores.
 
-    Times are epoch milliseconds, `timeout_ms` milliseconds, -1 stands for none. `partitions` holds `topic-N` names.
-    `last_producer_epoch`, `previous_producer_id` and `next_producer_id` live in the coordinator's memory; brokers do
-    not write them. `client_tv` is the client's transaction.version, 0 where a record has none.
+    Times are epoch milliseconds, `timeout_ms` milliseconds, -1 stands for none. `partitions` has `topic-N` names.
+    `last_producer_epoch`, `previous_producer_id` and `next_producer_id` are in the coordinator's memory only; brokers
+    do not write them. `client_tv` is the client's transaction.version, 0 where a record has none.
     """
 
     producer_id: int
@@ -74,14 +74,14 @@ class TransactionValue(NamedTuple):
 
 
 def bumps_epoch(transaction_version: int) -> bool:
-    """Whether every end of a transaction raises the producer epoch at this transaction.version (KIP-890 part 2)."""
+    """Whether every end of a transaction bumps the producer epoch at this transaction.version (KIP-890 part 2)."""
     return transaction_version >= 2
 
 
 def legal_previous(state: TransactionState, client_tv: int = 0) -> frozenset[TransactionState]:
-    """States from which `state` may be entered.
+    """Return the states from which `state` may be entered.
 
-    `client_tv`: transaction.version of the record. From 4.0 on a client of version 2 may abort a transaction that it
+    `client_tv`: transaction.version of the record. Since 4.0 a client of version 2 may abort a transaction that it
     never began, so PrepareAbort also follows the idle states there; pass 0 for brokers before 4.0.
     """
     if state == TransactionState.PREPARE_ABORT and bumps_epoch(client_tv):
@@ -90,7 +90,7 @@ def legal_previous(state: TransactionState, client_tv: int = 0) -> frozenset[Tra
 
 
 def value_problem(value: TransactionValue) -> list[str]:
-    """What is wrong with a log record by itself, as codes; empty for a sound one.
+    """Return codes of what is wrong with a log record by itself; empty for a valid one.
 
     Codes: `state_never_written`, `producer_id_negative`, `epoch_negative`, `partitions_not_empty` (Empty, Complete*),
     `start_present` (Empty), `start_missing` (every other state).
@@ -107,14 +107,12 @@ def value_problem(value: TransactionValue) -> list[str]:
     return [code for code, broken in checks.items() if broken]
 
 
-# The account of one transactional id: what its coordinator can have in memory, and which record may come then.
+# States that the coordinator of one transactional id can have in memory, and which record may follow.
 #
 # An append can fail after it was written: too few replicas were in sync by then, or none answered in time. Its record
-# stays in the log, and the coordinator goes on from what it had in memory, or, where that is a completion, writes it
-# once
-# more. So a record is judged from every state that the coordinator can have held, those before the records that may
-# have
-# failed among them. One that has loaded the log, under another coordinator epoch, has its last record.
+# stays in the log, and the coordinator goes on from what it had in memory, or, if that is a completion, writes it
+# once more. So a record is judged from every state that the coordinator can have had, including those before records
+# that may have failed. A coordinator that has loaded the log, under another coordinator epoch, has the last record.
 #
 # Source: TransactionMetadata.completeTransitionTo, TransactionStateManager.appendTransactionToLog,
 # TransactionMarkerChannelManager.tryAppendToLog, TransactionCoordinator.endTransaction; KIP-98, KIP-360, KIP-890.
@@ -125,10 +123,10 @@ _DECISION_OF = {completion: decision for decision, completion in COMPLETION_OF.i
 
 
 class CachedTransaction(NamedTuple):
-    """An id in a coordinator's memory.
+    """A transactional id in a coordinator's memory.
 
-    `value` None: the coordinator has no such id. `has_failed_epoch_fence`: it has raised the epoch to fence a producer
-    and could not write that, so nobody was told this epoch, and the next fence takes it again.
+    `value` None: the coordinator has no such id. `has_failed_epoch_fence`: it has bumped the epoch to fence a producer
+    and could not write that, so that no client got this epoch and the next fence reuses it.
     """
 
     value: TransactionValue | None
@@ -136,40 +134,42 @@ class CachedTransaction(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What there is to say of a record: codes of :func:`step_problem` where it follows no state that its coordinator
-    can have held; else how many records right before it cannot but have failed."""
+    """Verdict on a record.
+
+    ``problems``: codes of :func:`step_problem` if it follows no state that its coordinator can have had; ``failed``:
+    otherwise the number of records right before it that must have failed.
+    """
 
     problems: list[str]
     failed: int = 0
 
 
-def step_problem(held: CachedTransaction, new: TransactionValue | None) -> list[str]:
-    """What forbids a coordinator with `held` to write `new` (None: a tombstone), as codes; empty when it may.
+def step_problem(cached: CachedTransaction, new: TransactionValue | None) -> list[str]:
+    """Return codes of what forbids a coordinator with `cached` to write `new` (None: a tombstone); empty if it may.
 
     Update times may go backwards. Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id or
     new id, epoch not 0), `epoch_regressed`, `epoch_jumped`, `timeout_changed`, `partitions_shrunk`,
     `partitions_differ`, `start_changed`, `start_not_update`. Source: TransactionMetadata.completeTransitionTo; fencing
-    aborts raise the epoch by 1, or by 2 at transaction.version 2 before 4.0.
+    aborts bump the epoch by 1, or by 2 at transaction.version 2 before 4.0.
     """
-    old = held.value
+    old = cached.value
     if old is None:
         return [] if new is None else _first_problem(new)
     if new is None:
         return [] if old.state in legal_previous(TransactionState.DEAD) else ["illegal_state"]
-    untold = held.has_failed_epoch_fence and new.state != TransactionState.PREPARE_ABORT
+    untold = cached.has_failed_epoch_fence and new.state != TransactionState.PREPARE_ABORT
     if untold or old.state not in legal_previous(new.state, new.client_tv):
         return ["illegal_state"]
-    return _identity_problems(held, old, new) + _content_problems(old, new)
+    return _identity_problems(cached, old, new) + _content_problems(old, new)
 
 
 def _first_problem(new: TransactionValue) -> list[str]:
-    """What is wrong with the first record of an id."""
     if new.state != TransactionState.EMPTY:
         return ["illegal_state"]
     return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
 
 
-def _identity_problems(held: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
+def _identity_problems(cached: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
     if new.producer_id != old.producer_id:
         rotated = new.state == TransactionState.EMPTY or (
             new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
@@ -180,14 +180,14 @@ def _identity_problems(held: CachedTransaction, old: TransactionValue, new: Tran
     rise = new.producer_epoch - old.producer_epoch
     if rise < 0:
         return ["epoch_regressed"]
-    return [] if rise in _legal_rises(held, new) else ["epoch_jumped"]
+    return [] if rise in _legal_rises(cached, new) else ["epoch_jumped"]
 
 
-def _legal_rises(held: CachedTransaction, new: TransactionValue) -> range:
-    """How far the epoch may rise in the step that leads to `new`."""
+def _legal_rises(cached: CachedTransaction, new: TransactionValue) -> range:
+    """How far the epoch may rise in the step to `new`."""
     if new.state == TransactionState.EMPTY:
         return range(2)
-    fence = 0 if held.has_failed_epoch_fence else 1
+    fence = 0 if cached.has_failed_epoch_fence else 1
     end = int(bumps_epoch(new.client_tv))
     if new.state == TransactionState.PREPARE_ABORT:
         at_the_last = new.producer_epoch == LAST_EPOCH  # no epoch lies above it
@@ -208,32 +208,32 @@ def _content_problems(old: TransactionValue, new: TransactionValue) -> list[str]
 
 
 def fenced(value: TransactionValue, epoch: int) -> TransactionValue:
-    """An open transaction whose coordinator has taken an epoch to fence its producer, which no record has yet."""
+    """Return an open transaction once its coordinator has bumped the epoch to fence the producer, without a record."""
     return value._replace(producer_epoch=epoch, last_producer_epoch=NO_PRODUCER_EPOCH)
 
 
-def after_failure(held: CachedTransaction, new: TransactionValue | None) -> tuple[CachedTransaction, ...]:
-    """What the coordinator may have once a record was written and its append has failed all the same: what it had.
+def after_failure(cached: CachedTransaction, new: TransactionValue | None) -> tuple[CachedTransaction, ...]:
+    """Return what a coordinator may have in memory after it wrote a record whose append failed all the same.
 
-    A fence was taken in memory before; the id that a first record gives a producer id to stays. Which of both an abort
-    that leads to the last epoch was under transaction.version 2, a fence or a client's, it does not tell.
+    A fence was taken in memory before; the transactional id of a first record keeps its producer id. An abort that
+    leads to the last epoch at transaction.version 2 may come from a fence or from a client.
     """
-    old = held.value
+    old = cached.value
     if old is None:
-        return (held if new is None else CachedTransaction(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
+        return (cached if new is None else CachedTransaction(new._replace(producer_epoch=NO_PRODUCER_EPOCH)),)
     if new is None or new.state != TransactionState.PREPARE_ABORT:
-        return (held,)
+        return (cached,)
     rise = new.producer_epoch - old.producer_epoch
     raised = CachedTransaction(fenced(old, old.producer_epoch + 1), has_failed_epoch_fence=True)
     if bumps_epoch(new.client_tv) and new.producer_epoch == LAST_EPOCH and old.producer_epoch == EXHAUSTED_EPOCH:
-        return (held, raised)
-    return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (held,)
+        return (cached, raised)
+    return (raised,) if rise == 1 + bumps_epoch(new.client_tv) else (cached,)
 
 
 def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -> bool:
-    """Whether an Empty record repeats the answer to an InitProducerId that had raised the epoch before (KIP-360).
+    """Whether an Empty record repeats the answer to an InitProducerId that had bumped the epoch before (KIP-360).
 
-    Its producer has not gone on since then, so what failed behind that record would have to be another client's.
+    Its producer has not gone on since then, so a failed append behind that record would be another client's.
     """
     if old is None or new is None or new.state != TransactionState.EMPTY:
         return False
@@ -241,7 +241,7 @@ def _answers_again(old: TransactionValue | None, new: TransactionValue | None) -
 
 
 def held_before(new: TransactionValue) -> CachedTransaction:
-    """The least that a coordinator must have had to write `new`, as far as the record tells."""
+    """Return the least that a coordinator must have had to write `new`, as far as the record shows."""
     old, epoch = new._replace(client_tv=0), new.producer_epoch
     if new.state in COMPLETED:
         return CachedTransaction(old._replace(state=_DECISION_OF[new.state], client_tv=new.client_tv))
@@ -254,10 +254,10 @@ def held_before(new: TransactionValue) -> CachedTransaction:
 
 
 class IdAccount:
-    """What the coordinators of one id can have had in memory after each of its records.
+    """States that the coordinators of one id can have in memory after each of its records.
 
-    `first`: the record to begin with, under its coordinator epoch (the partition leader epoch of its batch). `known`:
-    whether what was before it cannot matter, as behind a completed transaction; else it may have failed too.
+    `first`: the first record, under its coordinator epoch (the partition leader epoch of its batch). `known`: whether
+    earlier records cannot matter, as after a completed transaction; otherwise the first one may have failed too.
     """
 
     def __init__(self, first: TransactionValue | None, coordinator_epoch: int, *, known: bool) -> None:
@@ -269,17 +269,17 @@ class IdAccount:
             self._states[held_before(first)] = 1
 
     def held(self) -> list[CachedTransaction]:
-        """What the coordinator may have in memory now, the last record first."""
+        """Return the possible states in memory now, that of the last record first."""
         return list(self._states)
 
     def take(self, new: TransactionValue | None, coordinator_epoch: int) -> Judgement:
-        """Judges the id's next record and goes on from it."""
+        """Judge the id's next record and go on from it."""
         if coordinator_epoch != self._epoch:  # it was loaded from the log
             self._epoch, self._states, self._blind = coordinator_epoch, {self._last: 0}, False
         legal = {
-            held: failed
-            for held, failed in self._states.items()
-            if not step_problem(held, new) and not (failed and _answers_again(held.value, new))
+            cached: failed
+            for cached, failed in self._states.items()
+            if not step_problem(cached, new) and not (failed and _answers_again(cached.value, new))
         }
         judgement = Judgement([], min(legal.values())) if legal else Judgement(step_problem(self._last, new))
         if self._blind:  # behind a tombstone that may have failed, of an id that nothing else is known of
@@ -290,23 +290,23 @@ class IdAccount:
     def _go_on(self, legal: dict[CachedTransaction, int], new: TransactionValue | None) -> None:
         self._last, self._blind = CachedTransaction(new), False
         self._states = {self._last: 0}
-        for held, failed in legal.items():
-            for left in after_failure(held, new):
+        for cached, failed in legal.items():
+            for left in after_failure(cached, new):
                 if len(self._states) < MOST_STATES:
                     self._states.setdefault(left, failed + 1)
 
 
-# Which partition of an internal topic owns a transactional id or a consumer group.
+# Partition of an internal topic for a transactional id or a consumer group.
 
 
 _MIN_INT = -(2**31)
 
 
 def java_string_hash(text: str) -> int:
-    """`String.hashCode` of `text`, as a signed 32-bit number.
+    """Return `String.hashCode` of `text` as a signed 32-bit number.
 
     The hash runs over UTF-16 code units, so a character outside the basic plane counts as two. Lone surrogates, which
-    decoded names may hold, are hashed like any unit. Cost: linear in the length. Source: java.lang.String.
+    decoded names may contain, are hashed like any unit. Cost: linear in the length. Source: java.lang.String.
     """
     units = text.encode("utf-16-be", "surrogatepass")
     total = 0
@@ -316,11 +316,11 @@ def java_string_hash(text: str) -> int:
 
 
 def partition_for(name: str, partitions: int) -> int:
-    """Partition of `__transaction_state` (`name`: transactional id) or `__consumer_offsets` (`name`: group id).
+    """Return the partition of `__transaction_state` (`name`: transactional id) or `__consumer_offsets` (group id).
 
     `partitions` is the partition count of that topic; ValueError when it is not positive. The hash is made positive by
-    its absolute value, with 0 for the one int that has none; it is not masked as client partitioners do.
-    Source: TransactionStateManager.partitionFor, Utils.abs.
+    its absolute value, with 0 for the one int that has none; it is not masked as client partitioners do. Source:
+    TransactionStateManager.partitionFor, Utils.abs.
     """
     if partitions <= 0:
         raise ValueError(f"a topic has at least one partition, not {partitions}")

@@ -246,7 +246,7 @@ def _summarise(audit: Audit) -> Fields:
 def _asides(audit: Audit) -> list[Fields]:
     """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
     held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
-    return [*audit.judged["aside"], *pipeline_summary.left_behind(audit, held)]
+    return [*audit.judged["aside"], *pipeline_summary.lag_in_partitions(audit, held)]
 
 
 def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:

@@ -1,4 +1,4 @@
-"""What is known of each cluster, put together from replicas."""
+"""Knowledge about each cluster, merged from its replicas."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from auditor.rules.seen.cluster_view import (
 from auditor.rules.seen.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
-# The little of each replica that must be known everywhere before any log is judged.
+# Briefs: the part of each replica's facts that must be known everywhere before any log is judged.
 
 
 TRANSACTION_STATE = "__transaction_state"
@@ -54,7 +54,7 @@ BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those 
 @without_defaults
 @dataclass(slots=True)
 class Brief:
-    """The little of one replica that must be known everywhere: bounds, clocks, and what its coordinator wrote."""
+    """The part of a replica's facts that every judge needs: bounds, clocks, and its coordinator's records."""
 
     join_key: str
     log_dir: str
@@ -84,7 +84,7 @@ class Brief:
 
 
 def brief(facts: ReplicaFacts) -> Brief:
-    """The brief of a replica."""
+    """Return the brief of a replica."""
     copy_time = facts.broker_time if facts.broker_time >= 0 else facts.any_time
     opened = open_here(facts.transactions)
     bounds = LeaderBounds(
@@ -127,17 +127,19 @@ def brief(facts: ReplicaFacts) -> Brief:
         coordinator_log=coordinator_log,
         broken_at=max((b for b in broken if b >= 0), default=None),
         open_here=opened,
-        ended=_a_producer(facts.transactions, first=False),
+        ended=_marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        went_back=_went_back(facts.transactions, coordinator_log),
-        oldest=_a_producer(facts.transactions, first=True),
+        went_back=_clock_step_back(facts.transactions, coordinator_log),
+        oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
     )
 
 
 def _behind_holes(facts: ReplicaFacts) -> int:
-    """Where the last hole of a coordinator's log ends, -1 without any: no history is whole across one, whoever left it.
-    A replica that was fetched anew has those of its leader's cleaner."""
+    """End of the last hole in a coordinator's log, -1 without any: no history is complete across a hole.
+
+    A replica that was fetched from scratch has the holes that its leader's cleaner left.
+    """
     if facts.topic != TRANSACTION_STATE or not len(facts.events):
         return -1
     if any(facts.dropped_events.get(int(kind)) for kind in HOLES):
@@ -146,7 +148,7 @@ def _behind_holes(facts: ReplicaFacts) -> int:
 
 
 def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
-    """The open transactions of a replica by producer id, the oldest :data:`MOST_OPEN` of them."""
+    """Return the replica's open transactions by producer id, the oldest :data:`MOST_OPEN` of them."""
     if not len(transactions):
         return {}
     begun = transactions[(transactions["marker_offset"] < 0) & (transactions["first_offset"] >= 0)]
@@ -157,52 +159,56 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
     }
 
 
-def _a_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
-    """One marker of each producer, rows of :data:`ENDED`: its first or its last; the oldest or the newest of them, at
-    most :data:`MOST_ENDED`."""
+def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
+    """The first or the last marker of each producer as :data:`ENDED` rows.
+
+    At most :data:`MOST_ENDED`: the oldest of the first markers, the newest of the last ones.
+    """
     if not len(transactions):
         return NOTHING_ENDED
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
-    found = np.zeros(len(rows), ENDED)
+    markers = np.zeros(len(rows), ENDED)
     columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
     for name, column in zip(ENDED.names or (), columns, strict=True):
-        found[name] = rows[column]
-    found = found[np.lexsort((rows["marker_offset"], found["producer_id"]))]
-    other = np.ones(len(found), bool)
+        markers[name] = rows[column]
+    markers = markers[np.lexsort((rows["marker_offset"], markers["producer_id"]))]
+    other = np.ones(len(markers), bool)
     if first:
-        other[1:] = found["producer_id"][1:] != found["producer_id"][:-1]
+        other[1:] = markers["producer_id"][1:] != markers["producer_id"][:-1]
     else:
-        other[:-1] = found["producer_id"][1:] != found["producer_id"][:-1]
-    found = found[other]
-    in_order = found[np.argsort(found["time"], kind="stable")]
+        other[:-1] = markers["producer_id"][1:] != markers["producer_id"][:-1]
+    markers = markers[other]
+    in_order = markers[np.argsort(markers["time"], kind="stable")]
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
 
 
-def _went_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
-    """By how much (ms) a marker's time, or the last one of an id at its coordinator, lies below one before it, at most:
-    a clock was set back, or the next leader's is behind."""
+def _clock_step_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
+    """The largest step back (ms) in marker times or in a transactional id's last record times.
+
+    A clock was set back, or the clock of the next leader is behind.
+    """
     rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
-    found = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
+    series = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
     if coordinator_log is not None:
-        columns, there = coordinator_log.last_rows()
-        found.append((columns["offset"][there], columns["record_time"][there]))
-    fell = max((_fell(offsets, times) for offsets, times in found if len(offsets)), default=0)
+        columns, valid = coordinator_log.last_rows()
+        series.append((columns["offset"][valid], columns["record_time"][valid]))
+    fell = max((_largest_drop(offsets, times) for offsets, times in series if len(offsets)), default=0)
     return fell if fell > SAME_CLOCK_MS else 0
 
 
-def _fell(offsets: np.ndarray, times: np.ndarray) -> int:
+def _largest_drop(offsets: np.ndarray, times: np.ndarray) -> int:
     in_order = times[np.argsort(offsets, kind="stable")]
     return int((np.maximum.accumulate(in_order) - in_order).max())
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
-    """The producer ids of the ids whose last record shows a transaction that is not complete."""
-    columns, there = log.last_rows()
-    return columns["producer_id"][there & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
+    """Producer ids of the transactional ids whose last record shows an incomplete transaction."""
+    columns, valid = log.last_rows()
+    return columns["producer_id"][valid & np.isin(columns["state"], (ONGOING, PREPARE_COMMIT, PREPARE_ABORT))]
 
 
 def entries(table: pa.Table) -> list[StateRecord]:
-    """Rows of ``transaction_log`` as the rules read them, by offset (console text: as printed)."""
+    """Return rows of ``transaction_log`` as the rules read them, by offset (console text: in printed order)."""
     times = ("record_timestamp", "last_update_timestamp", "start_timestamp")  # which Python's dates may not hold
     ms = {name: table[name].cast(pa.int64()).to_pylist() for name in times}
     out = []
@@ -211,39 +217,39 @@ def entries(table: pa.Table) -> list[StateRecord]:
         out.append(
             StateRecord(
                 partition=row["partition"],
-                offset=_number(row["offset"], BEHIND_OFFSETS + k),
-                record_time=_number(ms["record_timestamp"][k]),
-                leader_epoch=_number(row["leader_epoch"]),
+                offset=_value_or(row["offset"], BEHIND_OFFSETS + k),
+                record_time=_value_or(ms["record_timestamp"][k]),
+                leader_epoch=_value_or(row["leader_epoch"]),
                 transactional_id=row["transactional_id"],
                 state=None if row["tombstone"] else row["state"] or f"unknown state {row['status']}",
-                producer_id=_number(row["producer_id"]),
-                producer_epoch=_number(row["producer_epoch"]),
-                timeout_ms=_number(row["timeout_ms"]),
+                producer_id=_value_or(row["producer_id"]),
+                producer_epoch=_value_or(row["producer_epoch"]),
+                timeout_ms=_value_or(row["timeout_ms"]),
                 partitions=frozenset(names),
                 partitions_null=bool(row["partitions_null"]),
-                last_update=_number(ms["last_update_timestamp"][k]),
-                start=_number(ms["start_timestamp"][k]),
+                last_update=_value_or(ms["last_update_timestamp"][k]),
+                start=_value_or(ms["start_timestamp"][k]),
                 client_version=row["client_transaction_version"] or 0,
                 file=row["file"],
-                position=_number(row["position"]),
-                status=_number(row["status"]),
+                position=_value_or(row["position"]),
+                status=_value_or(row["status"]),
             )
         )
     return out
 
 
-def _undamaged(found: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
-    """The entries of a dump, without those of batches that it shows with a CRC mismatch."""
+def _undamaged(records: list[StateRecord], facts: ReplicaFacts) -> list[StateRecord]:
+    """Records of a dump outside of batches with a CRC mismatch."""
     wrong = [(e["base_offset"], e["last_offset"]) for e in events_of(facts.events, EventKind.CRC)]
-    return [entry for entry in found if not any(first <= entry.offset <= last for first, last in wrong)]
+    return [entry for entry in records if not any(first <= entry.offset <= last for first, last in wrong)]
 
 
-def _number(value: int | None, otherwise: int = -1) -> int:
+def _value_or(value: int | None, otherwise: int = -1) -> int:
     return otherwise if value is None else value
 
 
 def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
-    """What the replica holds of ``__transaction_state``; of texts, which are small, made from their table."""
+    """The replica's ``__transaction_state`` records; those of text dumps, which are small, come from their table."""
     table = facts.tables.get("transaction_log")
     if facts.coordinator_log is not None:
         facts.coordinator_log.damaged = {facts.partition: facts.damaged} if facts.damaged else {}
@@ -255,7 +261,7 @@ def _coordinator_log(facts: ReplicaFacts) -> CoordinatorLog | None:
     return log
 
 
-# What is known of each cluster beyond a single log, put together from the replicas' facts for the rules.
+# Cluster contexts, merged from the briefs for the rules.
 
 
 ReadAt = dict[tuple[str, str, int], ReadTimes]  # by log directory, topic and partition
@@ -264,7 +270,7 @@ MOST_NAMED = 20  # brokers that are up, of an offline partition
 
 
 def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
-    """The leader replica of each log of one cluster."""
+    """Return the leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
     reach: dict[tuple[str, int], int] = {}
     for b in briefs:
@@ -272,13 +278,13 @@ def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], 
 
     def order(b: Brief) -> tuple[object, ...]:
         broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        at, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
-        return (*standing(b.rank, b.settled_end, at, b.broker_id, named), broker)
+        furthest, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
+        return (*standing(b.rank, b.settled_end, furthest, b.broker_id, named), broker)
 
     for b in sorted(briefs, key=lambda b: b.log_dir):
-        at = (b.topic, b.partition)
-        if at not in chosen or order(b) > order(chosen[at]):
-            chosen[at] = b
+        log = (b.topic, b.partition)
+        if log not in chosen or order(b) > order(chosen[log]):
+            chosen[log] = b
     return chosen
 
 
@@ -290,18 +296,19 @@ def build(
     at_once: bool = False,
     read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:
-    """The context of every cluster by join key. ``as_of``: ms, None for the newest broker-written time of the input.
+    """Return the context of every cluster by join key.
 
-    ``copying``: how long, in ms, copying a log directory may have taken; ``at_once``: all is of one moment.
-    ``read_at``: when logs were read by the clock of their broker, as far as copies say.
+    ``as_of``: ms, None for the newest broker-written time of the input. ``copying``: how long, in ms, copying a log
+    directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was read by
+    its broker's clock, as far as copies say.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
     since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
     clock = as_of if as_of is not None else (since_set if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
-        mine = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(mine, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
+        members = [b for b in briefs if b.join_key == key]
+        out[key] = _cluster(members, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
@@ -332,14 +339,44 @@ def _cluster(
     cluster.went_on = settings.went_on
     cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
     lagging = _out_of_sync(briefs, leading, metadata)
-    for at in {*lagging, *(at for at, b in leading.items() if _is_earlier(b, cluster))}:
-        leading[at].bounds = leading[at].bounds._replace(clean_shutdown=False, out_of_sync=True)
+    for key in {*lagging, *(key for key, b in leading.items() if b.broker_id in cluster.went_on)}:
+        leading[key].bounds = leading[key].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.until = _until(briefs, settings)
     cluster.bounds = {
-        at: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
-        for at, b in leading.items()
+        key: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
+        for key, b in leading.items()
     }
     undecided = np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
+    _note_transactions(cluster, leading, undecided)
+    for topic, partition in [*cluster.leaders, *leading]:
+        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
+    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    if cluster.coordinator is not None:
+        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
+        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
+    if cluster.coordinator is not None:
+        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
+        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
+    read = [_read_log(b) for b in briefs]
+    cluster.went_back = max((b.went_back for b in briefs), default=0)
+    cluster.moments = moments.complete_until(read, cluster, copying)
+    cluster.checkpointed = moments.checkpointed(read)
+    led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
+    cluster.passes = moments.checkpoint_passes(led, cluster)
+    cluster.misread = moments.contradicted(read, read_at)
+    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
+    for key, b in leading.items():
+        times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
+        # When a log of a broker that ran on was read is known by its read times.
+        out = key in lagging if times is not None else b.bounds.out_of_sync
+        if not (out or b.lacks_end):
+            cluster.bounds[key] = cluster.bounds[key]._replace(moment=moment, read=times, out_of_sync=False)
+        b.bounds = cluster.bounds[key]  # once in memory
+    return cluster
+
+
+def _note_transactions(cluster: Cluster, leading: dict[tuple[str, int], Brief], undecided: np.ndarray) -> None:
+    """Note open transactions, and the last markers of producers whose coordinator shows an undecided transaction."""
     left = MOST_OPEN_IN_ALL
     for (topic, partition), b in leading.items():
         if not (b.open_here or len(b.ended)):
@@ -352,29 +389,6 @@ def _cluster(
         ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
         for producer_id, epoch, time, before, _ in ended.tolist():
             cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
-    for topic, partition in [*cluster.leaders, *leading]:
-        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
-    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
-    if cluster.coordinator is not None:
-        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
-        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
-    if cluster.coordinator is not None:
-        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
-        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
-    read = [_read_log(b) for b in briefs]
-    cluster.went_back = max((b.went_back for b in briefs), default=0)
-    cluster.moments = moments.settled(read, cluster, copying)
-    cluster.checkpointed = moments.checkpointed(read)
-    cluster.passes = moments.passes([log for log, b in zip(read, briefs, strict=True) if _is(b, leading)], cluster)
-    cluster.misread = moments.contradicted(read, read_at)
-    cluster.read_at = {at: known for at, known in read_at.items() if at[0] not in cluster.misread}
-    for at, b in leading.items():
-        known, moment = cluster.read_at.get((b.log_dir, *at)), cluster.moment(b.log_dir, *at)
-        out = at in lagging if known is not None else b.bounds.out_of_sync  # of a broker that ran on it is known when
-        if not (out or b.lacks_end):
-            cluster.bounds[at] = cluster.bounds[at]._replace(moment=moment, read=known, out_of_sync=False)
-        b.bounds = cluster.bounds[at]  # once in memory
-    return cluster
 
 
 def _read_log(b: Brief) -> moments.ReadLog:
@@ -393,7 +407,6 @@ def _read_log(b: Brief) -> moments.ReadLog:
 
 
 def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata) -> None:
-    """What the metadata says of partitions and brokers."""
     cluster.has_metadata = settings.whole
     for state in metadata.partitions.values():
         cluster.leaders[(state.topic, state.partition)] = state.leader
@@ -410,20 +423,20 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
     cluster.not_committed_from = settings.not_committed_from
     cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
     # Where no broker is up, the cluster was stopped as a whole: what is prepared goes on when it starts.
-    if up := tuple(sorted(number for number in metadata.brokers if _stands(metadata, number) == UP)):
+    if up := tuple(sorted(number for number in metadata.brokers if _broker_state(metadata, number) == UP)):
         away = [p for p in metadata.partitions.values() if _away(metadata, p)]
         cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
         cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
     cluster.next_producer_id = metadata.next_producer_id() if settings.whole else None
     cluster.metadata_time = settings.newest_time
-    cluster.last_leaders = {at: some[-1].leader for at, some in settings.elections.items()}
+    cluster.last_leaders = {log: some[-1].leader for log, some in settings.elections.items()}
 
 
 def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> None:
-    """What a stop of a broker in sync would do to a partition: nobody else may lead it, or too few are in sync."""
+    """Note the effect of stopping an in-sync broker: no leader is left, or fewer than min.insync.replicas."""
     if len(state.replicas) < 2:
         return
-    if len(state.isr) == 1 and not any(_stands(metadata, b) == UP for b in state.elr if b not in state.isr):
+    if len(state.isr) == 1 and not any(_broker_state(metadata, b) == UP for b in state.elr if b not in state.isr):
         cluster.alone_in_sync.setdefault(state.isr[0], []).append(f"{state.topic}-{state.partition}")
     least = setting_number(settings.topic_setting(state.topic, MIN_IN_SYNC, state.leader))
     if least is not None and len(state.isr) == least > 1:
@@ -433,45 +446,44 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
 
 
 def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int, Alone]:
-    """By broker the partitions of which it has the only replica in sync, and who wrote transactions there."""
+    """Partitions of which a broker has the only in-sync replica, by broker, with their transactional producers."""
     names: dict[int, dict[str, None]] = {}
     for (topic, partition), brokers in cluster.in_sync.items():
         if len(brokers) == 1:
             names.setdefault(brokers[0], {})[f"{topic}-{partition}"] = None
     for broker, more in cluster.alone_in_sync.items():
         names.setdefault(broker, {}).update(dict.fromkeys(more))
-    of = {name: broker for broker, mine in names.items() for name in mine}
+    of = {name: broker for broker, partitions in names.items() for name in partitions}
     producers: dict[int, set[int]] = {}
     for (topic, partition), b in leading.items() if of else ():
-        if (at := of.get(f"{topic}-{partition}")) is not None:
-            producers.setdefault(at, set()).update(b.oldest["producer_id"].tolist(), b.open_here)
-    return {broker: Alone(tuple(mine), tuple(sorted(producers.get(broker, ())))) for broker, mine in names.items()}
+        if (broker_id := of.get(f"{topic}-{partition}")) is not None:
+            producers.setdefault(broker_id, set()).update(b.oldest["producer_id"].tolist(), b.open_here)
+    return {
+        broker: Alone(tuple(partitions), tuple(sorted(producers.get(broker, ()))))
+        for broker, partitions in names.items()
+    }
 
 
 def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
-    """The newest broker-written time (ms) of each directory, of several brokers, whose own metadata is not there: what
-    other directories have of later, it may lack, for nothing shows that its broker was not started again."""
-    found: dict[str, int] = {}
+    """Newest broker-written time (ms) of each directory whose own metadata is missing, if there are several brokers.
+
+    Such a directory may lack whatever others have from later: nothing shows that its broker was not restarted.
+    """
+    newest: dict[str, int] = {}
     if len({b.broker_id for b in briefs}) > 1:
         for b in briefs:
             if b.bounds.clean_shutdown and b.broker_id not in settings.metadata_ends:
-                found[b.log_dir] = max(b.broker_time, found.get(b.log_dir, -1))
-    return {log_dir: time for log_dir, time in found.items() if time >= 0}
-
-
-def _is_earlier(b: Brief, cluster: Cluster) -> bool:
-    return b.broker_id in cluster.went_on
-
-
-def _is(b: Brief, leading: dict[tuple[str, int], Brief]) -> bool:
-    return leading[b.topic, b.partition] is b
+                newest[b.log_dir] = max(b.broker_time, newest.get(b.log_dir, -1))
+    return {log_dir: time for log_dir, time in newest.items() if time >= 0}
 
 
 def _out_of_sync(
     briefs: list[Brief], leading: dict[tuple[str, int], Brief], metadata: ClusterMetadata | None
 ) -> list[tuple[str, int]]:
-    """The logs whose leader replica may lack what came later, though its broker was stopped cleanly: it is not among
-    those in sync or eligible by the metadata, and none that is got just as far in the input."""
+    """Logs whose leader replica may lack later records although its broker was stopped cleanly.
+
+    By the metadata the replica is neither in the ISR nor in the ELR, and no replica of those has reached as far.
+    """
     states = () if metadata is None else metadata.partitions.values()
     had_all = {(state.topic, state.partition): (*state.isr, *state.elr) for state in states}
     got_there: dict[tuple[str, int], set[int | None]] = {}
@@ -479,31 +491,33 @@ def _out_of_sync(
         if b.rank == leading[b.topic, b.partition].rank:
             got_there.setdefault((b.topic, b.partition), set()).add(b.broker_id)
     return [
-        at
-        for at, brokers in got_there.items()
-        if (in_sync := had_all.get(at)) and None not in brokers and brokers.isdisjoint(in_sync)
+        log
+        for log, brokers in got_there.items()
+        if (in_sync := had_all.get(log)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]
 
 
 def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:
-    """The oldest marker of a producer id that no record names, where it is older than the first record of a partition,
-    None where there is none: a log that is there from its first offset on may have been made again."""
+    """The oldest marker of a producer id that no record names, if older than every partition's first record.
+
+    A log that is complete from its first offset on may still be a re-created one.
+    """
     if not history.complete_for_all():
         return None  # then its silence says nothing anyway
     begins = max(history.begins().values(), default=1 << 62)
-    found: list[tuple[int, str, int]] = []
+    markers: list[tuple[int, str, int]] = []
     for b in briefs:
         unknown = b.oldest[history.each_written_in(b.oldest["producer_id"]) < 0]
         same = set(history.brokers.values()) == {b.broker_id}
         old = unknown[unknown["time"] + (SAME_CLOCK_MS if same else SKEW_MS) < begins]
-        found += [
+        markers += [
             (time, f"{b.topic}-{b.partition}", pid)
             for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
-    if not found:
+    if not markers:
         return None
-    time, name, producer_id = min(found)
-    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in found}))
+    time, name, producer_id = min(markers)
+    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in markers}))
 
 
 def _outdated(
@@ -512,12 +526,12 @@ def _outdated(
     undecided: np.ndarray,
     bounds: dict[tuple[str, int], LeaderBounds],
 ) -> dict[int, int]:
-    """By partition of the coordinators' log when (ms) a marker was written whose decision its replica does not have.
+    """When (ms) a marker was written whose decision the coordinator's replica lacks, by partition of its log.
 
-    A COMMIT of a producer whose last transaction is complete there: what came behind its end, no operator can have
-    written. And a marker of a higher epoch than any there, behind the end too.
+    Either a COMMIT written after the replica ends, of a producer whose last transaction is complete there: no operator
+    can have written it. Or a marker with a higher epoch than any in the replica, also from after its end.
     """
-    found: dict[int, int] = {}
+    oldest: dict[int, int] = {}
     for b in briefs:
         rows = b.ended
         partitions = history.each_written_in(rows["producer_id"])
@@ -530,23 +544,25 @@ def _outdated(
             lacks = (decided & later) | (ahead & (rows["time"] > newest))
             behind = rows["time"][lacks & (partitions == partition)]
             if len(behind):
-                found[partition] = min(int(behind.min()), found.get(partition, 1 << 62))
-    return found
+                oldest[partition] = min(int(behind.min()), oldest.get(partition, 1 << 62))
+    return oldest
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
-    """Whether nobody can take a marker for a partition: it has no leader, or one that is fenced or shutting down."""
+    """Whether no broker can append a marker: the leader is missing, fenced or shutting down."""
     leader = metadata.brokers.get(state.leader)
     return state.leader < 0 or (leader is not None and (leader.fenced or leader.in_controlled_shutdown))
 
 
 def _offline(metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ...]) -> Offline:
     had_all = dict.fromkeys((*state.isr, *state.elr))
-    return Offline(state.leader_epoch, state.replicas, {b: _stands(metadata, b) for b in had_all}, up[:MOST_NAMED])
+    return Offline(
+        state.leader_epoch, state.replicas, {b: _broker_state(metadata, b) for b in had_all}, up[:MOST_NAMED]
+    )
 
 
-def _stands(metadata: ClusterMetadata, number: int) -> str:
-    """How a broker stands at the end of the metadata. One that was stopped keeps that mark until it registers again."""
+def _broker_state(metadata: ClusterMetadata, number: int) -> str:
+    """State of a broker at the end of the metadata. A stopped broker keeps its mark until it registers again."""
     broker = metadata.brokers.get(number)
     if broker is None:
         return "not registered"
@@ -571,35 +587,37 @@ def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | 
 
 
 def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
-    """Whether some value in ``__transaction_state`` of this cluster has version 1, which 4.0 began to write."""
-    mine = (b.coordinator_log for b in briefs if b.join_key == join_key)
-    return any(log is not None and log.version_1 for log in mine)
+    """Whether ``__transaction_state`` of this cluster has values of version 1, written since 4.0."""
+    logs = (b.coordinator_log for b in briefs if b.join_key == join_key)
+    return any(log is not None and log.version_1 for log in logs)
 
 
-# Which partitions of the brokers in the input have no folder there: by ``__cluster_metadata``, and what is copied.
+# Partitions that ``__cluster_metadata`` assigns to a broker and that have no directory in the input.
 
 
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:
-    """The replicas in sync without a folder, of one cluster, in the order of broker, topic and partition.
+    """Yield the in-sync replicas of one cluster without a directory, by broker, topic and partition.
 
-    Of a broker whose own metadata does not show the replica, or ends at another moment than its files, none is sure;
-    nor one that its metadata may show in a tail that was never committed.
+    Not certain (``sure``) where the broker's own metadata does not show the replica, ends at another time than its
+    files, or may show it in an uncommitted tail.
     """
     for broker, dirs in _brokers(inventory, join_key).items():
         own = settings.assigned.get(broker, {})
         until = _acted_on(dirs, own, settings)
         still = options.at_once or (broker not in settings.went_on and all(d.clean_shutdown for d in dirs))
         for p in _without_folder(broker, dirs, settings, options):
-            at = (p.topic_id, p.partition)
-            had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(at, ()))))
+            key = (p.topic_id, p.partition)
+            had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(key, ()))))
             if broker in had_all:
-                known = at in own and (own[at][0] <= until[0] or own[at][1] == until[1])
-                yield Absent(p.topic, p.partition, broker, had_all, still and known)
+                shown = key in own and (own[key][0] <= until[0] or own[key][1] == until[1])
+                yield Absent(p.topic, p.partition, broker, had_all, still and shown)
 
 
 def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple[int, int]:
-    """Offset and time (ms) of a record of its own metadata that a broker has seen committed, the last that is known: it
-    made a folder for it, or a majority of the voters has it."""
+    """Offset and time (ms) of the last metadata record that a broker is known to have seen committed.
+
+    It created a directory because of the record, or a majority of the voters has it.
+    """
     folders = [
         own.get((c.topic_id, c.partition)) for d in dirs for c in d.replicas if c.topic_id and c.partition is not None
     ]
@@ -610,19 +628,19 @@ def _acted_on(dirs: list[LogDir], own: Made, settings: ClusterSettings) -> tuple
 def counts(
     inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions
 ) -> Iterator[tuple[int, int, int]]:
-    """Each broker of which not all partitions are in the input, with how many are not, of how many."""
-    for join_key, known in settings.items():
+    """Yield each broker with missing partitions: broker id, number of missing ones, number of assigned ones."""
+    for join_key, cluster in settings.items():
         for broker, dirs in _brokers(inventory, join_key).items():
-            if lacking := len(_without_folder(broker, dirs, known, options)):
-                yield broker, lacking, len(_assigned(broker, known, options))
+            if lacking := len(_without_folder(broker, dirs, cluster, options)):
+                yield broker, lacking, len(_assigned(broker, cluster, options))
 
 
 def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
-    found: dict[int, list[LogDir]] = {}
+    by_broker: dict[int, list[LogDir]] = {}
     for d in inventory.log_dirs:
         if d.join_key == join_key and d.broker_id is not None and d.meta is not None:
-            found.setdefault(d.broker_id, []).append(d)
-    return dict(sorted(found.items()))
+            by_broker.setdefault(d.broker_id, []).append(d)
+    return dict(sorted(by_broker.items()))
 
 
 def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> list[PartitionState]:
@@ -633,16 +651,16 @@ def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> 
 def _without_folder(
     broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
 ) -> list[PartitionState]:
-    there = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
+    present = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
     lacking = (
         p
         for p in _assigned(broker, settings, options)
-        if there.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
+        if present.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
     )
     return sorted(lacking, key=lambda p: (p.topic, p.partition))
 
 
-# Which policy each broker worked under, by the strongest evidence in the input (rules.md, *How auto picks*).
+# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
 
 
 class PolicyChoice(NamedTuple):
@@ -654,7 +672,10 @@ class PolicyChoice(NamedTuple):
 
 
 def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
-    """The policy for one log directory. ``value_versions``: those of the cluster's ``__transaction_state`` records."""
+    """Return the policy of a log directory.
+
+    ``value_versions``: those of the cluster's ``__transaction_state`` records.
+    """
     if wanted not in (policies.AUTO, policies.VERIFIED):
         return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
     parts = policies.PARTS[policies.VERIFIED]
@@ -675,12 +696,11 @@ def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], 
 
 
 def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
-    """The policies that :func:`choose` may come to once ``__transaction_state`` has been read."""
+    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
     return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
 
 
 def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
-    """What a log directory's broker decides by, as far as that is known before its logs are read: they may still show
-    that it is another one (:func:`candidates`)."""
+    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
     name = choose(log_dir, cluster, set(), wanted).policy
     return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

@@ -1,4 +1,4 @@
-"""What __cluster_metadata says of each cluster."""
+"""Settings and metadata of each cluster, from __cluster_metadata."""
 
 from __future__ import annotations
 
@@ -24,19 +24,18 @@ from auditor.model.policies import ReleaseEvidence
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
-# Copies of ``__cluster_metadata`` beside each other: how far two are one log, and what is committed (KIP-595).
+# Comparison of copies of ``__cluster_metadata``: how far two are one log, and what is committed (KIP-595).
 #
-# A voter that led and was cut off keeps what nobody else has: an uncommitted tail of an old epoch, which it cuts when
-# it
-# follows again. Committed is what a majority of the voters has, or a snapshot. Voters copied earlier have less of it,
-# so
-# what is known to be committed is a lower bound.
+# A voter that led and was cut off keeps an uncommitted tail of an old epoch, which it truncates when it follows
+# again. Committed is what a majority of the voters has, or a snapshot. Voters copied earlier have less of it, so the
+# offset known to be committed is a lower bound.
 
 
 class Copy(NamedTuple):
-    """A copy of the log: whose it is, where it begins and ends, and what lies below the end of its newest snapshot.
+    """A copy of the metadata log.
 
-    ``lineage``: its leader epochs with their first offsets, both rising; ``snapshot_end``: 0 where there is none.
+    ``lineage``: its leader epochs with their first offsets, both ascending; ``snapshot_end``: end of its newest
+    snapshot, 0 without one.
     """
 
     log_dir: str
@@ -48,23 +47,23 @@ class Copy(NamedTuple):
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders copies as voters do: by last leader epoch and end."""
+        """Sort key as voters compare logs: last leader epoch, then end."""
         return (self.lineage[-1][0] if self.lineage else -1, self.end)
 
     def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the batch at an offset, -1 if it is not known."""
+        """Return the leader epoch of the batch at an offset, -1 if unknown."""
         return next((epoch for epoch, start in reversed(self.lineage) if start <= offset), -1)
 
 
 def same_until(one: Copy, other: Copy) -> int:
-    """The offset until which two copies are one log: by Raft, one epoch at one offset is one record.
+    """Return the offset until which two copies are one log: by Raft, equal epoch and offset mean equal records.
 
-    What lies below the beginning of either is in a snapshot, and so committed.
+    What is below the beginning of either is in a snapshot, and so committed.
     """
     end = min(one.end, other.end)
-    at = max(one.start, other.start)
-    starts = sorted(start for copy in (one, other) for _, start in copy.lineage if at < start < end)
-    for offset in [at, *starts]:
+    begin = max(one.start, other.start)
+    starts = sorted(start for copy in (one, other) for _, start in copy.lineage if begin < start < end)
+    for offset in [begin, *starts]:
         if offset < end and one.epoch_at(offset) != other.epoch_at(offset):
             return offset
     return end
@@ -76,24 +75,23 @@ def has_majority(copies: Collection[Copy], voters: Collection[int]) -> bool:
 
 
 def committed(copies: Collection[Copy], voters: Collection[int]) -> dict[str, int]:
-    """By log directory the offset below which what its copy has is known to be committed."""
+    """Return by log directory the offset below which its copy is known to be committed."""
     majority = len(set(voters)) // 2 + 1
-    found = {}
+    offsets = {}
     for copy in copies:
         shared: dict[int, int] = {}
         for other in copies:
             if other.broker_id is not None and other.broker_id in voters:
                 shared[other.broker_id] = max(same_until(copy, other), shared.get(other.broker_id, 0))
         ends = sorted(shared.values(), reverse=True)
-        found[copy.log_dir] = max(copy.snapshot_end, ends[majority - 1] if len(ends) >= majority else 0)
-    return found
+        offsets[copy.log_dir] = max(copy.snapshot_end, ends[majority - 1] if len(ends) >= majority else 0)
+    return offsets
 
 
-# What ``__cluster_metadata`` says of each cluster, read before anything else: the audit's settings.
+# Settings of each cluster from ``__cluster_metadata``, read before anything else.
 #
-# A metadata log is small beside the data (a snapshot and the log behind it). Each log directory that has one is read,
-# where the driver runs but in a process apart, which it may kill; of a cluster the one that a quorum would elect
-# counts.
+# A metadata log is small (a snapshot and the log after it). Every one is read on the driver's machine, in a process
+# apart, since it may kill its reader; the copy counts that a quorum would elect.
 
 
 METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
@@ -165,16 +163,16 @@ class ClusterSettings:
         return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
 
     def is_tiered(self, topic: str) -> bool:
-        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        """Whether older segments of a topic may be in remote storage: by its setting, or because some were copied."""
         return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def expiration_ms(self, broker_id: int | None) -> int:
-        """How long a broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        """Return producer.id.expiration.ms of a broker, by its settings and the release that the input shows."""
         shown = self.releases.get(broker_id, policies.UNKNOWN)
         return policies.expiration_ms(shown, lambda name: self.topic_setting("", name, broker_id))
 
     def topic_setting(self, topic: str, name: str, broker_id: int | None = None) -> str | None:
-        """A topic's effective setting: its own, the broker's, or the cluster's default; None where none says."""
+        """Return a topic's effective setting: its own, the broker's, or the cluster's default; None if unset."""
         own = self.topic_configs.get(topic, {}).get(name)
         if own is not None:
             return own
@@ -187,7 +185,7 @@ class ClusterSettings:
 
 
 def timestamp_limit(cluster: ClusterSettings, side: str, topic: str, broker_id: int | None) -> int | None:
-    """How far in ms a CreateTime may lie before (``side`` "before") or after ("after") the append; None where unset.
+    """Return how far (ms) a CreateTime may be before or after (``side``) the append; None where unset.
 
     Until 3.5 message.timestamp.difference.max.ms is the only limit; up to 3.9 it stands in for whichever of the two is
     unset, 4.0 does not know it. Source: KIP-937.
@@ -234,45 +232,45 @@ class MetadataRead(NamedTuple):
 def read_settings(
     inventory: Inventory, limits: Limits, pool: Pool | None = None
 ) -> tuple[dict[str, ClusterSettings], list[tuple[str, DecodeError]]]:
-    """Settings of every cluster by join key, and what could not be read as (log_dir, error).
+    """Return the settings of every cluster by join key, and read errors as (log_dir, error).
 
     ``pool``: processes that read, since a file may kill its reader; None: this process reads.
     """
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
-    found = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
-    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in found]
+    replicas = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
+    tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in replicas]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
     copies: dict[str, list[_MetadataPass]] = {}
-    for (log_dir, replica), read in zip(found, reads, strict=True):
+    for (log_dir, replica), read in zip(replicas, reads, strict=True):
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
-        _take(clusters[join_key], some)
+        _merge_copies(clusters[join_key], some)
     for log_dir in inventory.log_dirs:
         _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
-        _who_stopped_before(cluster)
-        errors += leave_out_refused(cluster)
+        _mark_in_sync_to_the_end(cluster)
+        errors += drop_invalid_settings(cluster)
     for join_key, remote in _remote(inventory, limits, pool).items():
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
         if log_dir.meta is not None and log_dir.meta.directory_id is not None:
             clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
-        known = clusters[log_dir.join_key].releases
-        before = known.get(log_dir.broker_id, policies.UNKNOWN)
-        known[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
+        releases = clusters[log_dir.join_key].releases
+        before = releases.get(log_dir.broker_id, policies.UNKNOWN)
+        releases[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
 
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:
-    """What is known of tiered storage, by join key."""
-    found = tiered.tasks(inventory, limits)
+    """Segments in tiered storage, by join key."""
+    remote_tasks = tiered.tasks(inventory, limits)
     if pool is None:
-        return tiered.read_all(found)
-    read = pool.all([task for _, task in found], tiered.read_remote_log)
-    return tiered.joined(zip((join_key for join_key, _ in found), read, strict=True))
+        return tiered.read_all(remote_tasks)
+    read = pool.all([task for _, task in remote_tasks], tiered.read_remote_log)
+    return tiered.joined(zip((join_key for join_key, _ in remote_tasks), read, strict=True))
 
 
 class _MetadataPass(NamedTuple):
@@ -287,30 +285,30 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
-def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
-    """What the copies of a cluster's metadata say: of its state the one that goes furthest."""
-    furthest, log_dir, read = max(reads, key=lambda each: (each.read.sound, each.copy.rank))
-    copies = [each.copy for each in reads]
+def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
+    """Merge the copies of a cluster's metadata; the state is that of the copy that reaches furthest."""
+    furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
+    copies = [item.copy for item in reads]
     cluster.committed = committed(copies, read.voters)
-    damaged = any(each.read.damaged for each in reads)  # then it shows less than it had
+    damaged = any(item.read.damaged for item in reads)  # then it shows less than it had
     if not damaged and has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
-    for copy, own, said in reads:
-        if said.whole and own.broker_id is not None:
-            end = copy.end if said.damaged else same_until(copy, furthest)
+    for copy, own, own_read in reads:
+        if own_read.whole and own.broker_id is not None:
+            end = copy.end if own_read.damaged else same_until(copy, furthest)
             cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
-            mine = (at for at, p in said.metadata.partitions.items() if own.broker_id in p.replicas)
-            cluster.assigned[own.broker_id] = {at: said.made.get(at, (-1, -1)) for at in mine}
-            if copy.end < furthest.end and _went_on(own.broker_id, said.metadata, read.metadata, copy.end):
+            assigned = (key for key, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas)
+            cluster.assigned[own.broker_id] = {key: own_read.made.get(key, (-1, -1)) for key in assigned}
+            if copy.end < furthest.end and _ran_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     topics = read.metadata.topics  # one that was recreated under its name has another past
-    of_now = {at: [e for e in some if e.topic_id == topics.get(at[0])] for at, some in read.elections.items()}
-    cluster.elections = {at: some for at, some in of_now.items() if some}
-    gaps = {at: [g for g in some if g.topic_id == topics.get(at[0])] for at, some in read.leaderless.items()}
-    cluster.leaderless = {at: some for at, some in gaps.items() if some}
+    of_now = {key: [e for e in some if e.topic_id == topics.get(key[0])] for key, some in read.elections.items()}
+    cluster.elections = {key: some for key, some in of_now.items() if some}
+    gaps = {key: [g for g in some if g.topic_id == topics.get(key[0])] for key, some in read.leaderless.items()}
+    cluster.leaderless = {key: some for key, some in gaps.items() if some}
     cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
     of_brokers = read.metadata.broker_configs
     cluster.broker_configs = {
@@ -318,9 +316,11 @@ def _take(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     }
 
 
-def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
-    """Whether a broker ran on, or again, behind the end of its own copy of the metadata, as a copy that goes further
-    shows: it was not being stopped there, or has registered since. Its epoch is the offset of its registration."""
+def _ran_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:
+    """Whether a broker ran on, or again, after the end of its own metadata copy, as a longer copy shows.
+
+    It was not shutting down there, or has registered since: its broker epoch is the offset of its registration.
+    """
     before, since = then.brokers.get(number), now.brokers.get(number)
     if since is None:
         return False
@@ -328,17 +328,17 @@ def _went_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int)
 
 
 def _note_deleted(cluster: ClusterSettings, log_dir: LogDir) -> None:
-    """Takes note of topics that a log directory has deleted folders of, and the metadata does not know (any more)."""
+    """Note topics of which a log directory has deleted directories and which the metadata does not know (any more)."""
     if cluster.metadata is not None:
         ids = {c.topic_id for c in log_dir.aside if c.kind == "deleted" and c.topic_id is not None}
         cluster.removed |= ids - set(cluster.metadata.topics.values())
 
 
-def _who_stopped_before(cluster: ClusterSettings) -> None:
-    """Marks the elections whose new leader was in sync for as long as the last leader ran, by that one's metadata."""
+def _mark_in_sync_to_the_end(cluster: ClusterSettings) -> None:
+    """Mark elections whose new leader was in sync as long as the last leader ran, by that one's metadata."""
     ends = cluster.metadata_ends
-    for at, some in cluster.elections.items():
-        cluster.elections[at] = [
+    for key, some in cluster.elections.items():
+        cluster.elections[key] = [
             e._replace(in_sync_to_the_end=True)
             if e.left_sync is not None and e.last_leader in ends and ends[e.last_leader] <= e.left_sync
             else e
@@ -347,7 +347,7 @@ def _who_stopped_before(cluster: ClusterSettings) -> None:
 
 
 def read_metadata(task: MetadataTask) -> MetadataRead:
-    """Reads one replica: its newest snapshot that is complete, and the log behind it."""
+    """Read one replica: its newest complete snapshot, and the log after it."""
     reading = MetadataLog(*task)
     snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
     elections: Elections = {}
@@ -358,10 +358,10 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     stopping: dict[int, int | None] = {}
 
     def take(change: Change) -> None:
-        left_sync(change, left)
-        shut_down(change, stopping)
-        elected(change, elections, left)
-        deserted(change, leaderless)
+        note_isr_exit(change, left)
+        note_shutdown(change, stopping)
+        note_election(change, elections, left)
+        note_leaderless(change, leaderless)
         if change.partition is not None and change.before is None and change.offset is not None:
             made[change.partition.topic_id, change.partition.partition] = change.offset, change.timestamp or -1
 
@@ -389,21 +389,21 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     )
 
 
-def deserted(change: Change, leaderless: Leaderless) -> None:
-    """Takes note of when a partition loses its leader, and gets one again; the last times of each."""
+def note_leaderless(change: Change, leaderless: Leaderless) -> None:
+    """Note when a partition loses its leader and gets one again; the last times of each."""
     state, before = change.partition, change.before
     if state is None or change.timestamp is None or before is None or (state.leader < 0) == (before.leader < 0):
         return
-    known = leaderless.setdefault((state.topic, state.partition), [])
+    gaps = leaderless.setdefault((state.topic, state.partition), [])
     if state.leader < 0:
-        known.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
-        del known[:-TIMES_WITHOUT_LEADER]
-    elif known and known[-1].until is None:
-        known[-1] = known[-1]._replace(until=change.timestamp)
+        gaps.append(WithoutLeader(state.topic_id, change.timestamp, offset=change.offset))
+        del gaps[:-TIMES_WITHOUT_LEADER]
+    elif gaps and gaps[-1].until is None:
+        gaps[-1] = gaps[-1]._replace(until=change.timestamp)
 
 
-def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
-    """Takes note of where in the log each broker that is shutting down, or has, began to."""
+def note_shutdown(change: Change, stopping: dict[int, int | None]) -> None:
+    """Note the metadata offset at which each broker began its current controlled shutdown."""
     if change.broker is not None:
         number = change.broker.broker_id
         if not change.broker.in_controlled_shutdown:
@@ -413,43 +413,43 @@ def shut_down(change: Change, stopping: dict[int, int | None]) -> None:
 
 
 def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:
-    """The brokers that had all of a partition until they were stopped, for those that were not started again since."""
-    found: Stopped = {}
-    for at, brokers in left.items():
+    """Return the brokers that were in sync until their shutdown and have not been restarted since, by partition."""
+    stopped: Stopped = {}
+    for key, brokers in left.items():
         for number, offset in brokers.items():
             since = stopping.get(number)
             if since is not None and offset is not None and offset >= since:
-                found[at] = (*found.get(at, ()), number)
-    return found
+                stopped[key] = (*stopped.get(key, ()), number)
+    return stopped
 
 
-def left_sync(change: Change, left: LeftSync) -> None:
-    """Takes note of where in the log each replica last left the in-sync set, by topic id and partition."""
+def note_isr_exit(change: Change, left: LeftSync) -> None:
+    """Note the metadata offset at which each replica last left the ISR, by topic id and partition."""
     state, before = change.partition, change.before
     if state is None or before is None or not set(before.isr) - set(state.isr):
         return
-    known = left.setdefault((state.topic_id, state.partition), {})
-    known.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
+    offsets = left.setdefault((state.topic_id, state.partition), {})
+    offsets.update(dict.fromkeys(set(before.isr) - set(state.isr), change.offset))
 
 
-def elected(change: Change, elections: Elections, left: LeftSync) -> None:
-    """Takes note of a change of a partition's leader, or of one that a snapshot shows to be recovering."""
+def note_election(change: Change, elections: Elections, left: LeftSync) -> None:
+    """Note a change of a partition's leader, or a partition that a snapshot shows as recovering."""
     state, before = change.partition, change.before
     if state is None or state.leader < 0:
         return
     recovering = state.recovery_state == RECOVERING and (before is None or before.recovery_state != RECOVERING)
     if before is not None and before.leader_epoch == state.leader_epoch and not recovering:
         return
-    known = elections.setdefault((state.topic, state.partition), [])
-    same_topic = bool(known) and known[-1].topic_id == state.topic_id
+    earlier = elections.setdefault((state.topic, state.partition), [])
+    same_topic = bool(earlier) and earlier[-1].topic_id == state.topic_id
     if before is None:  # made, or of a snapshot, where of an election only the outcome is known
         before = state._replace(isr=() if recovering else state.isr, elr=(), last_known_elr=(), adding=(), removing=())
-    known.append(
+    earlier.append(
         Election(
             topic_id=state.topic_id,
             leader=state.leader,
             leader_epoch=state.leader_epoch,
-            last_leader=known[-1].leader if same_topic else before.leader,
+            last_leader=earlier[-1].leader if same_topic else before.leader,
             isr=state.isr,
             isr_before=before.isr,
             elr_before=before.elr,
@@ -463,8 +463,8 @@ def elected(change: Change, elections: Elections, left: LeftSync) -> None:
     )
 
 
-def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
-    """Leaves out of the metadata's settings those with a value that no controller takes; an error for each name."""
+def drop_invalid_settings(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]:
+    """Drop settings with a value that no controller accepts; return an error for each name."""
     if cluster.metadata is None or cluster.source is None:
         return []
     met: dict[str, list[str]] = {}
@@ -473,8 +473,8 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
         ("broker", OF_BROKERS, cluster.broker_configs),
     ):
         for entity in sorted(configs):
-            known, *refused = sort_out(configs[entity], names)
-            configs[entity] = known
+            accepted, *refused = sort_out(configs[entity], names)
+            configs[entity] = accepted
             for name in sorted(frozenset().union(*refused)):
                 met.setdefault(name, []).append(f"{kind} {entity or 'default'}")
     folder = f"{METADATA_TOPIC}-0"
@@ -496,7 +496,7 @@ def leave_out_refused(cluster: ClusterSettings) -> list[tuple[str, DecodeError]]
 
 
 def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
-    """Dynamic settings win over the broker's own file, as on a broker."""
+    """Add the settings of a broker's file, which dynamic settings override as on a broker."""
     own = cluster.broker_configs.setdefault(str(log_dir.broker_id), {})
     default = cluster.broker_configs.get("", {})
     counting = {name: value for name, value in log_dir.configs.items() if name not in own and name not in default}
@@ -508,7 +508,7 @@ def _add_configs(cluster: ClusterSettings, log_dir: LogDir) -> None:
 
 
 def _release(cluster: ClusterSettings, log_dir: LogDir) -> ReleaseEvidence:
-    """What the metadata, the settings and meta.properties show of a broker's release."""
+    """Evidence of a broker's release in the metadata, the settings and meta.properties."""
     protocol, message_format = (
         cluster.topic_setting("", name, log_dir.broker_id)
         for name in ("inter.broker.protocol.version", "log.message.format.version")
@@ -524,7 +524,7 @@ def _release(cluster: ClusterSettings, log_dir: LogDir) -> ReleaseEvidence:
 
 
 def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
-    """``topics``, ``topic_configs``, ``broker_configs`` and ``partitions`` of one cluster."""
+    """Return ``topics``, ``topic_configs``, ``broker_configs`` and ``partitions`` of one cluster."""
     if cluster.metadata is None or cluster.source is None:
         return {}
     m, d = cluster.metadata, cluster.source
@@ -539,7 +539,7 @@ def tables(cluster: ClusterSettings) -> dict[str, pa.Table]:
 
 
 def _partition(p: PartitionState) -> tuple[Any, ...]:
-    known = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
+    named = 0 <= p.recovery_state < len(schema.RECOVERY_STATES)
     lists = (p.adding, p.removing, p.elr, p.last_known_elr)
     place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
-    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if known else None)
+    return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if named else None)

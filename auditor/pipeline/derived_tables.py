@@ -1,4 +1,4 @@
-"""The derived tables."""
+"""Tables that are derived from facts, metadata and findings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import cluster_settings, lag_table, space_table
-from auditor.pipeline import space_table as pipeline_space_table
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
@@ -31,7 +30,7 @@ from auditor.rules.transactions.blocking import judged
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
 from auditor.rules.transactions.open_transactions import open_transactions
 
-# The table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
+# Table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
 
 
 EVENTS = declared(
@@ -56,21 +55,21 @@ _NUMBERS = np.array([int(kind) for kind in EventKind], np.int64)  # ascending
 
 
 def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
-    """A row an event of a replica, at most 10,000 of a kind."""
-    found = replica.events
-    columns = {name: found[name].copy() for name in PLACE if name in EVENTS.names}
-    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(found, *EventKind))
+    """Return a row per event of a replica, at most 10,000 per kind."""
+    events = replica.events
+    columns = {name: events[name].copy() for name in PLACE if name in EVENTS.names}
+    own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(events, *EventKind))
     columns |= {
-        "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, found["kind"]).astype(np.int64))),
-        "file": texts([replica.file(number) for number in found["segment"].tolist()]),
+        "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, events["kind"]).astype(np.int64))),
+        "file": texts([replica.file(number) for number in events["segment"].tolist()]),
         "fields": texts([json.dumps(fields) for fields in own]),
     }
-    return from_columns(EVENTS, replica.table_key, len(found), columns)
+    return from_columns(EVENTS, replica.table_key, len(events), columns)
 
 
-# The table of whole transactions: what the coordinators' log says of each, with what the partitions' logs hold of it.
+# Table ``coordinated_transactions``: records of the coordinators' log joined with those of the partitions' logs.
 #
-# Each log gives its shares by partition of the coordinators' log, and one task an own partition puts them together.
+# Each log gives shares by partition of the coordinators' log, and one task per such partition joins them.
 
 
 COORDINATED = declared(
@@ -108,55 +107,55 @@ Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a
 
 
 def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
-    """What one log knows, on its way to who puts the table together."""
+    """Yield what one log contributes to ``coordinated_transactions``."""
     for partition, share in coordinated.shares(LogView(replicas, cluster)):
         yield join_key, partition, pickle.dumps(share, 5)
 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """The transactions of one partition of the coordinators' log, a batch a piece of it."""
-    history, found = cluster.coordinator, [pickle.loads(share) for share in packed]
-    at = next((share.at for share in found if share.at is not None), None)
-    if history is None or at is None:
+    """Yield the transactions of one partition of the coordinators' log, a batch per piece of it."""
+    history, shares = cluster.coordinator, [pickle.loads(share) for share in packed]
+    place = next((share.at for share in shares if share.at is not None), None)
+    if history is None or place is None:
         return
-    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in found)]))
+    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
-    for name, mine in itertools.chain.from_iterable(share.groups.items() for share in found):
-        groups.setdefault(name, set()).update(mine)
+    for name, t in itertools.chain.from_iterable(share.groups.items() for share in shares):
+        groups.setdefault(name, set()).update(t)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
-            mine = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
-            if len(mine.starts):
-                values = _own(log, columns, mine) | _of_partitions(columns, mine, branches, groups)
-                yield from_columns(COORDINATED, (*at, TRANSACTION_STATE, partition), len(mine.starts), values)
+            t = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
+            if len(t.starts):
+                values = _own(log, columns, t) | _of_partitions(columns, t, branches, groups)
+                yield from_columns(COORDINATED, (*place, TRANSACTION_STATE, partition), len(t.starts), values)
 
 
-def _counting(mine: Transactions, counts: np.ndarray) -> Transactions:
-    wanted = counts[mine.starts]
-    ends = type(mine.ends)(*(column[wanted] for column in mine.ends))
-    return Transactions(mine.starts[wanted], mine.ongoing[wanted], ends, mine.forced[wanted])
+def _counting(t: Transactions, counts: np.ndarray) -> Transactions:
+    wanted = counts[t.starts]
+    ends = type(t.ends)(*(column[wanted] for column in t.ends))
+    return Transactions(t.starts[wanted], t.ongoing[wanted], ends, t.forced[wanted])
 
 
-def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
-    """What the coordinator's log itself says."""
-    prepare, complete, decision = mine.ends
-    last = np.maximum.reduce([mine.ongoing, prepare, complete])
-    began = coordinated.begun(columns, mine)
+def _own(log: CoordinatorLog, columns: Columns, t: Transactions) -> Fields:
+    """Columns from the coordinator's log itself."""
+    prepare, complete, decision = t.ends
+    last = np.maximum.reduce([t.ongoing, prepare, complete])
+    began = coordinated.begun(columns, t)
     updated = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
     decided = np.where(prepare >= 0, updated[prepare], -1)
     over = np.where(complete >= 0, np.maximum(updated[complete], columns["record_time"][complete]), -1)
     earliest = np.where(complete >= 0, updated[complete], decided)
-    ids, names = np.unique(columns["id"][mine.starts], return_inverse=True)
-    told = mine.ongoing >= 0
-    members = np.where(prepare >= 0, prepare, mine.ongoing)
+    ids, names = np.unique(columns["id"][t.starts], return_inverse=True)
+    ongoing = t.ongoing >= 0
+    members = np.where(prepare >= 0, prepare, t.ongoing)
     return {
         "transactional_id": texts([log.ids[n] for n in ids.tolist()]).take(array_of(names.astype(np.int64))),
-        "transaction_key": _coordinated_keys(columns["producer_id"][mine.starts], columns["offset"][mine.starts]),
-        "producer_id": columns["producer_id"][mine.starts],
-        "producer_epoch": columns["producer_epoch"][mine.starts],
+        "transaction_key": _coordinated_keys(columns["producer_id"][t.starts], columns["offset"][t.starts]),
+        "producer_id": columns["producer_id"][t.starts],
+        "producer_epoch": columns["producer_epoch"][t.starts],
         "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
-        "decided_by": texts(coordinated.decided_by(columns, mine, began)),
+        "decided_by": texts(coordinated.decided_by(columns, t, began)),
         "timeout_ms": columns["timeout_ms"][last],
         "began_not_before": began,
         "began_not_after": began,
@@ -168,11 +167,13 @@ def _own(log: CoordinatorLog, columns: Columns, mine: Transactions) -> Fields:
         "duration_most_ms": _between(began, over),
         "partitions": lists(
             [
-                sorted(log.partitions(code)) if known else None
-                for code, known in zip(columns["set"][members].tolist(), (told | (prepare >= 0)).tolist(), strict=True)
+                sorted(log.partitions(code)) if shown else None
+                for code, shown in zip(
+                    columns["set"][members].tolist(), (ongoing | (prepare >= 0)).tolist(), strict=True
+                )
             ]
         ),
-        "offset": _offsets(columns["offset"][mine.starts]),
+        "offset": _offsets(columns["offset"][t.starts]),
         "last_offset": _offsets(columns["offset"][last]),
     }
 
@@ -183,24 +184,24 @@ def _offsets(offsets: np.ndarray) -> pa.Array:
 
 def _coordinated_keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
     return texts(
-        [coordinated.transaction_key(*each) for each in zip(producers.tolist(), offsets.tolist(), strict=True)]
+        [coordinated.transaction_key(*pair) for pair in zip(producers.tolist(), offsets.tolist(), strict=True)]
     )
 
 
 def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
-    """Milliseconds from one time to the other, null where either is not known."""
+    """Milliseconds between two times, null where either is unknown."""
     return array_of(end - begin, (begin < 0) | (end < 0))
 
 
 def _of_partitions(
-    columns: Columns, mine: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
+    columns: Columns, t: Transactions, branches: np.ndarray, groups: dict[tuple[int, int], set[str]]
 ) -> Fields:
-    """What the logs of their partitions hold."""
-    producers, offsets = columns["producer_id"][mine.starts], columns["offset"][mine.starts]
+    """Columns from the logs of the transactions' partitions."""
+    producers, offsets = columns["producer_id"][t.starts], columns["offset"][t.starts]
     rows = np.append(branches, np.zeros(1, BRANCH))[_places(branches, producers, offsets)]
     of = [
-        sorted(groups[each]) if each in groups else []
-        for each in zip(producers.tolist(), offsets.tolist(), strict=True)
+        sorted(groups[pair]) if pair in groups else []
+        for pair in zip(producers.tolist(), offsets.tolist(), strict=True)
     ]
     return {
         "partitions_seen": rows["logs"].astype(np.int32),
@@ -212,24 +213,25 @@ def _of_partitions(
 
 
 def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The row of each transaction in ``branches``, which ascend; their number for none. Cost: that of the piece."""
+    """Row of each transaction in ``branches``, which ascend; the number of branches for none.
+
+    Cost: linear in the piece.
+    """
     ids, which = np.unique(producers, return_inverse=True)
-    known = np.ascontiguousarray(branches["producer_id"])
-    first, end = np.searchsorted(known, ids), np.searchsorted(known, ids, side="right")
+    producer_ids = np.ascontiguousarray(branches["producer_id"])
+    first, end = np.searchsorted(producer_ids, ids), np.searchsorted(producer_ids, ids, side="right")
     counts = end - first
     rows = np.repeat(first - np.append(0, np.cumsum(counts)[:-1]), counts) + np.arange(counts.sum())
     _, numbers = np.unique(np.append(branches["offset"][rows], offsets), return_inverse=True)
     names = np.repeat(np.arange(len(ids)), counts) << 32 | numbers[: len(rows)]
     wanted = which << 32 | numbers[len(rows) :]
-    at = np.searchsorted(names, wanted)
-    there = np.append(names, -1)[at] == wanted
-    out: np.ndarray = np.where(there, np.append(rows, 0)[at], len(branches))
+    position = np.searchsorted(names, wanted)
+    matches = np.append(names, -1)[position] == wanted
+    out: np.ndarray = np.where(matches, np.append(rows, 0)[position], len(branches))
     return out
 
 
-# The tables that are not decoded from files: what the replay, the clusters' metadata and the judgement give.
-#
-# Derived tables are made of the facts of a log, with what the coordinator's log knows of each producer.
+# Tables derived from facts: of the replay, the clusters' metadata and the judge step.
 
 
 COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
@@ -293,52 +295,52 @@ UNOPENED = ("unreadable", "vanished")
 _KINDS = texts(["closed", "open", "marker_only"])
 
 
-def mentioned(text: str) -> frozenset[str]:
-    """The tables whose names stand in an SQL text."""
+def tables_in(text: str) -> frozenset[str]:
+    """Return the tables whose names occur in an SQL text."""
     return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
 
 
 def listed(text: str) -> pa.Table | None:
-    """All tables by name, where an SQL text asks for just that; None for any other text."""
+    """Return all tables by name if an SQL text asks for just that (SHOW TABLES); None for any other text."""
     return pa.table({"name": texts(NAMES)}) if re.fullmatch(r"\s*show\s+tables\s*;?\s*", text, re.I) else None
 
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
-    """The rows of a derived table about one log, whose replicas explain each other."""
+    """Yield the rows of a derived table about one log, whose replicas explain each other."""
     made = _OF_FACTS[table][1]
     assert made is not None, table
     return made(LogView(replicas, cluster))
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
-    """A table of what ``__cluster_metadata`` says, of all clusters."""
-    found = [cluster_settings.tables(cluster) for cluster in settings.values()]
-    batches = [batch for tables in found if table in tables for batch in tables[table].to_batches()]
+    """Return a table of ``__cluster_metadata`` content, of all clusters."""
+    by_cluster = [cluster_settings.tables(cluster) for cluster in settings.values()]
+    batches = [batch for tables in by_cluster if table in tables for batch in tables[table].to_batches()]
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
-def outside(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
-    """What could not be read of the clusters' metadata, but for files that who reads tables cannot open either."""
+def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
+    """Return read errors of the clusters' metadata, except files that readers of tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
-        known = dirs[log_dir]
-        key = (known.cluster_id, known.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
+        place = dirs[log_dir]
+        key = (place.cluster_id, place.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
         return from_errors(key, [error])
 
-    found = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
-    return pa.Table.from_batches([rows(*item) for item in found], schema.DECODE_ERRORS)
+    unread = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
+    return pa.Table.from_batches([rows(*item) for item in unread], schema.DECODE_ERRORS)
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
-    """The columns that facts and table have by the same name."""
+    """Columns that facts and table have under the same name."""
     return {name: rows[name].copy() for name in rows.dtype.names or () if name in wanted.names}
 
 
 def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
-    """The transactional id of each producer id, null where the coordinator's log does not show."""
-    known, at = np.unique(producer_ids, return_inverse=True)
-    return texts([log.owner(pid) for pid in known.tolist()]).take(array_of(at.astype(np.int64)))
+    """Transactional id of each producer id, null where the coordinator's log does not show it."""
+    ids, position = np.unique(producer_ids, return_inverse=True)
+    return texts([log.owner(pid) for pid in ids.tolist()]).take(array_of(position.astype(np.int64)))
 
 
 def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
@@ -354,7 +356,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
-    """When a broker forgets each producer, ms; -1 for not while things stand as they do."""
+    """When a broker expires each producer id, ms; -1 while a transaction is open or the time is unknown."""
     rows, allowed = replica.producers, log.cluster.expiration_ms(replica.broker_id)
     idle = (rows["txn_first_offset"] < 0) & (rows["last_timestamp"] >= 0)
     out: np.ndarray = np.where(idle, rows["last_timestamp"] + allowed, -1)
@@ -387,7 +389,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
-    """When each transaction began here: between markers, and not before its coordinator let it."""
+    """Bounds of when each transaction began: between markers, and not before its coordinator added the partition."""
     earliest, latest = written_times.written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
@@ -395,11 +397,11 @@ def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
 
 
 def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
-    """The transaction that each row is a branch of; in a follower that of the leader's row with the same end."""
-    known = coordinated.keys(log)
+    """The transaction that each row is a branch of; in a follower, that of the leader's row with the same end."""
+    keys = coordinated.keys(log)
     if replica is log.leader:
-        return texts(known)
-    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, known, strict=True)}
+        return texts(keys)
+    of_leader = {_place(row): key for row, key in zip(log.leader.transactions, keys, strict=True)}
     return texts([of_leader.get(_place(row)) for row in replica.transactions])
 
 
@@ -420,7 +422,7 @@ _OF_FACTS: dict[str, tuple[pa.Schema, MadeOfLog | None]] = {
     COORDINATED_TRANSACTIONS: (COORDINATED, None),
     "lag": (lag_table.LAG, lag_table.rows),
     "space": (space_table.SPACE, space_table.space_rows),
-    "cleaner": (pipeline_space_table.CLEANER, pipeline_space_table.cleaner_rows),
+    "cleaner": (space_table.CLEANER, space_table.cleaner_rows),
 }
 OF_FACTS = {name: columns for name, (columns, _) in _OF_FACTS.items()}
 OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")

@@ -1,4 +1,4 @@
-"""An audit of batches in a table."""
+"""Audits of batches in a table."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Lot = tuple[LogKey, str, BatchColumns]
 
 
 def check(schema: pa.Schema) -> None:
-    """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
+    """Raise ``AuditInputError`` unless the columns are those of ``batches``."""
     if missing := [name for name in NEEDED if name not in schema.names]:
         raise AuditInputError(
             f"the frame has no column {', '.join(missing)}; give the columns of the table batches (docs/tables.md)"
@@ -68,7 +68,7 @@ _KINDS: tuple[Callable[[pa.DataType], bool], ...] = (_whole, _text, pa.types.is_
 
 
 def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows of a table that is held in memory, log by log, each in its order."""
+    """Yield the rows of an in-memory table, log by log, each in log order."""
     whole = table.select([name for name in COLUMNS.names if name in table.column_names])
     filled = [_filled(batch) for batch in whole.to_batches()]
     if not filled:
@@ -76,22 +76,24 @@ def in_order(table: pa.Table) -> Iterator[pa.RecordBatch]:
     numbered = pa.Table.from_batches(filled)
     order = numbered.select(["file"]).append_column("number", _numbers(numbered.column("file")))
     keys = [(name, "ascending") for name in (*KEY, *IN_A_LOG)]
-    at = pc.sort_indices(numbered.append_column("number", order.column("number")), sort_keys=keys)
-    yield from numbered.take(at).to_batches(max_chunksize=1 << 16)
+    order_of_rows = pc.sort_indices(numbered.append_column("number", order.column("number")), sort_keys=keys)
+    yield from numbered.take(order_of_rows).to_batches(max_chunksize=1 << 16)
 
 
 def _numbers(files: pa.ChunkedArray) -> pa.Array:
     """The number in the name of each file, -1 without one."""
     coded = files.combine_chunks().dictionary_encode()
-    said = [kafka_names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
-    numbers = np.array([-1 if one is None else one.offset for one in said], np.int64)
+    names = [kafka_names.data_name(file.rpartition("/")[2]) for file in coded.dictionary.to_pylist()]
+    numbers = np.array([-1 if one is None else one.offset for one in names], np.int64)
     return array_of(numbers[np.asarray(coded.indices)])
 
 
 def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log. Errors:
-    ``AuditInputError`` for a number that no batch can have."""
-    found = []
+    """All columns of :data:`COLUMNS` in their types, without nulls in those that name a log.
+
+    Errors: ``AuditInputError`` for a number that no batch can have.
+    """
+    columns = []
     for field in COLUMNS:
         absent = field.name not in batch.schema.names
         column = pa.nulls(batch.num_rows, field.type) if absent else batch.column(field.name)
@@ -103,15 +105,15 @@ def _filled(batch: pa.RecordBatch) -> pa.RecordBatch:
         if field.name in OFFSETS and (pc.max(column).as_py() or 0) == NO_OFFSET:
             raise AuditInputError(f"column {field.name} of the frame has what no batch has: offset {NO_OFFSET}")
         none = (OPTIONAL | UNNAMED).get(field.name)
-        found.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
-    return pa.RecordBatch.from_arrays(found, names=COLUMNS.names)
+        columns.append(column if none is None else pc.fill_null(column, pa.scalar(none, field.type)))
+    return pa.RecordBatch.from_arrays(columns, names=COLUMNS.names)
 
 
 def replicas_of(batches: Iterable[pa.RecordBatch], compacted: tuple[str, ...] | None) -> Iterator[ReplicaFacts]:
-    """The facts of each replica whose rows come together and in order. ``compacted``: globs of compacted topics, None
-    where nobody knows. Memory: as of :mod:`auditor.replay.reading.other_replicas`.
+    """Yield the facts of each replica, whose rows come together and in order.
 
-    Errors: ``AuditInputError`` for a number that no batch can have.
+    ``compacted``: globs of compacted topics, None if unknown. Memory: as of
+    :mod:`auditor.replay.reading.other_replicas`. Errors: ``AuditInputError`` for a number that no batch can have.
     """
     for key, lots in itertools.groupby(_lots(batches), itemgetter(0)):
         cleaned = None if compacted is None else any(fits(key.topic, glob) for glob in compacted)
@@ -136,53 +138,52 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
 
 
 class FramesAudit(Audit):
-    """An audit of the replicas that ``read`` gives, made of a frame. What it gives is the findings, held partitions and
-    tables that are made of facts."""
+    """An audit of replicas that ``read`` makes of a frame; gives findings, blocked partitions and derived tables."""
 
     def __init__(self, options: AuditOptions, runner: Runner, read: Callable[[], Replicas], say: Say = nobody) -> None:
         super().__init__(options, runner, say)
         self._read = read
 
     def ready(self) -> None:
-        """Waits until the runner has started."""
+        """Wait until the runner has started."""
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The facts of every replica, where the runner has them."""
+        """The facts of every replica, wherever the runner has them."""
         self.ready()
         return self._read()
 
     @cached_property
     def briefs(self) -> list[Brief]:
-        """Of every replica the little that is known everywhere."""
+        """The brief of every replica."""
         with self.step("read and replay"):
             return self.replicas.briefs()
 
     @cached_property
     def inventory(self) -> Inventory:
-        """What the frame is of, as if each of its log directories were one of files."""
+        """The frame's content as an inventory of log directories."""
         dirs: dict[tuple[str, str], list[Brief]] = {}
         for one in self.briefs:
             dirs.setdefault((one.join_key, one.log_dir), []).append(one)
         names_of = [name for _, name in dirs]
         if several := sorted({name for name in names_of if names_of.count(name) > 1}):
             raise AuditInputError(f"log_dir {several[0]} is of two clusters in the frame; give each its own name")
-        return Inventory(tuple(_log_dir(*at, mine) for at, mine in dirs.items()), (), (), (), ())
+        return Inventory(tuple(_log_dir(*key, briefs) for key, briefs in dirs.items()), (), (), (), ())
 
     @property
     def scoped(self) -> Inventory:
-        """All of it: what is read is what the frame has."""
+        """The whole inventory: everything in the frame is read."""
         return self.inventory
 
     @property
     def empty_input(self) -> None:
-        """Nothing: a frame without rows is what its caller made."""
+        """None: an empty frame is its caller's choice."""
 
     @property
     def left_out(self) -> LeftOut:
-        """Nothing that anybody knows of."""
+        """Zero: nothing is excluded from a frame."""
         return LeftOut(0, 0)
 
     @cached_property
@@ -190,10 +191,10 @@ class FramesAudit(Audit):
         return {}, []
 
     def spared(self) -> Inventory | None:
-        """A frame is no folder."""
+        """Return None: a frame is no directory."""
         return None
 
 
-def _log_dir(join_key: str, name: str, mine: list[Any]) -> LogDir:
-    replicas = tuple(Replica(name, b.topic, b.partition, f"{b.topic}-{b.partition}") for b in mine)
-    return LogDir(name, NOWHERE, join_key, join_key or None, mine[0].broker_id, "the frame", replicas=replicas)
+def _log_dir(join_key: str, name: str, briefs: list[Any]) -> LogDir:
+    replicas = tuple(Replica(name, b.topic, b.partition, f"{b.topic}-{b.partition}") for b in briefs)
+    return LogDir(name, NOWHERE, join_key, join_key or None, briefs[0].broker_id, "the frame", replicas=replicas)

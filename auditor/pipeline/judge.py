@@ -1,4 +1,4 @@
-"""Judging one log."""
+"""Judging of one log: its findings, and its rows for summary and report."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
-# Judging one log: its findings, and what the summary and the report say of it.
+# Judge step of one log.
 
 
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
@@ -41,7 +41,10 @@ OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wai
 def judge_log(
     replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, Fields]]:
-    """Rows of kind finding, log, open, blocked, readers, aside, timeline about one log; ``max_findings``: of a kind."""
+    """Yield rows of kind finding, log, open, blocked, readers, aside, timeline about one log.
+
+    ``max_findings``: of a kind.
+    """
     log = LogView(replicas, cluster)
     for finding in judge_bounded(log, _asked(kinds, log.is_gone, there(log)), max_findings):
         yield "finding", finding.carried()
@@ -66,15 +69,17 @@ def judge_log(
 
 @cache
 def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple[Kind, ...]:
-    """What is asked of a log that has so much: nothing that it has nothing for, and of one whose topic is gone one
-    thing. Few answers serve all logs of a run."""
+    """Finding kinds to evaluate for a log with these facts; of a removed topic's log a single one.
+
+    Few results serve all logs of a run, so they are cached.
+    """
     catalogue = registry.kinds()
     asked = (catalogue[name] for name in kinds if name == OF_REMOVED or not is_gone)
-    return tuple(each for each in asked if each.may_speak(has))
+    return tuple(kind for kind in asked if kind.may_speak(has))
 
 
 def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Advice:
-    """What to do about what holds a partition; ``row`` of ``blocking.blocked``, that of an absent partition too."""
+    """Advice for a blocked partition; ``row`` of ``blocking.blocked``, also of a partition that is not in the input."""
     if row["first_offset"] is not None:
         return blocking.advise(log, opened[row["first_offset"]])
     name = f"{row['topic']}-{row['partition']}"
@@ -84,6 +89,8 @@ def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Ad
 def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> Fields:
     starts = [max(int(t.row["first_offset"]), replica.own_start) for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
+    undecodable = [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
+    errors = [*replica.errors, *undecodable, *unread_again(log, replica)]
     return {
         "log_dir": replica.log_dir,
         "broker_id": replica.broker_id,
@@ -103,9 +110,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "producers": replica.sums.get("producers", 0),
         "sums": replica.sums,
         "unlooked": replica.unlooked_batches,
-        "errors": [
-            e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
-        ],
+        "errors": [e._asdict() for e in _fewer(errors)],
         "recovery": crash_recovery.both_runs(replica, placement.twice(log).get(replica.log_dir)),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
@@ -113,27 +118,22 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
 
 
 def _fewer(errors: list[DecodeError]) -> list[DecodeError]:
-    """The first of many; of the others one a reason, which says how many there are."""
+    """The first of many errors; one per reason stands for the others, with their number."""
     if len(errors) <= DECODE_ERRORS:
         return errors
-    kept, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
+    first, more = errors[:DECODE_ERRORS], Counter[tuple[str, bool]]()
     firsts: dict[tuple[str, bool], DecodeError] = {}
     for e in errors[DECODE_ERRORS:]:
         kind = (e.reason, is_unread(e.reason, e.detail))
         more[kind] += 1
         firsts.setdefault(kind, e)
-    return kept + [
+    return first + [
         e._replace(detail=f"{e.detail} ({more[kind]} such errors from here on)") for kind, e in firsts.items()
     ]
 
 
-def _records_in_error(replica: ReplicaFacts) -> list[DecodeError]:
-    """Records of an internal topic that could not be decoded."""
-    return [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
-
-
 def _notes(replica: ReplicaFacts) -> list[str]:
-    """What was left out of this log by a text dump, or by a limit of a live audit, in sentences."""
+    """Sentences on what a text dump, a copy without checksums, or a live audit's limit does not show of this log."""
     notes = list(replica.notes)
     name = f"{replica.topic}-{replica.partition}"
     if hidden := replica.cannot_show:
@@ -159,8 +159,11 @@ def _left_out(log: LogView, opened: int) -> list[str]:
 
 
 def accounting(replica: ReplicaFacts) -> dict[str, int]:
-    """Every offset of [log start, log end): data, marker, aborted, compacted away, unreadable, missing, remote (in
-    tiered storage and not here), or left out by the scope."""
+    """Return the number of offsets in [log start, log end) by what became of them.
+
+    Keys: data, marker, aborted, compacted away, unreadable, missing, remote (in tiered storage only), or excluded by
+    the scope.
+    """
     t, records = replica.transactions, 0
     if len(t):
         aborted = t[
@@ -187,7 +190,7 @@ def accounting(replica: ReplicaFacts) -> dict[str, int]:
 
 
 def chain(log: LogView, replica: ReplicaFacts) -> Fields:
-    """How much of the log is proved by its snapshots: each link replays from one snapshot to the next."""
+    """Return how much of the log its snapshots prove: each link is a replay from one snapshot to the next."""
     links = sorted(replica.snapshots, key=lambda link: link.offset)
     sound = [link for link in links if link.comparable and not _broken(log, replica, link)]
     sound = [link for link in sound if not touches(replica.unverified, link.base, link.offset - 1)]
@@ -204,7 +207,7 @@ def chain(log: LogView, replica: ReplicaFacts) -> Fields:
 
 
 def _broken(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> bool:
-    """Whether the snapshot is wrong for sure in more than a producer that it lacks."""
+    """Whether the snapshot is proved wrong in more than a missing producer."""
     return any(d.name != "missing" and verdict(log, replica, link, d) == PROVED for d in link.differences)
 
 
@@ -214,24 +217,24 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        "producer_id": int(t.row["producer_id"]),
-        "producer_epoch": int(t.row["producer_epoch"]),
+        **_numbers(t.row, "producer_id", "producer_epoch"),
         "transactional_id": t.owner,
         **blocking.said(blocking.judged(log, t)),
         "why": t.reason,
         "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,
-        "first_offset": int(t.row["first_offset"]),
-        "last_offset": int(t.row["last_offset"]),
+        **_numbers(t.row, "first_offset", "last_offset"),
         **blocking.dated(log, t),
         "age_ms": blocking.age(log, t),
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms,
         "state": None if t.entry is None else t.entry.state or "tombstone",
-        "batches": int(t.row["batches"]),
-        "records": int(t.row["records"]),
-        "bytes": int(t.row["bytes"]),
+        **_numbers(t.row, "batches", "records", "bytes"),
     }
+
+
+def _numbers(row: np.void, *names: str) -> dict[str, int]:
+    return {name: int(row[name]) for name in names}
 
 
 def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
@@ -258,10 +261,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
 def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
     closed = row["marker_offset"] >= 0
     return {
-        "producer_id": int(row["producer_id"]),
-        "producer_epoch": int(row["producer_epoch"]),
-        "first_offset": int(row["first_offset"]),
-        "last_offset": int(row["last_offset"]),
+        **_numbers(row, "producer_id", "producer_epoch", "first_offset", "last_offset"),
         "marker_offset": int(row["marker_offset"]) if closed else None,
         "marker_epoch": int(row["marker_epoch"]) if closed else None,
         "outcome": ("COMMIT" if row["commit"] else "ABORT") if closed else None,
@@ -274,12 +274,14 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
 # Findings about logs that were not read from their start.
 
 
-def without_news(found: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
-    """Where a log (topic and partition, in ``begun``) was not read from its start, that something began before is no
-    news."""
+def without_old_beginnings(findings: Iterable[Finding], begun: set[tuple[str | None, int | None]]) -> list[Finding]:
+    """Drop info findings that something began before a log's start, for logs not read from their start.
+
+    ``begun``: topic and partition of these logs.
+    """
     kinds = registry.kinds()
     return [
         f
-        for f in found
+        for f in findings
         if (f.topic, f.partition) not in begun or not kinds[f.kind].before_start or f.severity != "info"
     ]

@@ -15,29 +15,18 @@ from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading import lag_counts
-from auditor.replay.reading.lag_counts import (
-    ABORTED,
-    FAR,
-    MARKER,
-    OPEN,
-    SEEN,
-    WAITING,
-    Counts,
-    Outcomes,
-    RecordsAhead,
-    offsets_in,
-)
+from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions import blocking, written_times
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 
-# Up to where a replica is read, and up to where by read_committed readers.
+# Ends for readers of a replica.
 
 
 def readable_end(log: LogView, replica: ReplicaFacts) -> int:
-    """The high watermark after a clean shutdown, else the end of the log: a running broker's checkpoint is old."""
+    """Return the high watermark after a clean shutdown, else the LEO: a running broker's checkpoint is stale."""
     if replica is log.leader:
         return log.readable_end
     hw = replica.high_watermark
@@ -45,16 +34,16 @@ def readable_end(log: LogView, replica: ReplicaFacts) -> int:
 
 
 def stable_end(replica: ReplicaFacts, end: int) -> int:
-    """The last stable offset of a replica that is read up to ``end``."""
+    """Return the last stable offset of a replica that is readable up to ``end``."""
     return min(max(Outcomes(replica.transactions, end).first_open, replica.own_start), end)
 
 
 def holder(replica: ReplicaFacts, end: int) -> int | None:
-    """The producer whose open transaction keeps it there; None where no transaction does."""
+    """Return the producer whose open transaction holds back the LSO; None without one."""
     return Outcomes(replica.transactions, end).holder
 
 
-# A cluster with who reads it, for tables that need to know.
+# Cluster contexts with readers.
 
 
 Log = tuple[str, int]  # topic and partition
@@ -62,18 +51,20 @@ Log = tuple[str, int]  # topic and partition
 
 @dataclass(slots=True)
 class ReadCluster(Cluster):
-    """A cluster with who reads it: the groups' positions by the log that they read, those in logs that are not in the
-    input by the coordinator's log that has them, and what is needed to read headers again, by log directory, topic and
-    partition."""
+    """A cluster with its readers.
+
+    ``positions``: those of groups by log; ``elsewhere``: those in logs outside of the input, by the coordinator's log
+    that has them; ``tasks``: by log directory, topic and partition, to read headers again.
+    """
 
     positions: dict[Log, list[Position]] = field(default_factory=dict)
     elsewhere: dict[Log, list[Position]] = field(default_factory=dict)
     tasks: dict[tuple[str, str, int], ReplicaTask] = field(default_factory=dict)
 
 
-# The table ``lag``: what each group has left to read of each partition, counted by batches, not by offsets.
+# Table ``lag``: what each group has left to read of each partition, counted by batches, not by offsets.
 #
-# Out of the facts of an audit and the headers of a log from the lowest position on, which are read once more.
+# It is made of facts, and of the headers of a log from the lowest position on, which are read once more.
 
 
 LAG = declared(
@@ -137,21 +128,20 @@ CONTRADICTORY = "the counts contradict each other: record counts or transactions
 
 
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
-    """The rows about one log; of a coordinator's log those of its groups' positions in logs that are not in the
-    input, too."""
+    """Yield the rows about one log; of a coordinator's log also its groups' positions in logs outside of the input."""
     cluster = log.cluster
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
     key = log.leader.table_key
-    if found := rows_of(log, cluster):
-        yield from_dicts(LAG, key, found)
+    if table_rows := rows_of(log, cluster):
+        yield from_dicts(LAG, key, table_rows)
     for p in cluster.elsewhere.get((log.topic, log.partition), ()):
         row = _position(p) | {"undecided": "the partition is not in the input"}
         yield from_dicts(LAG, (*key[:3], p.topic, p.partition), [row])
 
 
 def rows_of(log: LogView, cluster: ReadCluster) -> list[Fields]:
-    """A row a position in one log, by name, times in ms."""
+    """Return a row per position in one log, by name, times in ms."""
     asked = cluster.positions.get((log.topic, log.partition))
     return _LagReading(log, cluster, asked).rows() if asked else []
 
@@ -168,7 +158,7 @@ def _position(p: Position) -> Fields:
 
 @dataclass(slots=True)
 class _LagStart:
-    """Where a position's reading begins, as far as anything can be read there; ``settled`` is inside the log."""
+    """Where counting for a position begins; ``settled``: ranges inside the log that a share group has settled."""
 
     position: Position
     begin: int
@@ -193,11 +183,11 @@ class _LagReading:
 
     def _stretch(self, p: Position) -> _LagStart:
         begin = min(max(p.offset, self.start), self.end) if p.offset >= 0 else self.end
-        settled = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
-        return _LagStart(p, begin, settled)
+        settled_ranges = [(max(a, begin), min(b, self.end - 1)) for a, b in p.settled if b >= begin and a < self.end]
+        return _LagStart(p, begin, settled_ranges)
 
     def rows(self) -> list[Fields]:
-        """A row a position."""
+        """Return a row per position."""
         self._read()
         return [self._row(s) for s in self.stretches]
 
@@ -216,9 +206,9 @@ class _LagReading:
             self.failed = "the log changed while it was read"
         if task.records:
             for offset, segment, position in self.counts.unsure():
-                found = offsets_in(task, segment, position)
-                if found is not None:
-                    self.counts.looked_into(offset, found)
+                offsets = lag_counts.offsets_in(task, segment, position)
+                if offsets is not None:
+                    self.counts.looked_into(offset, offsets)
 
     def _row(self, s: _LagStart) -> Fields:
         p = s.position
@@ -246,7 +236,7 @@ class _LagReading:
         return STANDS[ahead.stands]
 
     def _left(self, s: _LagStart, ahead: RecordsAhead) -> Fields | None:
-        """The counts of a position; None where they break ``0 <= least <= most <= offsets``, which holds of any log."""
+        """Counts of a position; None if they break ``0 <= least <= most <= offsets``, which holds for every log."""
         least, most = ahead.least.copy(), ahead.most.copy()
         offsets = self.end - s.begin
         if (least < 0).any() or int(most.sum()) > offsets:
@@ -256,19 +246,19 @@ class _LagReading:
             fewest, highest = self.counts.between(first, last + 1)
             least -= highest
             most -= fewest
-            done += int(fewest[:MARKER].sum())
+            done += int(fewest[: lag_counts.MARKER].sum())
         least = np.maximum(least, 0)
         if (least > most).any():
             return None
         numbers = (
-            least[SEEN],
-            most[SEEN] + min(self._exposed_from(s.begin), int(most[ABORTED])),
-            least[:MARKER].sum(),
-            most[:MARKER].sum(),
-            least[WAITING],
-            least[OPEN],
-            least[ABORTED],
-            least[MARKER],
+            least[lag_counts.SEEN],
+            most[lag_counts.SEEN] + min(self._exposed_from(s.begin), int(most[lag_counts.ABORTED])),
+            least[: lag_counts.MARKER].sum(),
+            most[: lag_counts.MARKER].sum(),
+            least[lag_counts.WAITING],
+            least[lag_counts.OPEN],
+            least[lag_counts.ABORTED],
+            least[lag_counts.MARKER],
             offsets - int(ahead.most.sum()),
             done,
             ahead.fetched_stable,
@@ -280,11 +270,11 @@ class _LagReading:
         return shown
 
     def _exposed_from(self, begin: int) -> int:
-        """At most how many aborted records read_committed readers get from there on, once per replica."""
+        """Upper bound of the aborted records that read_committed consumers may get from there on."""
         return int(self.exposed["records"][self.exposed["last_offset"] >= begin].sum())
 
     def _first(self, s: _LagStart, ahead: RecordsAhead) -> Fields:
-        """The first record that a read_committed reader gets, and since when."""
+        """The first record that a read_committed consumer gets, and since when."""
         if ahead.first is None or s.settled:
             return {}
         row = ahead.first
@@ -298,13 +288,15 @@ class _LagReading:
         return {"first_offset": offset, "since_not_before": earliest, "since_not_after": latest}
 
     def _let_on(self, offset: int) -> int:
-        """When (ms) the last stable offset passed an offset: the marker behind it of the last transaction to end that
-        had begun before; -1 where none had."""
+        """When (ms) the LSO passed an offset, -1 if it was never held back there.
+
+        That is the marker after it of the last transaction to end of those that had begun before it.
+        """
         firsts, ends, markers = _let_on(self.log)
-        at = int(np.searchsorted(firsts, offset, "right")) - 1
-        if at < 0 or ends[at] <= offset:
+        index = int(np.searchsorted(firsts, offset, "right")) - 1
+        if index < 0 or ends[index] <= offset:
             return -1
-        return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[at])])
+        return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[index])])
 
     def _holder(self) -> Fields:
         t: OpenTransaction | None = self.held
@@ -319,7 +311,7 @@ class _LagReading:
         }
 
     def _doubt(self, s: _LagStart) -> str | None:
-        """Why the numbers may be wrong; None where nothing speaks against them."""
+        """Why the numbers may be wrong; None if nothing suggests it."""
         p, leader = s.position, self.leader
         if p.offset < 0:
             return "the group has committed nothing yet" if p.kind != SHARE else "the group has not begun here"
@@ -339,7 +331,7 @@ class _LagReading:
             return "the end of the log is not in the input"
         if leader.open_unknown or leader.cannot_show:
             return "which transactions are open is not known"
-        if touches(leader.unverified, s.begin, FAR):
+        if touches(leader.unverified, s.begin, lag_counts.FAR):
             return "checksums of batches behind the position were not verified when the log was copied"
         if self._exposed_from(s.begin):
             return (
@@ -349,8 +341,7 @@ class _LagReading:
 
 
 def _exposed(log: LogView, stable: int) -> np.ndarray:
-    """The aborted records below the last stable offset that consumers may get (EXPOSED), from the leader, and where
-    brokers let consumers fetch from followers (KIP-392) from the others."""
+    """Aborted records below the LSO that consumers may get (EXPOSED): the leader's, and with KIP-392 the followers'."""
     cluster = log.cluster
     by_followers = any(cluster.broker_setting(c.broker_id, "replica.selector.class") for c in log.replicas)
     rows = np.concatenate([c.exposed for c in log.replicas if by_followers or c is log.leader])
@@ -359,9 +350,9 @@ def _exposed(log: LogView, stable: int) -> np.ndarray:
 
 @once
 def _let_on(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Where the transactions that ended begin, in order; the last marker of those up to each; all markers in order."""
-    found = log.leader.transactions
-    found = found[(found["first_offset"] >= 0) & (found["marker_offset"] >= 0)]
-    found = found[np.argsort(found["first_offset"], kind="stable")]
-    in_order = np.sort(found[["marker_offset", "marker_timestamp"]], order="marker_offset")
-    return found["first_offset"], np.maximum.accumulate(found["marker_offset"]), in_order
+    """First offsets of ended transactions in order; the last marker up to each; all markers in order."""
+    transactions = log.leader.transactions
+    transactions = transactions[(transactions["first_offset"] >= 0) & (transactions["marker_offset"] >= 0)]
+    transactions = transactions[np.argsort(transactions["first_offset"], kind="stable")]
+    in_order = np.sort(transactions[["marker_offset", "marker_timestamp"]], order="marker_offset")
+    return transactions["first_offset"], np.maximum.accumulate(transactions["marker_offset"]), in_order

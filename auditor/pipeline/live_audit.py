@@ -1,4 +1,4 @@
-"""The audit of a running cluster."""
+"""Audits of running clusters."""
 
 from __future__ import annotations
 
@@ -21,13 +21,8 @@ from auditor.base.words import plural
 from auditor.connectors import schema
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk
+from auditor.connectors.live import live_cluster
 from auditor.connectors.live.live_cluster import (
-    BROKER,
-    DEBUGGER,
-    EARLIEST,
-    LATEST,
-    READ_COMMITTED,
-    TOPIC,
     Budget,
     FetchedBatches,
     ListedTransaction,
@@ -58,12 +53,10 @@ from auditor.rules.seen.coordinator_history import NONE, SKEW_MS, CoordinatorHis
 from auditor.rules.seen.view import Finding, is_compacted
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from auditor.pipeline.runner import Replicas, Runner
 
 
-# The tables of contract section 4 of a running cluster: batches and records are written while they pass by.
+# Tables of a running cluster (contract section 4), written while batches and records are read.
 
 
 INTERNAL = ("transaction_log", "offset_commits", "group_metadata")
@@ -72,7 +65,7 @@ PART = "part-0.parquet"
 
 
 class Tables:
-    """Writes batches, and records where they are read, below ``folder``; does nothing without one."""
+    """Writes batches, and records if they are read, below ``folder``; does nothing without one."""
 
     def __init__(self, options: AuditOptions, folder: Path | None) -> None:
         self.options = options
@@ -92,7 +85,7 @@ class Tables:
             writer.close()
 
     def watch(self, task: LiveTask) -> Callable[[Chunk], None] | None:
-        """Who is shown the chunks of a log."""
+        """Return the callback that gets the chunks of a log, None if no tables are written."""
         if self.folder is None:
             return None
         key: Key = (task.cluster_id, task.broker_id, task.log_dir, task.topic, task.partition)
@@ -121,21 +114,20 @@ class Tables:
 
 
 def from_facts(replicas: list[ReplicaFacts], table: str) -> pa.Table | None:
-    """A decoded table as far as facts have it; one that a cluster cannot fill is there without rows. None: derived."""
+    """Return a decoded table from facts, empty where a cluster has no such data; None for derived tables."""
     if table not in schema.DECODED:
         return None
     wanted = schema.DECODED[table]
-    found = [f.tables[table] for f in replicas if table in f.tables]
+    tables = [f.tables[table] for f in replicas if table in f.tables]
     if table == "decode_errors":
-        found = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
-    return pa.concat_tables([wanted.empty_table(), *found])
+        tables = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
+    return pa.concat_tables([wanted.empty_table(), *tables])
 
 
-# How far below the last stable offset a log is read: to the markers before open data that no coordinator will end.
+# Offset below the LSO to read from: that of the markers before open data that no coordinator will end.
 #
-# Whether such data belongs to a transaction that was decided COMMIT shows only where the markers of its transactional
-# id
-# are. Open data that its coordinator will end needs none of them, so that a healthy log is not read further back.
+# Only the markers of its transactional id show whether such data belongs to a committed transaction. Open data that
+# its coordinator will end needs none of them, so that a healthy log is not read further back.
 
 
 DECISIONS = 2  # of each id: the marker of the one before shows whether that of the last one is missing
@@ -143,7 +135,7 @@ MOST_BACK = 1 << 20  # offsets below the last stable offset
 
 
 def history_of(coordinators: Iterable[ReplicaFacts]) -> CoordinatorHistory | None:
-    """The coordinators' history, None where a partition of ``__transaction_state`` was not read to its end."""
+    """Return the coordinators' history, None if a partition of ``__transaction_state`` was not read to its end."""
     read = sorted(coordinators, key=lambda facts: facts.partition)
     if not read or any(facts.breaks_off for facts in read):
         return None
@@ -151,10 +143,10 @@ def history_of(coordinators: Iterable[ReplicaFacts]) -> CoordinatorHistory | Non
 
 
 def earliest_times(history: CoordinatorHistory, name: str, producers: Iterable[Producer]) -> list[int]:
-    """Times (ms) before which no marker is needed, the latest first; empty where none is.
+    """Return times (ms) before which no marker is needed, the latest first; empty if none is needed.
 
-    ``name``: ``topic-N``; ``producers``: those that the log's leader has in memory. Of each that has a transaction open
-    which its coordinator will not end, the markers of the last :data:`DECISIONS` decisions about the log are needed.
+    ``name``: ``topic-N``; ``producers``: those in memory of the log's leader. For each with an open transaction that
+    its coordinator will not end, the markers of the last :data:`DECISIONS` decisions about the log are needed.
     """
     last, before = [], []
     for producer in producers:
@@ -179,9 +171,9 @@ def _will_end(entry: StateRecord, name: str, producer: Producer) -> bool:
     return ahead <= 0 if entry.state == "Ongoing" else entry.state in PREPARED and ahead <= 2
 
 
-# Reading a running cluster for ``auditor live``: which logs, from where to where, in which order, what was left out.
+# Reading of a cluster: which logs, from where to where, in which order, and what was excluded.
 #
-# What brokers remember is asked before and after the logs are read; only what was the same both times is compared.
+# Brokers are asked for their producer state before and after the logs are read; only what did not change is compared.
 
 
 PIECE = MIB  # of a log, asked for at a time
@@ -193,8 +185,7 @@ Watch = Callable[[LiveTask], Callable[[Chunk], None] | None]
 
 @dataclass
 class LogEnds:
-    """Offsets by log: where it begins, its last stable offset, and its end, at the leader when reading began; and the
-    first one since a time that was asked for."""
+    """Offsets by log at its leader when reading began: log start, LSO, log end, and the first since a given time."""
 
     start: dict[Name, int] = field(default_factory=dict)
     stable: dict[Name, int] = field(default_factory=dict)
@@ -205,17 +196,17 @@ class LogEnds:
 
 @dataclass
 class Memory:
-    """What brokers remember: of each log its producers, of the coordinators all ids (None: one did not answer)."""
+    """What brokers have in memory: the producers of each log, and all transactional ids (None: one did not answer)."""
 
     producers: dict[Name, dict[int, Producer]] = field(default_factory=dict)
     transactions: dict[str, ListedTransaction] | None = None
 
 
 class Abandoned:
-    """Which open transactions, the same in a partition before and after, no coordinator has: nothing is in flight.
+    """Which open transactions, unchanged in a partition, no coordinator knows: they are not merely in flight.
 
-    A coordinator has a transaction before any of its data is written, and forgets it only once its markers are. So what
-    was open in a partition before a coordinator was asked, and is open after, is none of those that it does not have.
+    A coordinator adds a partition before any data is written to it, and forgets it only after its marker is. So a
+    transaction that is open before and after the coordinator was asked, and that it does not have, is abandoned.
     """
 
     def __init__(self, before: dict[str, ListedTransaction] | None, after: dict[str, ListedTransaction] | None) -> None:
@@ -225,7 +216,7 @@ class Abandoned:
         self.still = {t.producer_id: t for tid, t in after.items() if before.get(tid) == t}
 
     def __call__(self, producer_id: int, log: Name) -> bool:
-        """Whether that producer's transaction in a log, itself the same before and after, is abandoned."""
+        """Whether that producer's transaction in a log, itself unchanged, is abandoned."""
         if not self.asked_twice or producer_id not in self.known:
             return self.asked_twice
         listing = self.still.get(producer_id)
@@ -239,9 +230,11 @@ class Abandoned:
 
 @dataclass
 class ClusterReading:
-    """One reading of a cluster, and all that came of it. ``begin``: "lso", "start" or an offset; where the options say
-    since when, that, and the last stable offset where it is lower; ``begins_at``: offsets that some logs are read from
-    instead. ``left_out``: logs that the options leave out. ``before``: what brokers had in memory when reading began.
+    """One reading of a cluster, and its results.
+
+    ``begin``: "lso", "start" or an offset; with ``--since`` reading begins there, or at the LSO if that is lower.
+    ``begins_at``: offsets that some logs are read from instead. ``left_out``: logs that the options exclude.
+    ``before``: what brokers had in memory when reading began.
     """
 
     cluster: LiveCluster
@@ -263,17 +256,17 @@ class ClusterReading:
 
     @property
     def join_key(self) -> str:
-        """What names the cluster."""
+        """Name of the cluster."""
         return self.cluster_id or "live"
 
     def run(self, watch: Watch) -> None:
-        """Reads everything; ``watch`` gives for each log who is shown its chunks."""
-        self.cluster_id, self.brokers, known = self.cluster.metadata()
+        """Read everything; ``watch`` returns for each log the callback for its chunks."""
+        self.cluster_id, self.brokers, partitions = self.cluster.metadata()
         scope = self.options.scope
-        if known:  # where nothing is visible, no filter is wrong
-            check(scope, ((log.topic, log.partition, log.leader) for log in known))
-        self.logs = [log for log in known if scope.wants(log.topic, log.partition, log.leader)]
-        self.left_out = len(known) - len(self.logs)
+        if partitions:  # where nothing is visible, no filter is wrong
+            check(scope, ((log.topic, log.partition, log.leader) for log in partitions))
+        self.logs = [log for log in partitions if scope.wants(log.topic, log.partition, log.leader)]
+        self.left_out = len(partitions) - len(self.logs)
         self._settings()
         self.asked_at = self.clock()
         self.before = self._memory()
@@ -287,9 +280,9 @@ class ClusterReading:
 
     def _settings(self) -> None:
         topics = sorted({log.topic for log in self.logs})
-        self.settings.topic_configs = self.cluster.configs(TOPIC, topics)
+        self.settings.topic_configs = self.cluster.configs(live_cluster.TOPIC, topics)
         for broker in self.brokers:
-            self.settings.broker_configs |= self.cluster.configs(BROKER, [str(broker)], broker)
+            self.settings.broker_configs |= self.cluster.configs(live_cluster.BROKER, [str(broker)], broker)
 
     def _memory(self) -> Memory:
         memory = Memory(transactions=self.cluster.transactions(self.brokers, DESCRIBED))
@@ -309,26 +302,26 @@ class ClusterReading:
         ends, ask = LogEnds(), self.cluster.offsets
         for leader, logs in self._by_leader().items():
             names = [log.name for log in logs]
-            ends.start |= ask(leader, names, EARLIEST)
-            ends.stable |= ask(leader, names, LATEST, READ_COMMITTED)
-            ends.end |= ask(leader, names, LATEST, replica=DEBUGGER)
+            ends.start |= ask(leader, names, live_cluster.EARLIEST)
+            ends.stable |= ask(leader, names, live_cluster.LATEST, live_cluster.READ_COMMITTED)
+            ends.end |= ask(leader, names, live_cluster.LATEST, replica=live_cluster.DEBUGGER)
             if (since := self.options.since) is not None and since.time_ms is not None:
                 ends.since |= ask(leader, names, since.time_ms)
         for broker in self.brokers:
             names = [log.name for log in self.logs if broker in log.replicas and log.leader >= 0]
-            starts = ask(broker, names, EARLIEST, replica=DEBUGGER) if names else {}
-            stops = ask(broker, names, LATEST, replica=DEBUGGER) if names else {}
+            starts = ask(broker, names, live_cluster.EARLIEST, replica=live_cluster.DEBUGGER) if names else {}
+            stops = ask(broker, names, live_cluster.LATEST, replica=live_cluster.DEBUGGER) if names else {}
             for name in starts.keys() & stops.keys():
                 ends.replicas.setdefault(name, {})[broker] = (starts[name], stops[name])
         return ends
 
     def _order(self, log: PartitionMetadata) -> tuple[Any, ...]:
-        """The coordinators' log first, then what is held back most, the groups' offsets last: a budget may end."""
-        held = self.ends.end[log.name] - self.ends.stable.get(log.name, self.ends.end[log.name])
-        return (log.topic != TRANSACTION_STATE, log.topic == CONSUMER_OFFSETS, -held, log.name)
+        """Order logs so that a spent budget hurts least: coordinators first, then the most blocked, offsets last."""
+        blocked = self.ends.end[log.name] - self.ends.stable.get(log.name, self.ends.end[log.name])
+        return (log.topic != TRANSACTION_STATE, log.topic == CONSUMER_OFFSETS, -blocked, log.name)
 
     def first(self, log: PartitionMetadata) -> int:
-        """The offset to read a log from; internal topics are read whole."""
+        """Return the offset to read a log from; internal topics are read whole."""
         start, end = self.ends.start.get(log.name, 0), self.ends.end[log.name]
         if log.topic.startswith("__") or self.begin == "start":
             return start
@@ -339,14 +332,14 @@ class ClusterReading:
         return min(max(wanted, start), end)
 
     def _since(self, log: PartitionMetadata, since: Since, end: int) -> int:
-        """The offset that was asked for; of a time, of the first record as young as that."""
+        """The given offset, or that of the first record not older than the given time."""
         if since.offset is not None:
             return since.offset
-        found = self.ends.since.get(log.name, 0)
-        return end if found < 0 else found
+        first = self.ends.since.get(log.name, 0)
+        return end if first < 0 else first
 
     def _start(self, log: PartitionMetadata) -> int:
-        """The offset to read a log from: :meth:`first`, or below it where the markers are that open data needs.
+        """The offset to read a log from: :meth:`first`, or lower if open data needs earlier markers.
 
         An offset that the user gave is kept. Cost: up to two requests for a log with data that no coordinator will end.
         """
@@ -362,13 +355,13 @@ class ClusterReading:
 
     @cached_property
     def _history(self) -> CoordinatorHistory | None:
-        """What the coordinators wrote, once their logs were read, which are the first."""
+        """The coordinators' history, once their logs were read, which come first."""
         read = [facts for facts in self.facts if facts.topic == TRANSACTION_STATE]
         count = sum(log.topic == TRANSACTION_STATE for log in self.logs)
         return history_of(read) if len(read) == count else None
 
     def begins(self, facts: ReplicaFacts) -> int:
-        """Where the log of these facts begins, as its leader says."""
+        """Return the log start offset by the leader."""
         return self.ends.start.get((facts.topic, facts.partition), facts.log_start)
 
     def _read(self, log: PartitionMetadata, watch: Watch) -> ReplicaFacts:
@@ -398,7 +391,7 @@ class ClusterReading:
         return reader.done(self.asked_at - SKEW_MS, high_watermark, why)  # the ends were asked for later, by our clock
 
     def _pieces(self, log: PartitionMetadata, reader: LiveReader) -> tuple[FetchedBatches | None, str | None]:
-        """Fetches piece after piece; the last answer, and what was in the way of reading to the end."""
+        """Fetch piece by piece; return the last answer, and why reading stopped early."""
         last, most, empty = None, PIECE, 0
         while reader.next_offset < reader.live.end:
             if self.budget.spent:
@@ -419,7 +412,7 @@ class ClusterReading:
         return last, None
 
     def _compare(self, before: Memory, after: Memory) -> None:
-        """Hands the facts what was remembered alike before and after the reading."""
+        """Add to the facts what brokers had in memory both before and after the reading."""
         count = sum(log.topic == TRANSACTION_STATE for log in self.logs)
         ids: dict[int, dict[str, Fields]] = defaultdict(dict)
         for tid, listing in (after.transactions or {}).items():
@@ -441,7 +434,6 @@ class ClusterReading:
                 facts.coordinator_memory = CoordinatorMemory(ids[facts.partition], self.asked_at)
 
     def _report_unread(self, unread: Iterable[PartitionMetadata]) -> None:
-        """Says what was not read."""
         for log in unread:
             why = "has no leader" if log.leader < 0 else f"broker {log.leader} does not show its offsets"
             self.notes.append(f"not read: {log.topic}-{log.partition}: {why}")
@@ -457,13 +449,13 @@ class ClusterReading:
         self.notes.append("a cluster shows no segments, indexes, snapshots and checkpoints: nothing is said of them")
 
 
-# The audit of a running cluster: what is read comes from brokers, what is judged and published is as ever.
+# Audit of a reading.
 #
-# The findings point at offsets, never at files. What may only have been seen in motion is asked for once more.
+# Findings name offsets, never files. Findings that may only have been seen in motion are checked once more.
 
 
 class LiveAudit(Audit):
-    """An audit of one reading of a cluster, which must be open while findings are asked for."""
+    """An audit of one reading of a cluster, which must stay open while findings are computed."""
 
     def __init__(self, reading: ClusterReading, runner: Runner, say: Say = nobody) -> None:
         super().__init__(reading.options, runner, say)
@@ -473,7 +465,7 @@ class LiveAudit(Audit):
 
     @cached_property
     def reading(self) -> ClusterReading:
-        """The reading, once it was done."""
+        """The reading, once it is done."""
         with self.step("read the cluster"), Tables(self.options, self.folder) as tables:
             self._reading.run(tables.watch)
         if not self._reading.brokers:
@@ -482,17 +474,17 @@ class LiveAudit(Audit):
 
     @cached_property
     def inventory(self) -> Inventory:
-        """What was read, as if each broker were a log directory."""
+        """What was read, with each broker as a log directory."""
         return inventory_of(self.reading)
 
     @property
     def scoped(self) -> Inventory:
-        """What was read: nothing else was fetched."""
+        """The whole inventory: nothing else was fetched."""
         return self.inventory
 
     @property
     def empty_input(self) -> EmptyInput | None:
-        """Why there was nothing to judge: no partition is visible to this user, or none could be read."""
+        """Why there was nothing to judge: no visible partition, or no readable one."""
         reading = self.reading
         if not reading.logs:
             return None if reading.left_out else NOTHING_VISIBLE
@@ -500,7 +492,7 @@ class LiveAudit(Audit):
 
     @property
     def left_out(self) -> LeftOut:
-        """The logs that the scope left out, and those of which it left out the beginning."""
+        """Number of excluded logs, and of logs whose beginning was excluded."""
         begun = sum(f.log_start > self.reading.begins(f) for f in self.reading.facts) if self.options.since else 0
         return LeftOut(self.reading.left_out, begun)
 
@@ -510,41 +502,41 @@ class LiveAudit(Audit):
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The facts of what was read, where the runner has them."""
+        """The facts of the reading, wherever the runner has them."""
         reading = self.reading
         self.ready()
         return self.runner.keep([kept(facts) for facts in reading.facts])
 
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
-        """Logs begin where the brokers say, not where reading began: committed offsets are judged by that."""
-        known = super().clusters
+        """Clusters whose logs begin where brokers say, not where reading began: offsets are judged by that."""
+        clusters = super().clusters
         ends = self.reading.ends
-        if (cluster := known.get(self.reading.join_key)) is not None:
+        if (cluster := clusters.get(self.reading.join_key)) is not None:
             for name, bounds in cluster.bounds.items():
                 start, end = ends.start.get(name, bounds.log_start), ends.end.get(name, bounds.log_end)
                 cluster.bounds[name] = bounds._replace(log_start=start, log_end=max(end, bounds.log_end))
             cluster.leaders = {log.name: log.leader for log in self.reading.logs if log.leader >= 0}
             cluster.replicas = {log.name: len(log.replicas) for log in self.reading.logs}
             cluster.configs_by = "the brokers"
-        return known
+        return clusters
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """Those that still hold when the leaders are asked again."""
-        found = super().findings
-        ended = [finding for finding in found if self._has_ended(finding)]
-        for finding in found:
+        """Findings that still hold when the leaders are asked again."""
+        findings = super().findings
+        ended = [finding for finding in findings if self._has_ended(finding)]
+        for finding in findings:
             finding.file = finding.position = None
         self._ended = {(f.topic, f.partition, f.producer_id, f.offset) for f in ended}
         if ended:
             note = f"ended since, though open while the cluster was read: {plural(len(ended), 'transaction')}"
             self.inventory = dataclasses.replace(self.inventory, notes=(*self.inventory.notes, note))
-        return [finding for finding in found if finding not in ended]
+        return [finding for finding in findings if finding not in ended]
 
     @property
     def blocked(self) -> list[Fields]:
-        """Without those whose holder has ended since."""
+        """Blocked partitions without those whose transaction has ended since."""
         _ = self.findings
         names = ("topic", "partition", "producer_id", "first_offset")
         return [row for row in super().blocked if tuple(row[name] for name in names) not in self._ended]
@@ -555,7 +547,7 @@ class LiveAudit(Audit):
         return {(f.topic, f.partition) for f in self.reading.facts if f.log_start > self.reading.begins(f)}
 
     def _has_ended(self, finding: Finding) -> bool:
-        """Whether the leader says that a transaction is over which a finding has for open."""
+        """Whether the leader says that the transaction, which a finding calls open, has ended."""
         if not registry.kinds()[finding.kind].moving or finding.offset is None or finding.producer_id is None:
             return False
         assert finding.topic is not None
@@ -574,27 +566,27 @@ class LiveAudit(Audit):
         return {(facts.topic, facts.partition): facts.log_start for facts in self.reading.facts}
 
     def spared(self) -> Inventory | None:
-        """Brokers are asked, not their folders."""
+        """Return None: brokers are read, not their directories."""
         return None
 
     def staged(self, folder: Path) -> None:
-        """Tables are written while their rows pass by."""
+        """Set where tables are written while their rows pass by."""
         self.folder = folder / "tables" if self.options.tables else None
 
     def held(self, table: str) -> pa.Table | None:
-        """Decoded tables were written while their rows passed by, or are in the facts."""
+        """Return tables that were written while reading or are part of the facts."""
 
         if table in ("findings", "blocked"):
             return super().held(table)
         return from_facts(self.reading.facts, table)
 
     def written_tables(self) -> list[str]:
-        """All but what was written already."""
+        """Return the tables that were not written while reading."""
 
         return [name for name in super().written_tables() if name not in PASSING]
 
     def of_summary(self) -> Fields:
-        """What only a running cluster can show, under ``live``."""
+        """Return what only a running cluster shows, under ``live``."""
         reading = self.reading
         ends = reading.ends
         logs = [
@@ -616,10 +608,10 @@ class LiveAudit(Audit):
 
 
 def inventory_of(reading: ClusterReading) -> Inventory:
-    """What was read, as if each broker were a log directory."""
+    """Return what was read as an inventory, with each broker as a log directory."""
     dirs = []
     for broker in reading.brokers:
-        mine = [f for f in reading.facts if f.broker_id == broker]
+        facts = [f for f in reading.facts if f.broker_id == broker]
         replicas = tuple(
             Replica(
                 f.log_dir,
@@ -628,7 +620,7 @@ def inventory_of(reading: ClusterReading) -> Inventory:
                 f.folder,
                 segments=(SegmentFile(f.segments[0], f.segment_bases[0], f.sums["bytes_total"]),),
             )
-            for f in mine
+            for f in facts
         )
         name = f"broker-{broker}"
         dirs.append(

@@ -1,4 +1,4 @@
-"""When files were read, and what the cluster did."""
+"""When files were read, and controller events about partitions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
 from auditor.rules.seen.view import iso
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
-# Until when each file of a log directory has all that was written: what absence in a copy can prove.
+# Time until which each file of a log directory is complete: what absence in a copy can prove.
 
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
 
 
 class ReadLog(NamedTuple):
-    """A replica that was read: the newest broker-written time in it (ms, -1 for none), where it ends, its last leader
-    epoch with the offset where that began, and what ``replication-offset-checkpoint`` has of it. ``text``: from dumps.
+    """A replica that was read.
+
+    ``newest``: its newest broker-written time (ms, -1: none); ``checkpoint``: its entry in
+    ``replication-offset-checkpoint``; ``leader_epoch`` and ``epoch_start``: its last leader epoch and where that began;
+    ``text``: from dumps.
     """
 
     log_dir: str
@@ -49,12 +52,12 @@ class ReadLog(NamedTuple):
 
 
 def copying_ms(size: int) -> int:
-    """How long, in ms, copying ``size`` bytes is taken to last where nothing shows that it took longer."""
+    """Return the time, in ms, that copying ``size`` bytes is assumed to take unless the input shows a longer one."""
     return min(LEAST_MARGIN_MS, SKEW_MS + size // BYTES_A_MS)
 
 
 def read_at(inventory: Inventory) -> dict[tuple[str, str, int], ReadTimes]:
-    """When each log was listed and then read, by the clock of its broker, as copies of running brokers say."""
+    """Return when each log was listed and read, by its broker's clock, as copies of running brokers record."""
     return {
         (log_dir.name, replica.topic or "", replica.partition or 0): ReadTimes(*log_dir.read_at[replica.folder], clock)
         for log_dir in inventory.log_dirs
@@ -65,22 +68,24 @@ def read_at(inventory: Inventory) -> dict[tuple[str, str, int], ReadTimes]:
 
 
 def contradicted(logs: Iterable[ReadLog], readings: Mapping[tuple[str, str, int], ReadTimes]) -> dict[str, str]:
-    """Log directories whose readings nobody goes by, with what contradicts them: a log has what a broker wrote later
-    than it says that it was read, by more than two clocks differ."""
-    found: dict[str, str] = {}
+    """Return log directories whose read times are ignored, and why.
+
+    A log there has records from later than its read time, by more than two clocks differ.
+    """
+    contradictions: dict[str, str] = {}
     for log in logs:
         read = readings.get((log.log_dir, log.topic, log.partition))
         if read is not None and log.newest > read.done + SKEW_MS:
             what = f"{log.topic}-{log.partition} has what was written at {iso(log.newest)}"
-            found.setdefault(log.log_dir, f"{what}, and was read until {iso(read.done)} as the copy says")
-    return found
+            contradictions.setdefault(log.log_dir, f"{what}, and was read until {iso(read.done)} as the copy says")
+    return contradictions
 
 
-def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:
-    """Of each log directory the time (ms) until which each of its files has all that was written there.
+def complete_until(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, int]:
+    """Return by log directory the time (ms) until which each of its files is complete.
 
-    That is its newest broker-written time less the time that copying took: ``copying``, or more where a file shows that
-    it was copied earlier than that. Texts are made by hand, one after another: 15 minutes, whatever their size.
+    That is its newest broker-written time less the copy time: ``copying``, or more if a file shows that it was copied
+    earlier. Texts are dumped by hand, one after another: 15 minutes, whatever their size.
     """
     newest: dict[str, int] = {}
     slack: dict[str, int] = {}
@@ -93,9 +98,9 @@ def settled(logs: list[ReadLog], cluster: Cluster, copying: int) -> dict[str, in
 
 
 def _copied_before(logs: Iterable[ReadLog], cluster: Cluster) -> Iterator[tuple[str, int]]:
-    """Log directories with a time (ms) behind which a file of theirs has nothing, though there was something to write.
+    """Log directories with a file that lacks everything after a time (ms), though records were due.
 
-    A coordinator's log lacks the decision of a marker. The metadata log of a controller is written twice a second.
+    A coordinator's log lacks the decision of a marker. A controller's metadata log is written twice a second.
     """
     history = cluster.coordinator
     lacking = set() if history is None else set(history.outdated)
@@ -112,8 +117,10 @@ def _copied_before(logs: Iterable[ReadLog], cluster: Cluster) -> Iterator[tuple[
 
 
 def checkpointed(logs: Iterable[ReadLog]) -> dict[str, int]:
-    """Of each log directory the newest broker-written time (ms) that its checkpoint of high watermarks has: that was
-    written no earlier."""
+    """Return by log directory the newest broker-written time (ms) below its high watermark checkpoint.
+
+    The checkpoint was written no earlier than that.
+    """
     times: dict[str, int] = {}
     for log in logs:
         if log.checkpoint is not None and log.newest >= 0 and log.log_end <= log.checkpoint:
@@ -121,15 +128,16 @@ def checkpointed(logs: Iterable[ReadLog]) -> dict[str, int]:
     return times
 
 
-def passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
-    """The logs that have all that was committed when their broker wrote its checkpoint, with that pass and its time.
+def checkpoint_passes(logs: list[ReadLog], cluster: Cluster) -> dict[tuple[str, int], tuple[str, int]]:
+    """Return the logs that have all that was committed when their broker wrote its checkpoint.
 
-    A broker reads the high watermarks of all its partitions one after another, within milliseconds, and writes them: so
-    the files of one log directory say what was committed at one moment, whenever each was copied. That moment is not
-    before the newest broker-written time (ms) below any of them; a second is left. Only logs that reach their entry,
-    and that this broker led by the metadata: a follower's watermark comes late, and so does that of a leader that has
-    just become one, until it has come to where its epoch began. Where nothing tells who led, as with ZooKeeper, it is
-    taken to be this one. Source: ReplicaManager.checkpointHighWatermarks.
+    The value is the log directory of that checkpoint and its time. A broker reads the high watermarks of all its
+    partitions one after another, within milliseconds, and writes them: so the files of one log directory show what was
+    committed at one moment, whenever each was copied. That moment is not before the newest broker-written time (ms)
+    below any of them; a second is subtracted. Only logs that reach their entry count, and that this broker led by the
+    metadata: a follower's watermark lags, and so does that of a new leader until it reaches the start of its epoch.
+    Where nothing shows the leader, as with ZooKeeper, it is assumed to be this broker. Source:
+    ReplicaManager.checkpointHighWatermarks.
     """
     led = [log for log in logs if log.checkpoint is not None and _leads(log, cluster)]
     times, out = checkpointed(led), {}
@@ -145,11 +153,10 @@ def _leads(log: ReadLog, cluster: Cluster) -> bool:
     return not log.text and (leader is None or leader == log.broker_id)
 
 
-# What the cluster did to some partitions, in words: read from ``__cluster_metadata`` once findings name them.
+# Controller events about some partitions, read from ``__cluster_metadata`` once findings name them.
 #
-# A metadata log may tell of hundreds of thousands of partitions; this pass keeps what concerns a few. Source: the
-# records
-# that :mod:`auditor.connectors.logdir.internal_rows` makes a table of.
+# A metadata log may have hundreds of thousands of partitions; this pass keeps what concerns a few. Source: the
+# records that :mod:`auditor.connectors.logdir.internal_rows` makes a table of.
 
 
 MAX_PARTITIONS = 50  # that findings name, the most severe first
@@ -157,7 +164,7 @@ MAX_EVENTS = 60  # of a partition, the newest
 
 
 class EventsTask(NamedTuple):
-    """A replica of ``__cluster_metadata``, and the partitions to tell of."""
+    """A replica of ``__cluster_metadata``, and the partitions to report on."""
 
     place: StorageLocation
     replica: Replica
@@ -166,8 +173,10 @@ class EventsTask(NamedTuple):
 
 
 def tasks_of(source: LogDir | None, named: list[tuple[str, int]], limits: Limits) -> list[EventsTask]:
-    """What there is to read for the first :data:`MAX_PARTITIONS` of the partitions that are named; ``source``: the log
-    directory whose metadata counts."""
+    """Return the replicas to read for the first :data:`MAX_PARTITIONS` of the named partitions.
+
+    ``source``: the log directory whose metadata counts.
+    """
     wanted = tuple(named[:MAX_PARTITIONS])
     replicas = source.replicas if source is not None and wanted else ()
     return [
@@ -178,34 +187,32 @@ def tasks_of(source: LogDir | None, named: list[tuple[str, int]], limits: Limits
 
 
 def read_events(task: EventsTask) -> list[Fields]:
-    """A row a partition: ``topic``, ``partition``, ``events`` (oldest first; each with ``time``, ISO 8601 or null of a
-    snapshot, ``metadata_offset`` and ``says``), and ``left_out``, how many older ones are not in it.
+    """Return a row per partition: ``topic``, ``partition``, ``events``, and ``left_out``, the number of older events.
 
-    Cost: every record of the log once more; memory: the metadata's state.
+    Each event, oldest first, has ``time`` (ISO 8601, null in a snapshot), ``metadata_offset`` and ``says``. Cost: every
+    record of the log once more; memory: the metadata's state.
     """
-    told = _EventsByPartition(task.wanted)
+    events = _EventsByPartition(task.wanted)
     reading = MetadataLog(task.place, task.replica, task.limits)
-    told.metadata, changes = beginning(reading)
+    events.metadata, changes = beginning(reading)
     for change in changes:
-        told.take(change)
-    told.metadata.on_change = told.take
+        events.take(change)
+    events.metadata.on_change = events.take
     for entry in reading.log():
-        told.metadata.log_entry(entry)
-    return told.rows()
+        events.metadata.log_entry(entry)
+    return events.rows()
 
 
 class _EventsByPartition:
-    """The events so far, by partition."""
-
     def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:
-        self.events: dict[tuple[str, int], deque[Fields]] = {at: deque(maxlen=MAX_EVENTS) for at in wanted}
+        self.events: dict[tuple[str, int], deque[Fields]] = {key: deque(maxlen=MAX_EVENTS) for key in wanted}
         self.counts = dict.fromkeys(wanted, 0)
         self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
         self.brokers: dict[int, BrokerState] = {}
         self.metadata = ClusterMetadata()
 
     def rows(self) -> list[Fields]:
-        """What :func:`read_events` gives."""
+        """Return the rows of :func:`read_events`."""
         return [
             {
                 "topic": topic,
@@ -218,17 +225,17 @@ class _EventsByPartition:
         ]
 
     def take(self, change: Change) -> None:
-        """A change, if it concerns one of the partitions."""
+        """Add a change if it concerns one of the partitions."""
         fields, topic = change.record.fields, change.topic
         if change.partition is not None:
-            at = (change.partition.topic, change.partition.partition)
-            if at in self.events:
-                self.replicas[at] = change.partition.replicas
-                self._add(at, change, _of_partition(change.partition, change.before))
+            key = (change.partition.topic, change.partition.partition)
+            if key in self.events:
+                self.replicas[key] = change.partition.replicas
+                self._add(key, change, _of_partition(change.partition, change.before))
         elif change.broker is not None:
             says = self._of_broker(change.record.name, change.broker)
-            for at in [at for at, replicas in self.replicas.items() if change.broker.broker_id in replicas]:
-                self._add(at, change, says)
+            for key in [key for key, replicas in self.replicas.items() if change.broker.broker_id in replicas]:
+                self._add(key, change, says)
         elif change.record.name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE:
             value = "no longer set" if fields["value"] is None else f"set to {fields['value']}"
             self._of_topic(fields["resourceName"], change, f"topic setting {fields['name']} {value}")
@@ -237,8 +244,8 @@ class _EventsByPartition:
             self._of_topic(topic, change, f"topic {what} (id {fields['topicId']})")
 
     def _of_topic(self, topic: str, change: Change, says: str) -> None:
-        for at in [at for at in self.events if at[0] == topic]:
-            self._add(at, change, says)
+        for key in [key for key in self.events if key[0] == topic]:
+            self._add(key, change, says)
 
     def _of_broker(self, record: str, state: BrokerState) -> str:
         before = self.brokers.get(state.broker_id)
@@ -255,11 +262,11 @@ class _EventsByPartition:
             parts.append("shutting down")
         return f"{who} {', '.join(parts)}" if parts else ""
 
-    def _add(self, at: tuple[str, int], change: Change, says: str) -> None:
+    def _add(self, key: tuple[str, int], change: Change, says: str) -> None:
         if says:
-            self.counts[at] += 1
+            self.counts[key] += 1
             time = None if change.timestamp is None else iso(change.timestamp)
-            self.events[at].append({"time": time, "metadata_offset": change.offset, "says": says})
+            self.events[key].append({"time": time, "metadata_offset": change.offset, "says": says})
 
 
 def _of_partition(state: PartitionState, before: PartitionState | None) -> str:

@@ -1,4 +1,4 @@
-"""What an audit was asked to do, and its baseline."""
+"""Options of an audit, and its baseline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from auditor.base.user_input import Names, Scope, Since, moment_ms
 from auditor.base.words import SEVERITIES
 from auditor.model.policies import AUTO, CHOICES
 
-# What an audit was asked to do, checked (contract section 2).
+# Options, validated (contract section 2).
 
 
 LEVELS = (*SEVERITIES, "never")
@@ -79,7 +79,7 @@ class AuditOptions:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """All that is listed: the paths, and where remote segments are."""
+        """Everything that is listed: the paths, and the directories of remote segments."""
         return (*self.paths, *self.remote)
 
     def __post_init__(self) -> None:
@@ -98,14 +98,14 @@ class AuditOptions:
 
     @property
     def scope(self) -> Scope:
-        """What is read."""
+        """The filter of what is read."""
         return Scope(self.topics, self.only_partitions, self.only_brokers, self.since, self.may_lack)
 
     @property
     def asked(self) -> str:
-        """What an audit looks at where that is not all of its input by all rules, as a call has it; empty where it is.
+        """The filters as command-line options; empty if the audit covers all of its input with all rules.
 
-        Audits that were asked alike can be compared: what one has and another lacks is new or gone.
+        Audits with equal filters can be compared: what one has and another lacks is new or gone.
         """
         given = {
             "topic": self.topics,
@@ -119,7 +119,7 @@ class AuditOptions:
 
 
 def out_of(text: str) -> Path | str:
-    """What ``--out`` and ``--history`` mean: a URI as it is, all else a path, ``file://`` too.
+    """Return the meaning of ``--out`` and ``--history``: a URI as it is, anything else a path, ``file://`` too.
 
     Errors: :class:`AuditInputError`.
     """
@@ -130,7 +130,7 @@ def out_of(text: str) -> Path | str:
 
 
 def folder_of(text: str) -> Path:
-    """What an option means that takes a folder of this machine only. Errors: :class:`AuditInputError` for a URI."""
+    """Return the local directory that an option names. Errors: :class:`AuditInputError` for a URI."""
     folder = out_of(text)
     if not isinstance(folder, Path):
         raise AuditInputError(
@@ -140,7 +140,7 @@ def folder_of(text: str) -> Path:
 
 
 def parse_time(text: str) -> int:
-    """ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, as ms."""
+    """Parse ISO-8601 (UTC unless it says otherwise), epoch milliseconds, or ``now``, to ms."""
     if text == "now":
         return int(time.time() * 1000)
     if (number := parse_int(text)) is not None:
@@ -155,26 +155,24 @@ def parse_time(text: str) -> int:
 def limits_of(
     max_batch_bytes: int = DEFAULT_LIMITS.max_batch_bytes, max_batch_ratio: int = DEFAULT_LIMITS.max_batch_ratio
 ) -> Limits:
-    """The limits with those that a caller may set. Errors: :class:`AuditInputError` for one that is too low."""
+    """Return the limits with those that a caller may set. Errors: :class:`AuditInputError` for one that is too low."""
     if max_batch_bytes < 1 << 10 or max_batch_ratio < 1:
         raise AuditInputError("--max-batch-bytes is at least 1024 and --max-batch-ratio at least 1")
     return DEFAULT_LIMITS._replace(max_batch_bytes=max_batch_bytes, max_batch_ratio=max_batch_ratio)
 
 
 def check_window(duplicate_window: int) -> None:
-    """Errors: ``AuditInputError`` for a threshold of the draft that does not tell what is new from what is old: it has
-    to lie below half of all sequence numbers."""
+    """Raise ``AuditInputError`` for a duplicate window of the draft that is not below half of all sequence numbers."""
     if not 0 < duplicate_window < SEQUENCES // 2:
         raise AuditInputError(f"a duplicate window is from 1 to {SEQUENCES // 2 - 1} sequence numbers")
 
 
-# The file of accepted findings: which ones, why, who said so, until when.
+# Baseline: the file of accepted findings, with reason, author and last day.
 #
-# An accepted finding stays in ``findings.jsonl``; it is counted apart, not printed, raises no alert, and does not count
-# for ``--fail-on``. It comes back when its date is over, and when it has become graver than it was when it was
-# accepted.
-# The date is compared with the audit's own clock (``--as-of``, by default the newest time that a broker wrote in the
-# input), so that the same input and the same file give the same result whenever they are audited.
+# An accepted finding stays in ``findings.jsonl``; it is counted apart, not printed, raises no alert, and does not
+# count for ``--fail-on``. It comes back after its last day, and when its severity has risen above the accepted one.
+# The day is compared with the evaluation time (``--as-of``, by default the newest broker-written time of the input),
+# so that the same input and file give the same result whenever they are audited.
 
 
 KEY = "accepted"
@@ -183,9 +181,12 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class AcceptedFinding:
-    """An accepted finding. ``severity``: the gravest that is accepted; ``until``: the last day (UTC), None for no end;
-    ``rule``, ``where`` and ``cluster`` are for people, and where the rule did not run, or the cluster (empty: any) was
-    not looked at, its finding's absence says nothing."""
+    """An accepted finding.
+
+    ``severity``: the highest that is accepted; ``until``: the last day (UTC), None for no end; ``rule``, ``where`` and
+    ``cluster`` are for people. If the rule did not run, or the cluster (empty: any) was not audited, a missing finding
+    means nothing.
+    """
 
     fingerprint: str
     severity: str
@@ -197,7 +198,7 @@ class AcceptedFinding:
     cluster: str = ""
 
     def row(self) -> Fields:
-        """As it stands in the file."""
+        """Return the entry as stored in the file."""
         return asdict(self) | {"until": None if self.until is None else self.until.isoformat()}
 
 
@@ -214,46 +215,51 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """A baseline compared with findings: ``accepted``, an entry or None for each finding in their order; ``back``:
-    entries that do not count any more, with the reason; ``gone``: entries that no finding has."""
+    """A baseline compared with findings.
+
+    ``accepted``: an entry or None for each finding in their order; ``back``: lapsed entries, with the reason; ``gone``:
+    entries that no finding has.
+    """
 
     accepted: Sequence[AcceptedFinding | None]
     back: Sequence[tuple[AcceptedFinding, str]] = ()
     gone: Sequence[AcceptedFinding] = ()
 
 
-def judge(
+def compare(
     baseline: Baseline,
-    found: Iterable[tuple[str, str]],
+    findings: Iterable[tuple[str, str]],
     as_of_ms: int,
     looked_for: Iterable[str] | None,
     clusters: Iterable[str] = (),
 ) -> Verdicts:
-    """Compares a baseline with findings, each a fingerprint and a severity. ``looked_for``: ids of the rules that ran,
-    None where only a part of the input was looked at, so that nothing can be said to be gone. ``clusters``: ids of
-    those that were looked at."""
+    """Compare a baseline with findings, each a fingerprint and a severity.
+
+    ``looked_for``: ids of the rules that ran, None where only a part of the input was audited, so that no finding can
+    be called gone. ``clusters``: ids of the audited clusters.
+    """
     accepted: list[AcceptedFinding | None] = []
     back: dict[str, tuple[AcceptedFinding, str]] = {}
-    seen = set()
-    for fingerprint, severity in found:
+    fingerprints = set()
+    for fingerprint, severity in findings:
         entry = baseline.entries.get(fingerprint)
-        seen.add(fingerprint)
+        fingerprints.add(fingerprint)
         why = "" if entry is None else _over(entry, severity, as_of_ms)
         if entry is not None and why:
             back[fingerprint] = entry, why
         accepted.append(None if why else entry)
     rules = frozenset(looked_for or ())
-    mine = {"", *clusters}
+    cluster_ids = {"", *clusters}
     gone = [
         e
         for e in baseline.entries.values()
-        if e.fingerprint not in seen and (not e.rule or e.rule in rules) and e.cluster in mine
+        if e.fingerprint not in fingerprints and (not e.rule or e.rule in rules) and e.cluster in cluster_ids
     ]
     return Verdicts(accepted, list(back.values()), gone if looked_for is not None else ())
 
 
 def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
-    """Why an entry does not count for its finding any more; empty where it does."""
+    """Why an entry does not apply to its finding any more; empty where it does."""
     if SEVERITIES.index(severity) < SEVERITIES.index(entry.severity):
         return f"accepted as {entry.severity}, now {severity}"
     if entry.until is not None:
@@ -263,8 +269,8 @@ def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
     return ""
 
 
-def read(path: Path) -> Baseline:
-    """The file at ``path``. Errors: :class:`AuditInputError` naming the file and the entry."""
+def read_baseline(path: Path) -> Baseline:
+    """Read the baseline at ``path``. Errors: :class:`AuditInputError` naming the file and the entry."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -278,34 +284,34 @@ def read(path: Path) -> Baseline:
     return Baseline(str(path), {entry.fingerprint: entry for entry in entries})
 
 
-def _entry(row: object, at: str) -> AcceptedFinding:
+def _entry(row: object, place: str) -> AcceptedFinding:
     if not isinstance(row, dict) or not _FINGERPRINT.fullmatch(str(row.get("fingerprint"))):
-        raise AuditInputError(f"{at} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
+        raise AuditInputError(f"{place} has no fingerprint of 64 hex digits; 'auditor baseline' writes them")
     if row.get("severity") not in SEVERITIES:
-        raise AuditInputError(f"{at}: severity is one of {', '.join(SEVERITIES)}")
+        raise AuditInputError(f"{place}: severity is one of {', '.join(SEVERITIES)}")
     for name in ("reason", "who"):
         if not isinstance(row.get(name), str) or not row[name].strip():
-            raise AuditInputError(f"{at} has no {name}; say it, for whoever reads it next")
+            raise AuditInputError(f"{place} has no {name}; say it, for whoever reads it next")
     until = row.get("until")
     return AcceptedFinding(
         row["fingerprint"],
         row["severity"],
         row["reason"],
         row["who"],
-        None if until is None else day(until, at),
+        None if until is None else parse_day(until, place),
         *(str(row.get(name) or "") for name in ("rule", "where", "cluster")),
     )
 
 
-def day(text: object, at: str) -> datetime.date:
-    """A day as ``2026-12-31``. Errors: :class:`AuditInputError`, beginning with ``at``."""
+def parse_day(text: object, place: str) -> datetime.date:
+    """Parse a day such as ``2026-12-31``. Errors: :class:`AuditInputError`, beginning with ``place``."""
     try:
         return datetime.date.fromisoformat(str(text))
     except ValueError:
-        raise AuditInputError(f"{at}: {text!r} is no day; write it as 2026-12-31") from None
+        raise AuditInputError(f"{place}: {text!r} is no day; write it as 2026-12-31") from None
 
 
 def text_of(entries: Iterable[AcceptedFinding]) -> str:
-    """The file's content, by rule, place and fingerprint."""
+    """Return the file's content, sorted by rule, place and fingerprint."""
     ordered = sorted(entries, key=lambda e: (e.rule, e.where, e.fingerprint))
     return json.dumps({KEY: [entry.row() for entry in ordered]}, indent=1, ensure_ascii=False) + "\n"

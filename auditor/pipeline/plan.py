@@ -1,4 +1,4 @@
-"""From an inventory to tasks."""
+"""Plan of an audit: tasks, their lists, and a forecast of cost."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, is_unread
-from auditor.connectors.kafka_names import METADATA_TOPIC as METADATA_TOPIC_OF_NAMES
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
@@ -32,15 +32,14 @@ from auditor.connectors.tables import input_splits
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster_context import known_before
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import is_compacted
 
-# From an inventory to tasks: one for each replica of a partition, or for each segment of a replica that is far larger
-# than the others, in lists of about as many bytes, whatever cores there are.
+# Tasks: one per replica, or one per segment of a replica far larger than others, in lists of similar size.
 
 
 AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
@@ -58,18 +57,34 @@ OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so mu
 def replica_tasks(
     inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions
 ) -> Sequence[ReplicaTask | TextTask]:
-    """A task for every live replica of the inventory, and for every folder of text dumps."""
+    """Return a task for every live replica of the inventory, and for every directory of text dumps."""
     return ReplicaTasks(inventory, settings, options)
 
 
-class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
-    """These tasks, each made when it is come to: of a million the driver holds none.
+class LazyTasks(Sequence[ReplicaTask | TextTask]):
+    """Tasks that are built when they are accessed. ``sizes``: of each, see :func:`size`."""
 
-    ``sizes``: of each, see :func:`size`; ``tiered``: whether any has segments in remote storage. Tasks of the topics
-    that brokers write have shares (:class:`ReplicaTask`), at most 1 together: half of it goes to all alike, half by the
-    bytes of the files. So much is known before they are read, few bytes that become many get little, and a partition
+    sizes: np.ndarray
+
+    def _task(self, number: int) -> ReplicaTask | TextTask:
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(len(self))[index]
+        return [self._task(number) for number in numbers] if isinstance(index, slice) else self._task(numbers)
+
+
+class ReplicaTasks(LazyTasks):
+    """Tasks that are built lazily, so the driver never holds a million.
+
+    ``tiered``: whether any has segments in remote storage. Tasks of
+    internal topics get shares (:class:`ReplicaTask`), at most 1 in total: half of it in equal parts, half by the bytes
+    of the files. Sizes are all that is known before reading: few bytes that decode to much get little, and a partition
     far larger than the others is not cut down to an average. Shares are powers of two, so that a file that grows leaves
-    nearly all tasks as they are: a watch reads again what changed.
+    nearly all tasks as they are: a watch reads again only what changed.
     """
 
     def __init__(self, inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions) -> None:
@@ -101,26 +116,15 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
                     internal.append(sizes[-1])
                 self.tiered |= bool(c.segments) and c.segments[0].place is not None
         self.sizes, self._internal = np.array(sizes), (len(internal), sum(internal))
-        found, counts = np.unique(np.array(logs), return_counts=True)
-        self._replicated = frozenset(found[counts > 1].tolist())
-
-    def __len__(self) -> int:
-        return len(self.sizes)
+        hashes, counts = np.unique(np.array(logs), return_counts=True)
+        self._replicated = frozenset(hashes[counts > 1].tolist())
 
     def __iter__(self) -> Iterator[ReplicaTask | TextTask]:
         yield from self._texts
         for make, replicas in self._makers:
             yield from map(make, replicas)
 
-    @overload
-    def __getitem__(self, at: int) -> ReplicaTask | TextTask: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[ReplicaTask | TextTask]: ...
-    def __getitem__(self, at: int | slice) -> Any:
-        """A task, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[number] for number in range(*at.indices(len(self)))]
-        number = range(len(self))[at]
+    def _task(self, number: int) -> ReplicaTask | TextTask:
         if number < len(self._texts):
             return self._texts[number]
         of_dir = bisect.bisect_right(self._begin, number) - 1
@@ -133,7 +137,7 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
     __hash__ = None  # type: ignore[assignment]
 
     def _maker(self, d: LogDir, cluster: ClusterSettings, options: AuditOptions) -> Callable[[Replica], ReplicaTask]:
-        """What makes the tasks of a log directory's replicas."""
+        """Return the function that builds the tasks of a log directory's replicas."""
         of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
 
         def task(c: Replica) -> ReplicaTask:
@@ -149,7 +153,7 @@ class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
 
 
 class _OfTopic(NamedTuple):
-    """What the settings say of a topic in a log directory, looked up once for all its partitions."""
+    """Settings of a topic in a log directory, looked up once for all its partitions."""
 
     policy: str | None
     expiration_ms: int
@@ -174,7 +178,7 @@ def _task(
     d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy, share: float
 ) -> ReplicaTask:
     topic = c.topic or ""
-    at = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
+    checkpoints = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
     return ReplicaTask(
         place=d.place,
         replica=c,
@@ -182,14 +186,14 @@ def _task(
         broker_id=d.broker_id,
         join_key=d.join_key,
         clean_shutdown=d.clean_shutdown,
-        log_start=at.get("log-start"),
-        remote_from=None if of.tiered is None else remote_from(c, of.tiered, at.get("log-start")),
-        high_watermark=at.get("high-watermark"),
-        recovery_point=at.get("recovery-point"),
-        cleaner_offset=at.get("cleaner"),
-        compacted=is_compacted(topic, of.policy, at.get("cleaner")),
+        log_start=checkpoints.get("log-start"),
+        remote_from=None if of.tiered is None else remote_from(c, of.tiered, checkpoints.get("log-start")),
+        high_watermark=checkpoints.get("high-watermark"),
+        recovery_point=checkpoints.get("recovery-point"),
+        cleaner_offset=checkpoints.get("cleaner"),
+        compacted=is_compacted(topic, of.policy, checkpoints.get("cleaner")),
         cleaning_unknown=of.policy is None and "cleaner" not in d.whole_checkpoints,
-        log_start_known=at.get("log-start") is not None or "log-start" in d.whole_checkpoints,
+        log_start_known=checkpoints.get("log-start") is not None or "log-start" in d.whole_checkpoints,
         expiration_ms=of.expiration_ms,
         before_ms=of.before_ms,
         records=options.records and topic != METADATA_TOPIC,
@@ -201,10 +205,10 @@ def _task(
 
 
 def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> int | None:
-    """Where the log of a tiered topic begins if that is below its first segment here, else None.
+    """Return the log start of a tiered topic if it is below the first local segment, else None.
 
-    ``log_start``: its checkpoint; without one it is the first segment that was copied and not deleted. Source:
-    KIP-405, log start offset and local log start offset.
+    ``log_start``: its checkpoint; without one, the first segment that was copied and not deleted. Source: KIP-405, log
+    start offset and local log start offset.
     """
     if not c.segments:
         return None
@@ -216,18 +220,19 @@ def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> 
 
 
 def list_count(tasks: Sequence[AnyTask], cores: int) -> int:
-    """In how many lists tasks are read: by their bytes, whatever number of cores is there; of a small input two a core,
-    where that leaves each enough to do."""
+    """Return the number of lists that tasks are read in: by their bytes, or two per core for a small input.
+
+    The number of cores counts only where that leaves each list enough work.
+    """
     whole = int(sizes_of(tasks).sum())
     few = max(LISTS_PER_CORE, min(LISTS_PER_CORE * cores, whole // LEAST_BYTES))
     return max(1, few, -(-whole // TASK_BYTES))
 
 
 def divide(tasks: Sequence[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
-    """The replicas to be read in parts, which would else hold up all others, and the rest.
+    """Return the replicas to read in parts, which would delay all others, and the rest.
 
-    Replicas of one segment stay whole, and so do internal topics, whose records are decoded as well, and replicas whose
-    reading goes on.
+    Not divided are replicas of one segment, internal topics, whose records are decoded too, and resumed replicas.
     """
     if not (sizes_of(tasks) > SPLIT_BYTES).any():
         return [], tasks
@@ -242,94 +247,93 @@ def divide(tasks: Sequence[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], 
 
 
 def may_be_split(task: ReplicaTask) -> bool:
-    """Whether a replica may be read in parts: it has more than one segment, its records are not looked at, and the
-    whole of it is read."""
+    """Whether a replica may be read in parts: several segments, no records decoded, read from the start."""
     return len(task.replica.segments) > 1 and not reads_records(task) and not task.resume_point
 
 
 def reads_records(task: ReplicaTask) -> bool:
-    """Whether the records of a replica are needed as they are stored, which packed chunks have not."""
+    """Whether the stored records of a replica are needed, which packed chunks lack."""
     return task.has_internal_rows or task.replica.topic in INTERNAL_TOPICS
 
 
 def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
-    """A task for every segment of these replicas, one for those that lie in remote storage for several of them."""
-    found: list[SegmentTask] = []
-    known: dict[Hashable, int] = {}
+    """Return a task per segment of these replicas, one for several that share a remote segment."""
+    segments: list[SegmentTask] = []
+    positions: dict[Hashable, int] = {}
     for k, t in enumerate(tasks):
         for number in range(len(t.replica.segments)):
             key = shared_key(t, number)
-            if key is not None and key in known:
-                first = found[known[key]]
-                found[known[key]] = replace(first, also=(*first.also, (k, number)))
+            if key is not None and key in positions:
+                first = segments[positions[key]]
+                segments[positions[key]] = replace(first, also=(*first.also, (k, number)))
                 continue
             if key is not None:
-                known[key] = len(found)
-            found.append(SegmentTask(t, k, number))
-    return found
+                positions[key] = len(segments)
+            segments.append(SegmentTask(t, k, number))
+    return segments
 
 
 def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | SharingTask | TextTask]:
-    """The tasks, those for replicas of a log that have segments in remote storage in common made one."""
+    """Return the tasks, with one for all replicas of a log that share remote segments."""
     if isinstance(tasks, ReplicaTasks) and not tasks.tiered:
         return tasks
     groups: dict[Hashable, list[ReplicaTask]] = {}
-    found: list[ReplicaTask | SharingTask | TextTask] = []
+    others: list[ReplicaTask | SharingTask | TextTask] = []
     for t in tasks:
         if isinstance(t, ReplicaTask) and t.replica.segments and shared_key(t, 0) is not None:
             groups.setdefault((t.join_key, t.replica.topic, t.replica.partition), []).append(t)
         else:
-            found.append(t)
-    return found + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
+            others.append(t)
+    return others + [of_log[0] if len(of_log) == 1 else SharingTask(tuple(of_log)) for of_log in groups.values()]
 
 
 def size(task: AnyTask) -> int:
-    """Bytes that the task reads, and a little for opening its files."""
+    """Return the bytes that the task reads, with an allowance for opening its files."""
     if isinstance(task, SegmentTask):
         return task.size + OPENING_BYTES
     return file_bytes(task) + OPENING_BYTES
 
 
 def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
-    """The :func:`size` of each."""
-    if isinstance(tasks, (ReplicaTasks, LargestFirst)):
+    """Return the :func:`size` of each task."""
+    if isinstance(tasks, LazyTasks):
         return tasks.sizes
     return np.array([size(task) for task in tasks], np.int64)
 
 
 def bytes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
-    """Bytes of the files that each reads."""
-    found: np.ndarray = sizes_of(tasks) - OPENING_BYTES
-    return found
+    """Return the file bytes that each task reads."""
+    total: np.ndarray = sizes_of(tasks) - OPENING_BYTES
+    return total
 
 
 def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
-    """Bytes of the files that a task reads."""
+    """Return the file bytes that a task reads."""
     return task.replica.size if isinstance(task, ReplicaTask) else sum(f.size for f in files(task))
 
 
 def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
-    """The files that a task reads."""
+    """Return the files that a task reads."""
     if isinstance(task, SharingTask):
-        found = {
+        by_place = {
             (None if f.place else t.replica.log_dir, f.place, f.name): f for t in task.tasks for f in t.replica.files()
         }
-        return list(found.values())
+        return list(by_place.values())
     return task.texts if isinstance(task, TextTask) else task.replica.files()
 
 
 def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
-    """The tasks in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list.
+    """Yield the tasks in at most ``slots`` lists of similar size: largest first, each to the lightest list.
 
-    Memory: of many tasks one list, and the others at rest.
+    Memory: one list; the other tasks are in an external sort.
     """
     sizes = sizes_of(tasks)
     numbers, ranks = (array("q", bytes(8 * len(tasks))) for _ in range(2))  # of its list, and within all
     heap = [(0, number) for number in range(min(slots, len(tasks)))]
-    for rank, at in enumerate(np.argsort(-sizes, kind="stable").tolist()):
+    for rank, index in enumerate(np.argsort(-sizes, kind="stable").tolist()):
         load, number = heap[0]
-        heapq.heapreplace(heap, (load + int(sizes[at]), number))
-        numbers[at], ranks[at] = number, rank
+        heapq.heapreplace(heap, (load + int(sizes[index]), number))
+        numbers[index], ranks[index] = number, rank
     placed = ExternalSort[tuple[tuple[int, int], Spread]](itemgetter(0))
     for number, rank, task in zip(numbers, ranks, tasks, strict=True):
         placed.append(((number, rank), task))
@@ -337,9 +341,11 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
         yield [task for _, task in some]
 
 
-class LargestFirst(Sequence[ReplicaTask | TextTask]):
-    """Tasks that are made when they are come to, the largest before all others, which are in their own order: to
-    go by the size of each would be to unpack them from all over the place."""
+class LargestFirst(LazyTasks):
+    """Tasks built lazily, the largest before all others, which keep their order.
+
+    Sorting all by size would unpack them from scattered places.
+    """
 
     def __init__(self, tasks: ReplicaTasks) -> None:
         self._tasks = tasks
@@ -347,27 +353,21 @@ class LargestFirst(Sequence[ReplicaTask | TextTask]):
         self._order = np.concatenate([order[:LARGEST], np.sort(order[LARGEST:])])
         self.sizes = tasks.sizes[self._order]
 
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def __getitem__(self, at: object) -> Any:
-        """A task, or those of a slice."""
-        if isinstance(at, slice):
-            return [self[number] for number in range(*at.indices(len(self)))]
-        return self._tasks[self._order[at]]
+    def _task(self, number: int) -> ReplicaTask | TextTask:
+        task: ReplicaTask | TextTask = self._tasks[self._order[number]]
+        return task
 
 
 def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
-    """The tasks with the largest first, so that nobody is left with one at the end."""
+    """Return the tasks with the largest first, so that no worker is left with a large one at the end."""
     if isinstance(tasks, ReplicaTasks) and len(tasks) > FEW:
         return LargestFirst(tasks)
     return sorted(tasks, key=size, reverse=True)
 
 
-# What an audit will read, in how many tasks, and about how long and in how much memory, from a listing alone.
+# Forecast of an audit from a listing: what is read, in how many tasks, time and memory.
 #
-# Sizes are exact, time and memory are estimates: nothing says how large the batches are before they are read, so each
-# is
+# Sizes are exact, time and memory are estimates: the size of batches is unknown before they are read, so each is
 # given from large batches (64 KiB) to small ones (400 bytes).
 
 
@@ -377,7 +377,7 @@ Span = tuple[float, float]  # least and most
 
 
 class Rate(NamedTuple):
-    """CPU seconds of one core a GiB, from large batches to small ones: read and replayed, and as rows of tables."""
+    """CPU seconds of one core per GiB, from large batches to small ones: reading and replaying, and writing tables."""
 
     read: Span
     tables: Span
@@ -389,7 +389,7 @@ RATES = {
     OTHERS: Rate((0.13, 0.30), (0.25, 1.9)),
     TRANSACTION_STATE: Rate((6.4, 6.4), (7.5, 7.5)),
     CONSUMER_OFFSETS: Rate((7.3, 7.3), (7.0, 7.0)),
-    METADATA_TOPIC_OF_NAMES: Rate((390, 390), (390, 390)),
+    METADATA_TOPIC: Rate((390, 390), (390, 390)),
     SHARE_GROUP_STATE: Rate((120, 250), (120, 250)),
     REMOTE_LOG_METADATA: Rate((120, 250), (120, 250)),
     TEXTS: Rate((20, 60), (20, 60)),
@@ -406,8 +406,11 @@ COMPARED_BYTES = 17  # of a batch and replica, in the worker that compares the r
 
 
 class Slots(NamedTuple):
-    """How it will run: ``name`` of a way to run, tasks at a time (None: the cluster knows), and lists of replicas a
-    slot (0: a task is a replica)."""
+    """How an audit will run.
+
+    ``name``: the way to run; ``at_a_time``: tasks at a time (None: the cluster knows); ``lists``: lists of replicas per
+    slot (0: a task is a replica).
+    """
 
     name: str
     at_a_time: int | None
@@ -415,10 +418,10 @@ class Slots(NamedTuple):
 
 
 def forecast(inventory: Inventory, options: AuditOptions, slots: Slots) -> Fields:
-    """The plan of an audit as data: ``log_dirs``, ``topics``, ``not_read``, ``left_out``, ``tasks``, ``estimate``.
+    """Return the plan of an audit as data, among others ``log_dirs``, ``topics``, ``tasks`` and ``estimate``.
 
-    Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: none but memory; no file is opened, but the
-    ends of time indexes where a time is given to read from.
+    Errors: :class:`AuditInputError` for a scope that fits nothing. Cost: memory only; no file is opened, except the
+    ends of time indexes where ``--since`` is a time.
     """
     read = input_splits.narrowed(inventory, options.scope)
     tasks, left = replica_tasks(read, {}, options), input_splits.left_out(inventory, read)
@@ -451,7 +454,7 @@ def _log_dir(d: LogDir, replicas: Sequence[Replica]) -> Fields:
 
 
 def _kind(task: ReplicaTask | TextTask) -> str:
-    """What kind of topic a task reads, as :data:`RATES` has them."""
+    """Kind of topic that a task reads, as in :data:`RATES`."""
     if isinstance(task, TextTask):
         return TEXTS
     topic = task.replica.topic or ""
@@ -460,14 +463,14 @@ def _kind(task: ReplicaTask | TextTask) -> str:
 
 def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
     """Partitions, segments and bytes of each kind of topic, the largest first."""
-    found: dict[str, Counter[str]] = {}
+    counters: dict[str, Counter[str]] = {}
     for task in tasks:
         segments = len(task.replica.segments) if isinstance(task, ReplicaTask) else 0
         more = {"partitions": 1, "segments": segments, "bytes": file_bytes(task)}
-        found.setdefault(_kind(task), Counter()).update(more)
+        counters.setdefault(_kind(task), Counter()).update(more)
     rows = [
         {"kind": kind} | {name: counts[name] for name in ("partitions", "segments", "bytes")}
-        for kind, counts in found.items()
+        for kind, counts in counters.items()
     ]
     return sorted(rows, key=lambda row: (-row["bytes"], row["kind"]))
 
@@ -475,7 +478,6 @@ def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
 def _divided(
     tasks: Sequence[ReplicaTask | TextTask], slots: Slots
 ) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
-    """The replicas that are read in parts, and the others."""
     return divide(tasks) if slots.lists else ([], tasks)
 
 
@@ -500,7 +502,7 @@ def _name(task: ReplicaTask | TextTask) -> str:
 
 
 def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Span]:
-    """CPU seconds of a task: what reading the replica takes, and what comes on top for the tables."""
+    """CPU seconds of a task: for reading the replica, and in addition for the tables."""
     size, rate = file_bytes(task) / GIB, RATES[_kind(task)]
     deep = RECORDS if options.records and _kind(task) == OTHERS else (0.0, 0.0)
     read = tuple(size * (one + more) + REPLICA_S for one, more in zip(rate.read, deep, strict=True))
@@ -509,8 +511,10 @@ def _cpu(task: ReplicaTask | TextTask, options: AuditOptions) -> tuple[Span, Spa
 
 
 def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, slots: Slots) -> Fields:
-    """Seconds, CPU seconds and bytes of memory, each from large batches to small ones; seconds are null where nobody
-    knows yet how many tasks run at a time."""
+    """Seconds, CPU seconds and bytes of memory, each from large batches to small ones.
+
+    Seconds are null while the number of slots is unknown.
+    """
     costs = [_cpu(task, options) for task in tasks]
     _, others = _divided(tasks, slots)
     whole = [_cpu(task, options)[0] for task in others]
@@ -533,13 +537,13 @@ def _estimate(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions, sl
 
 
 def _headers(task: ReplicaTask, batch_bytes: int) -> int:
-    """How many headers of a replica are kept to compare it: all, but of a long log on its broker's own disk."""
+    """Headers of a replica that are kept for comparison: all, except of a long log on its broker's own disk."""
     batches = file_bytes(task) // batch_bytes
     return batches if any(s.place is not None for s in task.replica.segments) else min(batches, MOST_KEPT)
 
 
 def _memory(tasks: Sequence[ReplicaTask | TextTask]) -> Fields:
-    """Of the driver, of a worker that reads, and of the worker that compares the replicas of the largest partition."""
+    """Memory of the driver, of a reading worker, and of the worker that compares the largest partition's replicas."""
     replicas: dict[tuple[str, str | None, int | None], list[ReplicaTask]] = {}
     for task in tasks:
         if isinstance(task, ReplicaTask):

@@ -1,4 +1,4 @@
-"""A way to run: read replicas, judge logs."""
+"""Interface of the ways to run an audit: read replicas, judge logs."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder
 
 
-# The read step: from a task to the facts of its replicas, and facts at rest, one pickled row a replica.
+# Read step: from a task to the facts of its replicas, and facts at rest, one pickled row per replica.
 #
-# Readers are loaded by who reads: the driver names this step and never takes it.
+# Modules that read are imported by workers only: the driver names this step and never takes it.
 
 
 class KeptFacts(NamedTuple):
-    """The facts of one replica at rest: what names its log and its replica, and pickled its brief and all its facts.
+    """Stored facts of one replica: what names its log and replica, and pickled its brief and all its facts.
 
-    ``resume_point`` is what the next reading of the replica may be given, empty where nobody asked for it.
+    ``resume_point``: what the next reading of the replica may be given, empty unless asked for.
     """
 
     join_key: str
@@ -57,7 +57,7 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 
 
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
-    """The facts of a task's replicas."""
+    """Return the facts of a task's replicas."""
     if isinstance(task, TextTask):
         from auditor.replay.reading.other_replicas import read_text_replicas
 
@@ -72,12 +72,12 @@ def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
 
 
 def read_kept(task: ReplicaTask | SharingTask | TextTask) -> list[KeptFacts]:
-    """The same, at rest."""
+    """Return the facts of a task's replicas, pickled."""
     return [kept(facts) for facts in read_task(task)]
 
 
 def kept(facts: ReplicaFacts) -> KeptFacts:
-    """The row of one replica."""
+    """Return the stored form of one replica's facts."""
     key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
     little = at_rest(brief(facts))
     facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
@@ -86,30 +86,29 @@ def kept(facts: ReplicaFacts) -> KeptFacts:
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
-    """Pickled briefs as objects, in the order of their replicas."""
+    """Unpickle briefs, in the order of their replicas."""
     alike: dict[tuple[int, int], tuple[int, int]] = {}
     return sorted((_brief(row, alike) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
 
 
 def _brief(row: bytes, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
-    """A brief that has in common with others what they have alike, as ``alike`` holds it: a driver may hold a
-    million."""
-    found: Brief = pickle.loads(row)
-    found.join_key, found.log_dir, found.topic = map(sys.intern, (found.join_key, found.log_dir, found.topic))
-    found.rank = alike.setdefault(found.rank, found.rank)
-    if not len(found.ended):
-        found.ended = NOTHING_ENDED
-    if not len(found.oldest):
-        found.oldest = NOTHING_ENDED
-    if not len(found.undecided):
-        found.undecided = NOTHING_UNDECIDED
-    if not found.open_here:
-        found.open_here = NOTHING_OPEN
-    return found
+    """Unpickle a brief and share equal values with others through ``alike``: a driver may hold a million briefs."""
+    item: Brief = pickle.loads(row)
+    item.join_key, item.log_dir, item.topic = map(sys.intern, (item.join_key, item.log_dir, item.topic))
+    item.rank = alike.setdefault(item.rank, item.rank)
+    if not len(item.ended):
+        item.ended = NOTHING_ENDED
+    if not len(item.oldest):
+        item.oldest = NOTHING_ENDED
+    if not len(item.undecided):
+        item.undecided = NOTHING_UNDECIDED
+    if not item.open_here:
+        item.open_here = NOTHING_OPEN
+    return item
 
 
-# What the rows of all logs come to: who judges adds up those of some logs, and the driver, which may have a million at
-# rest, reads none of them for it.
+# Totals over the rows of all logs: judging processes add up their own, and the driver joins the sums without
+# unpacking rows, of which it may have a million.
 
 
 BYTES = ("total", "decoded", "skipped", "error")
@@ -122,11 +121,11 @@ class LogTotals:
     """Sums over the rows of kind ``log`` (:func:`auditor.pipeline.judge.judge_log`).
 
     ``refused``: what leaders would have refused, by column of ``sums``, each log once. ``open``: open transactions by
-    class. ``padded``: replicas with bytes that were skipped, of which ``padded_first`` is the first. ``recovery``: by
-    log directory the dry runs of its logs, those in which nothing happens left out. ``unlooked``: by log directory the
-    batches whose records were to be looked at, and are in no copy; ``with_records``: how many there are whose
-    records can be. ``with_metadata``: log directories with a replica of ``__cluster_metadata``. ``errors``: what could
-    not be read. ``chained``, ``counted``: what the report shows of chains and of offsets.
+    class. ``padded``: replicas with skipped bytes, ``padded_first`` the first of them. ``recovery``: by log directory
+    the dry runs of its logs in which something happens. ``unlooked``: by log directory the batches whose records were
+    to be checked and are in no copy; ``with_records``: how many batches can have records. ``with_metadata``: log
+    directories with a replica of ``__cluster_metadata``. ``errors``: read errors. ``chained``, ``counted``: what the
+    report shows of snapshot chains and of offsets.
     """
 
     batches: int = 0
@@ -147,14 +146,14 @@ class LogTotals:
 
     @classmethod
     def of(cls, rows: Iterable[Values]) -> LogTotals:
-        """Those of some rows, in their order."""
+        """Return the sums of some rows, in their order."""
         totals = cls()
         for row in rows:
             totals.add(place_of(row), row)
         return totals
 
     def add(self, place: Place, row: Values) -> None:
-        """One more row, and where it stands among the others."""
+        """Add one more row and its sort key."""
         sums, log_dir = row["sums"], row["log_dir"]
         self.batches += sums["batches"]
         self.records += sums["records"]
@@ -184,7 +183,7 @@ class LogTotals:
         self.counted.add(place, row)
 
     def join(self, other: LogTotals) -> None:
-        """Takes in those of other rows, which may lie between its own; when all are in it is to be :meth:`settled`."""
+        """Add the sums of other rows in any order; call :meth:`settled` after the last one."""
         for name in ("batches", "records", "with_records", "padded"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.padded_first = min(filter(None, (self.padded_first, other.padded_first)), default=None)
@@ -199,7 +198,7 @@ class LogTotals:
         self.counted.join(other.counted)
 
     def settled(self) -> LogTotals:
-        """Itself, what it lists in the order of the rows."""
+        """Sort what it lists by row and return itself."""
         self.errors.sort(key=itemgetter(0))
         for runs in self.recovery.values():
             runs.sort(key=itemgetter(0))
@@ -207,15 +206,14 @@ class LogTotals:
 
 
 def place_of(row: Values) -> Place:
-    """By what rows of one kind are in order."""
+    """Return the sort key of a row among rows of its kind."""
     return (row["topic"], row["partition"], row.get("log_dir") or "", row.get("first_offset") or 0)
 
 
-# A way to run: the two steps of an audit, read replicas and judge logs, and the tables; nothing else differs.
+# Ways to run: the two steps of an audit, and its tables.
 #
-# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline` in processes of this
-# machine.
-# What either gives is the same ([decision 10](docs/decisions/010-two-ways-to-run.md)).
+# :mod:`auditor.spark.spark_runner` runs them on Spark, :mod:`auditor.inline` in processes of this machine. Both give
+# the same results ([decision 10](docs/decisions/010-two-ways-to-run.md)).
 
 
 # Where a row of kind log stands among the others, its text in summary.json, and as JSON what that leaves out.
@@ -232,10 +230,9 @@ _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLog) -> Iterator[tuple[str, bytes]]:
-    """What is said of some logs, whose replicas' facts come pickled: kind and row, which travels as JSON on any way.
+    """Judge logs given as pickled facts; yield kind and row, which travels as JSON on any way to run.
 
-    Those of kind :data:`LOG` travel many together, as the driver keeps and writes them: in order, added up, and packed
-    by who judges.
+    Rows of kind :data:`LOG` travel in sorted, summed and packed groups, as the driver keeps and writes them.
     """
     waiting: list[Fields] = []
     for cluster, facts in logs:
@@ -252,22 +249,22 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
 
 
 def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
-    """What is said of some logs, for a process that hands it to another."""
+    """Judge some logs in a process that hands the result to another."""
     return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
 
 
 def _packed(rows: list[Fields]) -> bytes:
-    totals, found = LogTotals(), RowsAtRest[Placed]()
+    totals, placed = LogTotals(), RowsAtRest[Placed]()
     for row in sorted(rows, key=place_of):
         place = place_of(row)
         totals.add(place, row)
         besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
-        found.append((place, row_text(row), _text(besides)))
-    return dumps((found.settled(), totals))
+        placed.append((place, row_text(row), _text(besides)))
+    return dumps((placed.settled(), totals))
 
 
 class JudgedLogs(RowsSeen):
-    """The rows of kind :data:`LOG` in their order, and what they come to."""
+    """The rows of kind :data:`LOG` in their order, and their totals."""
 
     def __init__(self, rows: Sequence[Placed], totals: LogTotals) -> None:
         super().__init__(rows, row_of)
@@ -276,19 +273,20 @@ class JudgedLogs(RowsSeen):
 
     @property
     def of_summary(self) -> TextRows:
-        """The rows as they stand in ``summary.json``."""
+        """The rows as ``summary.json`` has them."""
         return TextRows(RowsSeen(self._placed, itemgetter(1)))
 
 
 def row_of(placed: Placed) -> Fields:
-    """The row of kind :data:`LOG` that is at rest."""
+    """Return a stored row of kind :data:`LOG`."""
     _, text, besides = placed
     return {**json.loads(text), **json.loads(besides)}
 
 
 def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
-    """What :func:`judged_texts` made, as rows again; in place of rows of kind :data:`LOG` those that are packed
-    together, :data:`SomeLogs`. Many are parsed at once, for then they share their keys' strings.
+    """Parse what :func:`judged_texts` yields; for rows of kind :data:`LOG`, unpack groups (:data:`SomeLogs`).
+
+    Many rows are parsed at once, since they then share the strings of their keys.
     """
     left = iter(texts)
     while some := list(islice(left, _AT_ONCE)):
@@ -301,27 +299,27 @@ def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
 
 
 class Replicas(ABC):
-    """The facts of all replicas, where the runner has them."""
+    """The facts of all replicas, wherever the runner has them."""
 
     @abstractmethod
     def briefs(self) -> list[Brief]:
-        """The brief of every replica, in a fixed order. The first call reads, where nothing has read yet."""
+        """Return the brief of every replica, in a fixed order. The first call reads the input."""
 
     @abstractmethod
     def rows(self) -> Sequence[KeptFacts]:
-        """All of it, brought to the driver."""
+        """Bring all facts to the driver."""
 
     @abstractmethod
     def replaced(self, again: Replicas) -> Replicas:
-        """These, but the replicas that ``again`` has as they are there."""
+        """Return these facts with those replicas replaced that ``again`` has."""
 
     @abstractmethod
     def close(self) -> None:
-        """Gives back what holds them."""
+        """Release the facts."""
 
 
 class Audited(Protocol):
-    """What a runner, and the tables of results, ask an audit for (:class:`auditor.pipeline.whole_audit.Audit`)."""
+    """What runners and result tables need of an audit (:class:`auditor.pipeline.whole_audit.Audit`)."""
 
     options: AuditOptions
     fatal: list[tuple[str, DecodeError]]
@@ -332,23 +330,23 @@ class Audited(Protocol):
 
     @property
     def tasks(self) -> Sequence[ReplicaTask | TextTask]:
-        """What there is to read: a task for every replica."""
+        """A task for every replica to read."""
 
     @property
     def inventory(self) -> Inventory:
-        """What there is below the paths."""
+        """Everything below the paths."""
 
     @property
     def scoped(self) -> Inventory:
-        """What is read of it."""
+        """The part of the inventory that is read."""
 
     @property
     def cluster_ids(self) -> list[str]:
-        """The ids of the clusters that are looked at, sorted."""
+        """The ids of the audited clusters, sorted."""
 
     @property
     def outside(self) -> list[tuple[str, DecodeError]]:
-        """What could not be read of the clusters' metadata, each with its log directory."""
+        """Read errors of the clusters' metadata, each with its log directory."""
 
     @property
     def replicas(self) -> Replicas:
@@ -356,11 +354,11 @@ class Audited(Protocol):
 
     @property
     def clusters(self) -> dict[str, Cluster]:
-        """What is known of each cluster, by join key."""
+        """The context of each cluster, by join key."""
 
     @property
     def judged(self) -> dict[str, Sequence[Any]]:
-        """What judging the logs gave, by kind of row."""
+        """Results of the judge step, by kind of row."""
 
     @property
     def findings(self) -> list[Finding]:
@@ -368,22 +366,21 @@ class Audited(Protocol):
 
     @property
     def blocked(self) -> Sequence[Fields]:
-        """The partitions that a transaction holds."""
+        """The partitions that a transaction blocks."""
 
     def held(self, table: str) -> pa.Table | None:
-        """A table that is made without reading data files; None for any other."""
+        """Return a table that needs no data files; None for any other."""
 
     def refused(self) -> dict[str, str]:
-        """Paths of the files that are known to kill their reader, with the reason."""
+        """Return the paths of files known to kill their reader, with the reason."""
 
 
 class Runner(ABC):
-    """A way to run. ``pool``: processes of the driver's machine for what is read before all else.
+    """A way to run. ``pool``: local processes for what is read first, such as the clusters' metadata.
 
-    ``input_bytes``: how much there will be to read, as far as it is known when the runner has to be ready.
-    ``progress``: hears, while replicas are read, which part of their bytes has been read, from 0 to 1. ``slow_start``:
-    whether its start takes so long that other work is worth doing beside it. ``work_notes``: what reading left alone in
-    the work folder.
+    ``input_bytes``: size of the input, as far as known when the runner has to be ready. ``progress``: called while
+    replicas are read with the part of their bytes read so far, 0 to 1. ``slow_start``: whether other work is worth
+    doing beside its start. ``work_notes``: notes about content of the work folder that was left alone.
     """
 
     name: str
@@ -396,55 +393,55 @@ class Runner(ABC):
         self.work_notes: list[str] = []
 
     def ready(self) -> None:
-        """Waits until it has started."""
+        """Wait until the runner has started."""
         return
 
     @property
     def elsewhere(self) -> bool:
-        """Whether its tasks may run on machines that do not share the disks of this one."""
+        """Whether tasks may run on machines that do not share this machine's disks."""
         return False
 
     @abstractmethod
     def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        """The read step. Nothing need run until it is asked for. What ``work`` has is not read, the rest goes there."""
+        """Run the read step, lazily. Facts stored in ``work`` are not read again; others are stored there."""
 
     @abstractmethod
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
-        """Facts that the driver has, for the second step."""
+        """Hold facts that the driver has, for the judge step."""
 
     @abstractmethod
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
-        """The judge step: ``judge`` of every log with all its replicas, rows in any order."""
+        """Run the judge step: call ``judge`` for every log with all its replicas; rows come in any order."""
 
     @abstractmethod
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Runs the tasks that write tables (:mod:`auditor.pipeline.table_parts`); what those attempts wrote that count.
+        """Run the tasks that write tables (:mod:`auditor.pipeline.table_parts`); return the parts that count.
 
-        Files that kill their reader go to ``audit.fatal``.
+        Files that kill their reader are added to ``audit.fatal``.
         """
 
     @abstractmethod
     def table(self, audit: Audited, name: str) -> Any:
-        """A table of an audit: Spark's DataFrame, of which nothing is read yet, or Arrow's table."""
+        """Return a table of an audit: a lazy Spark DataFrame, or an Arrow table."""
 
     @abstractmethod
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
-        """The result of an SQL text over ``tables`` of an audit. Errors: :class:`AuditInputError` for a wrong text."""
+        """Return the result of an SQL text over ``tables``. Errors: :class:`AuditInputError` for a wrong text."""
 
     @abstractmethod
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """What is counted in a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
+        """Return the counts over a written table for the expectations (:mod:`auditor.rules.expectations.measures`)."""
 
     def close(self) -> None:
-        """Ends what was started."""
+        """Stop what was started."""
         self.pool.close()
 
 
-# Whether an audit keeps facts, and where (``--work``). Loads what reads them only where it does.
+# Work folder (``--work``), imported only where it is used.
 
 
-def folder(options: AuditOptions) -> WorkFolder | None:
-    """Where facts are kept. Errors: :class:`AuditInputError` where there is nothing to resume."""
+def work_folder_of(options: AuditOptions) -> WorkFolder | None:
+    """Return the work folder if facts are kept. Errors: :class:`AuditInputError` where there is nothing to resume."""
     if options.work is None:
         return None
     from auditor.pipeline.work_folder import WorkFolder
@@ -455,12 +452,12 @@ def folder(options: AuditOptions) -> WorkFolder | None:
     return work
 
 
-def under_its_key(tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions) -> Sequence[ReplicaTask | TextTask]:
-    """The tasks, what replicas are compared by under a key that outlives this process where facts do."""
-    work = folder(options)
-    return tasks if work is None else under_key(tasks, work.key())
-
-
-def under_key(tasks: Sequence[ReplicaTask | TextTask], key: bytes) -> list[ReplicaTask | TextTask]:
-    """The tasks, what replicas are compared by under another key."""
+def with_lasting_key(
+    tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions
+) -> Sequence[ReplicaTask | TextTask]:
+    """Return the tasks; if facts are kept, with a digest key that outlives this process."""
+    work = work_folder_of(options)
+    if work is None:
+        return tasks
+    key = work.key()
     return [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]

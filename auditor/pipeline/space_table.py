@@ -16,15 +16,11 @@ from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
 from auditor.model.log_maintenance import (
-    LAG,
-    STABLE,
-    CleanableSegment,
     CleanerState,
     CleaningSettings,
-    RetainedSegment,
+    LogSegment,
     RetentionSettings,
     RetentionVerdict,
-    kept,
 )
 from auditor.pipeline.lag_table import holder, readable_end, stable_end
 from auditor.rules.lib.log_bounds import TopicSetting, setting
@@ -32,7 +28,7 @@ from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import LogView
 
-# The table ``space``: of each segment what keeps it on its broker's disk, by which setting, and when it goes.
+# Table ``space``: what keeps each segment on its broker's disk, by which setting, and until when.
 
 
 SPACE = declared(
@@ -63,20 +59,22 @@ BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where
 
 
 def space_rows(log: LogView) -> Iterator[pa.RecordBatch]:
-    """A row a segment on a broker's own disk, of every replica."""
+    """Yield a row per local segment of every replica."""
     for replica in () if log.is_gone else log.replicas:
-        if found := segments_of(log, replica):
-            yield from_dicts(SPACE, replica.table_key, found)
+        if segments := segments_of(log, replica):
+            yield from_dicts(SPACE, replica.table_key, segments)
 
 
 def ahead_ms(cluster: Cluster) -> int:
-    """How far a timestamp may lie behind the audit's clock: that is only the newest time in the input if none was
-    given, and producers' clocks differ from brokers'."""
+    """Return how far a timestamp may exceed the evaluation time without being in the future.
+
+    Without a given time that is only the newest time in the input, and clocks of producers and brokers differ.
+    """
     return SKEW_MS if cluster.clock_given else HOUR_MS
 
 
 def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
-    """A row a segment of one replica on its broker's own disk, times in ms."""
+    """Return a row per local segment of one replica, times in ms."""
     local = [(k, s) for k, s in enumerate(replica.scans) if not replica.is_remote(k)]
     if log.topic == METADATA or replica.text or replica.live or not local:
         return []
@@ -84,7 +82,7 @@ def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
 
 
 class _ReplicaSpace:
-    """The segments of one replica, with the settings that it is kept by."""
+    """The local segments of one replica, with its retention settings."""
 
     def __init__(self, log: LogView, replica: ReplicaFacts, local: list[tuple[int, SegmentScan]]) -> None:
         self.log, self.replica, self.local = log, replica, local
@@ -110,33 +108,33 @@ class _ReplicaSpace:
         )
 
     def rows(self) -> list[Fields]:
-        """A row a segment."""
-        segments = [RetainedSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
+        """Return a row per segment."""
+        segments = [LogSegment(scan.base_offset, scan.size, scan.largest_time) for _, scan in self.local]
         start, now = max(self.replica.local_start, self.replica.log_start), self.log.cluster.as_of
-        found = kept(segments, start, self.replica.log_end, self.end, self.rules, now)
+        verdicts = log_maintenance.retention_verdicts(segments, start, self.replica.log_end, self.end, self.rules, now)
         doubt, aborted = self._doubt(), self._aborted()
-        by_file = self.tiered and any(said.by == log_maintenance.FUTURE for said in found)
+        by_file = self.tiered and any(verdict.by == log_maintenance.FUTURE for verdict in verdicts)
         return [
-            self._row(k, scan, said, aborted)
+            self._row(k, scan, verdict, aborted)
             | {
                 "active": k == self.local[-1][0],
                 "undecided": doubt
-                or (BY_FILE if by_file and said.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
+                or (BY_FILE if by_file and verdict.by in (log_maintenance.FUTURE, log_maintenance.OLDER) else None),
             }
-            for (k, scan), said in zip(self.local, found, strict=True)
+            for (k, scan), verdict in zip(self.local, verdicts, strict=True)
         ]
 
-    def _row(self, k: int, scan: SegmentScan, said: RetentionVerdict, aborted: dict[int, int]) -> Fields:
-        decides = self._decides(said)
-        front = None if said.at < 0 else self.replica.segments[self.local[said.at][0]]
+    def _row(self, k: int, scan: SegmentScan, verdict: RetentionVerdict, aborted: dict[int, int]) -> Fields:
+        decides = self._decides(verdict)
+        front = None if verdict.at < 0 else self.replica.segments[self.local[verdict.at][0]]
         return {
             "file": self.replica.segments[k],
             "base_offset": scan.base_offset,
             "size": scan.size,
-            "goes": said.goes or None,
-            "kept_by": said.by or None,
+            "goes": verdict.goes or None,
+            "kept_by": verdict.by or None,
             "kept_by_file": front,
-            "goes_at": said.until if said.until >= 0 else None,
+            "goes_at": verdict.until if verdict.until >= 0 else None,
             "setting": None if decides is None else f"{decides[0]}={decides[1].value}",
             "setting_by": None if decides is None else decides[1].by.partition(" ")[0],
             "largest_timestamp": scan.largest_time,
@@ -144,17 +142,17 @@ class _ReplicaSpace:
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
-            "held_from": self.stable if said.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
+            "held_from": self.stable if verdict.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
         }
 
-    def _decides(self, said: RetentionVerdict) -> tuple[str, TopicSetting] | None:
+    def _decides(self, verdict: RetentionVerdict) -> tuple[str, TopicSetting] | None:
         """The setting that decides about a segment, by its name."""
         local = "local." if self.tiered else ""
-        if log_maintenance.COMPACTION in (said.by, said.goes):
+        if log_maintenance.COMPACTION in (verdict.by, verdict.goes):
             return "cleanup.policy", self.policy
-        if said.goes == log_maintenance.SIZE or said.by == log_maintenance.BELOW:
+        if verdict.goes == log_maintenance.SIZE or verdict.by == log_maintenance.BELOW:
             return self._named("retention.bytes", local)
-        if said.goes == log_maintenance.TIME or said.by in (
+        if verdict.goes == log_maintenance.TIME or verdict.by in (
             log_maintenance.YOUNG,
             log_maintenance.FUTURE,
             log_maintenance.OLDER,
@@ -165,17 +163,19 @@ class _ReplicaSpace:
         return None
 
     def _named(self, name: str, local: str) -> tuple[str, TopicSetting]:
-        found = self.settings[name]
-        return (f"{local}{name}" if found.by.startswith("topic local.") else name), found
+        topic_setting = self.settings[name]
+        return (f"{local}{name}" if topic_setting.by.startswith("topic local.") else name), topic_setting
 
     def _aborted(self) -> dict[int, int]:
         """Bytes of aborted transactions by the number of the segment that they begin in."""
-        found = self.replica.transactions
-        if not len(found):
+        transactions = self.replica.transactions
+        if not len(transactions):
             return {}
-        found = found[(found["commit"] == 0) & (found["marker_offset"] >= 0) & (found["segment"] >= 0)]
-        numbers, at = np.unique(found["segment"], return_inverse=True)
-        sums = np.bincount(at, weights=found["bytes"].astype(np.float64), minlength=len(numbers))
+        transactions = transactions[
+            (transactions["commit"] == 0) & (transactions["marker_offset"] >= 0) & (transactions["segment"] >= 0)
+        ]
+        numbers, index = np.unique(transactions["segment"], return_inverse=True)
+        sums = np.bincount(index, weights=transactions["bytes"].astype(np.float64), minlength=len(numbers))
         return dict(zip(numbers.tolist(), sums.astype(np.int64).tolist(), strict=True))
 
     def _doubt(self) -> str | None:
@@ -186,7 +186,7 @@ class _ReplicaSpace:
             return "where the log starts is not known"
         if replica.unreadable:
             return "bytes that could not be read may hold a larger timestamp"
-        if not all(said.sure for said in self.settings.values()):
+        if not all(item.sure for item in self.settings.values()):
             return "not all settings are in the input: defaults stand in for them"
         remote = self.log.cluster.remote.partitions or (REMOTE_METADATA, 0) in self.log.cluster.bounds
         if self.tiered and not remote:
@@ -194,7 +194,7 @@ class _ReplicaSpace:
         return None
 
 
-# The table ``cleaner``: where the log cleaner of each broker stands in each compacted log, and what holds it back.
+# Table ``cleaner``: state of the log cleaner in each compacted log, and what holds it back.
 
 
 CLEANER = declared(
@@ -234,54 +234,56 @@ OLDER = "the broker's release is not known: before 2.0 the cleaner stops where o
 
 
 def cleaner_rows(log: LogView) -> Iterator[pa.RecordBatch]:
-    """A row a replica of a compacted log."""
+    """Yield a row per replica of a compacted log."""
     for replica in () if log.is_gone else log.replicas:
         if (row := row_of(log, replica)) is not None:
             yield from_dicts(CLEANER, replica.table_key, [row])
 
 
 def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
-    """The row of one replica, times in ms; None where its log is not compacted."""
+    """Return the row of one replica, times in ms; None where its log is not compacted."""
     policy = setting(log.cluster, replica.broker_id, log.topic, "cleanup.policy")
-    known = policy.sure or replica.cleaner_offset is None
-    if ("compact" not in policy.value and known) or not replica.scans or replica.text or replica.live:
+    certain = policy.sure or replica.cleaner_offset is None
+    if ("compact" not in policy.value and certain) or not replica.scans or replica.text or replica.live:
         return None
     named = {
         name: setting(log.cluster, replica.broker_id, log.topic, name)
         for name in ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
     }
     ratio = named["min.cleanable.dirty.ratio"]
-    segments = [CleanableSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
+    segments = [LogSegment(s.base_offset, s.size, s.largest_time, s.first_time) for s in replica.scans]
     rules = CleaningSettings(
         _ratio(ratio.value), named["min.compaction.lag.ms"].number, named["max.compaction.lag.ms"].number
     )
     end = readable_end(log, replica)
     stable = stable_end(replica, end)
-    found = log_maintenance.standing(
+    state = log_maintenance.cleaner_state(
         segments, replica.own_start, replica.log_end, stable, replica.cleaner_offset, rules, log.cluster.as_of
     )
     splits = log_maintenance.splits(log.cluster.release(replica.broker_id))
-    fault = _fault(replica, found.first_uncleanable, splits)
+    fault = _fault(replica, state.first_uncleanable, splits)
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
     return {
-        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(found),
+        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(state),
         "checkpoint": replica.cleaner_offset,
-        "first_dirty_offset": found.first_dirty,
-        "first_uncleanable_offset": found.first_uncleanable,
-        "held_by": found.because,
-        "held_until": segments[found.held_segment].largest_time + rules.min_lag_ms if found.because == LAG else None,
-        **_holder(log, replica, found, end),
-        "dirty_offsets": replica.log_end - found.first_dirty,
-        "clean_bytes": found.clean_bytes,
-        "cleanable_bytes": found.cleanable_bytes,
-        "uncleanable_bytes": sum(s.size for s in segments if s.base >= found.first_uncleanable),
-        "dirty_ratio": found.ratio,
+        "first_dirty_offset": state.first_dirty,
+        "first_uncleanable_offset": state.first_uncleanable,
+        "held_by": state.because,
+        "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms
+        if state.because == log_maintenance.LAG
+        else None,
+        **_holder(log, replica, state, end),
+        "dirty_offsets": replica.log_end - state.first_dirty,
+        "clean_bytes": state.clean_bytes,
+        "cleanable_bytes": state.cleanable_bytes,
+        "uncleanable_bytes": sum(s.size for s in segments if s.base >= state.first_uncleanable),
+        "dirty_ratio": state.ratio,
         "min_dirty_ratio": rules.min_ratio,
         "ratio_by": ratio.by,
-        "due_because": found.due or None,
+        "due_because": state.due or None,
         "horizons": sum(s.horizons for s in replica.scans),
         "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
-        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), found.first_uncleanable)
+        "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), state.first_uncleanable)
         or (OLDER if fault and not fault.stops and splits is None else None),
         **(
             {}
@@ -303,15 +305,15 @@ def _ratio(value: str) -> float:
         return 0.5
 
 
-def _stands(found: CleanerState) -> str:
-    if found.due:
+def _stands(state: CleanerState) -> str:
+    if state.due:
         return "due"
-    return "below_ratio" if found.cleanable_bytes else "clean"
+    return "below_ratio" if state.cleanable_bytes else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, found: CleanerState, end: int) -> Fields:
-    """Whose transaction holds it, where one does."""
-    producer = holder(replica, end) if found.because == STABLE else None
+def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) -> Fields:
+    """The producer whose transaction holds back the cleaner, if one does."""
+    producer = holder(replica, end) if state.because == log_maintenance.STABLE else None
     return {
         "held_by_transaction": None if producer is None else log.owner(producer),
         "held_producer_id": producer,
@@ -319,7 +321,7 @@ def _holder(log: LogView, replica: ReplicaFacts, found: CleanerState, end: int) 
 
 
 class Fault(NamedTuple):
-    """Whether the cleaner may stop at it; the segment's number, the byte in it and the offset; what it is."""
+    """A batch that is not valid: whether the cleaner may stop at it, where it is, and what is wrong."""
 
     stops: bool
     segment: int
@@ -329,24 +331,26 @@ class Fault(NamedTuple):
 
 
 def _fault(replica: ReplicaFacts, until: int, splits: bool | None) -> Fault | None:
-    """The first batch below an offset that is not sound, since the cleaner reads all of the log up to there; one at
-    which it may stop before any other. ``splits``: whether it splits a segment whose offsets overflow."""
-    found = [
+    """The first invalid batch below an offset, since the cleaner reads the log up to there; stopping ones first.
+
+    ``splits``: whether the cleaner splits a segment whose offsets overflow.
+    """
+    faults = [
         Fault(True, int(e["segment"]), int(e["position"]), int(e["base_offset"]), "the checksum of a batch is wrong")
         for e in events_of(replica.events, EventKind.CRC)
     ]
-    found += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
-    found += [
+    faults += [Fault(True, k, e.position, -1, f"bytes are no batch: {e.reason}") for k, e in _errors(replica, THROWS)]
+    faults += [
         Fault(splits is False, k, *scan.overflow, SPLIT if splits else OVERFLOW)
         for k, scan in enumerate(replica.scans)
         if scan.overflow[0] >= 0
     ]
-    below = (f for f in found if replica.segment_bases[f.segment] < until)
+    below = (f for f in faults if replica.segment_bases[f.segment] < until)
     return min(below, key=lambda f: (not f.stops, f.segment, f.position), default=None)
 
 
 def _errors(replica: ReplicaFacts, reasons: tuple[str, ...]) -> list[tuple[int, DecodeError]]:
-    """The bytes of its segments that are in error for one of some reasons, with the segment's number."""
+    """Read errors of the replica's segments for some reasons, with the segment's number."""
     by_name = {name: number for number, name in enumerate(replica.segments)}
     return [(by_name[e.file], e) for e in replica.errors if e.file in by_name and e.reason in reasons]
 

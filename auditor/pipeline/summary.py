@@ -1,4 +1,4 @@
-"""What a run says beside its findings: totals, blocked partitions, results as tables."""
+"""Results beside the findings: totals, blocked partitions, results as tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
 from auditor.pipeline import lag_table, space_table
-from auditor.pipeline import space_table as pipeline_space_table
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
@@ -41,38 +40,40 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
 
 
-# Where all groups of the input go on reading, brought together by the logs that they read.
+# Positions of all groups, by the logs that they read.
 
 
 def clusters_for(audit: Audited, tables: Collection[str]) -> dict[str, Cluster]:
-    """What the derived ones of some tables have to know of the clusters of an audit."""
+    """Return the cluster contexts that the derived tables among ``tables`` need."""
     return read_clusters(audit) if "lag" in tables else audit.clusters
 
 
 def read_clusters(audit: Audited, only: Collection[Log] | None = None) -> dict[str, Cluster]:
-    """The clusters of an audit with who reads them, or some of their logs. Cost: a pass over the facts of all replicas;
-    the positions are held by the driver and sent to all who ask, some hundred bytes each."""
-    found: dict[str, ReadCluster] = {}
+    """Return the clusters of an audit with the consumers' positions, of all logs or of ``only`` some.
+
+    Cost: a pass over the facts of all replicas; the driver holds the positions and ships them, some hundred bytes each.
+    """
+    clusters: dict[str, ReadCluster] = {}
     for key, cluster in audit.clusters.items():
-        found[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
-    names = {key: _names(cluster) for key, cluster in found.items()}
+        clusters[key] = ReadCluster(**{f.name: getattr(cluster, f.name) for f in dataclasses.fields(cluster)})
+    names = {key: _names(cluster) for key, cluster in clusters.items()}
     for _, row in audit.runner.judge(audit.replicas, audit.clusters, positions_of):
         key, coordinator = row.pop("join_key"), (row.pop("coordinator"), row.pop("coordinator_partition"))
-        at = Position(**row | {"settled": tuple((first, last) for first, last in row["settled"])})
-        at = at._replace(topic=at.topic or names[key].get(at.topic_id or "", at.topic_id))
-        log = (at.topic or "", at.partition)
+        position = Position(**row | {"settled": tuple((first, last) for first, last in row["settled"])})
+        position = position._replace(topic=position.topic or names[key].get(position.topic_id or "", position.topic_id))
+        log = (position.topic or "", position.partition)
         if only is not None and log not in only:
             continue
-        cluster = found[key]
+        cluster = clusters[key]
         if log in cluster.bounds:
-            cluster.positions.setdefault(log, []).append(at)
+            cluster.positions.setdefault(log, []).append(position)
         elif cluster.scope.wants_log(*log):
-            cluster.elsewhere.setdefault(coordinator, []).append(at)
-    for key, cluster in found.items():
+            cluster.elsewhere.setdefault(coordinator, []).append(position)
+    for key, cluster in clusters.items():
         cluster.tasks = _tasks(audit, key, cluster.positions)
         for some in (*cluster.positions.values(), *cluster.elsewhere.values()):
             some.sort(key=lambda p: (p.group_id, p.kind, p.topic or "", p.partition))
-    return {**found}
+    return {**clusters}
 
 
 def _names(cluster: Cluster) -> dict[str, str]:
@@ -80,7 +81,7 @@ def _names(cluster: Cluster) -> dict[str, str]:
 
 
 def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tuple[str, str, int], ReplicaTask]:
-    """The tasks of all replicas of the logs that somebody reads, without what only the first reading needs."""
+    """Tasks of all replicas of the logs that have readers, without their resume points."""
     return {
         (t.replica.log_dir, t.replica.topic or "", t.replica.partition or 0): dataclasses.replace(t, resume_point=b"")
         for t in audit.tasks
@@ -91,7 +92,7 @@ def _tasks(audit: Audited, key: str, read: dict[Log, list[Position]]) -> dict[tu
 
 
 def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
-    """The positions that one log of a coordinator has; none for other logs."""
+    """Yield the positions that a coordinator's log has; none for other logs."""
     if replicas[0].topic not in ("__consumer_offsets", "__share_group_state"):
         return
     log = LogView(replicas, cluster)
@@ -100,17 +101,17 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
     of = log.leader
     damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records
     sure = not damaged and next(iter(log.events(EventKind.CRC)), None) is None
-    for at in (*_consumers(log), *_shares(log)):
-        said = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
-        yield "position", at._replace(sure=sure)._asdict() | said
+    for position in (*_consumers(log), *_shares(log)):
+        origin = {"join_key": log.leader.join_key, "coordinator": log.topic, "coordinator_partition": log.partition}
+        yield "position", position._replace(sure=sure)._asdict() | origin
 
 
 def _consumers(log: LogView) -> Iterator[Position]:
-    seen, broker = watched(log), log.leader.broker_id
-    if seen is None:
+    watch, broker = watched(log), log.leader.broker_id
+    if watch is None:
         return
-    waiting = {(c.place.group, c.topic, c.partition): c for some in seen.pending.values() for c in some}
-    for c in seen.in_force.all():
+    waiting = {(c.place.group, c.topic, c.partition): c for some in watch.pending.values() for c in some}
+    for c in watch.in_force.all():
         later = waiting.pop((c.place.group, c.topic, c.partition), None)
         pending = -1 if later is None else later.value
         yield Position(c.topic, c.partition, c.place.group, CONSUMER, c.value, c.time, broker, pending)
@@ -126,8 +127,8 @@ def _shares(log: LogView) -> Iterator[Position]:
         )
 
 
-# What a run says beside its findings, where there is something to say: disks that future timestamps keep full,
-# cleaners that are held or may stop, and what the groups that read held partitions have left. None of it is a finding.
+# Notes of a run beside its findings: disks that future timestamps keep full, held back or stopping cleaners, and the
+# lag of groups in blocked partitions.
 
 
 MOST = 200  # positions of groups that are listed
@@ -135,8 +136,10 @@ SPACE, CLEANER, GROUP = "space", "cleaner", "group"
 
 
 def of_log(log: LogView) -> Iterator[Fields]:
-    """Rows about the replicas of one log: ``about``, where, ``bytes`` and what it ``says``. Cost: next to nothing of a
-    log in which no timestamp lies ahead, nothing is open and nothing damaged."""
+    """Yield notes about one log's replicas: ``about``, where, ``bytes`` and what it ``says``.
+
+    Cost: next to none for a log without future timestamps, open transactions and damage.
+    """
     if log.is_gone:
         return
     ahead = log.cluster.as_of + space_table.ahead_ms(log.cluster)
@@ -161,25 +164,26 @@ def _row(about: str, replica: ReplicaFacts, size: int, says: str) -> Fields:
 
 
 def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
-    """What the first timestamp of the future keeps, if it keeps anything."""
+    """Segments that the first future timestamp keeps, if any."""
     rows = space_table.segments_of(log, replica)
     first = next((row for row in rows if row["kept_by"] == log_maintenance.FUTURE), None)
     if first is None or first["undecided"] is not None:
         return
-    kept = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]
+    segments = [row for row in rows if row is first or row["kept_by_file"] == first["file"]]
     who = first["transactional_id"] or (f"producer {first['producer_id']}" if first["producer_id"] >= 0 else "")
+    stay = "stays" if len(segments) == 1 else "stay"
     yield _row(
         SPACE,
         replica,
-        sum(row["size"] for row in kept),
-        f"{plural(len(kept), 'segment')} from offset {first['base_offset']} on {'stays' if len(kept) == 1 else 'stay'} "
+        sum(row["size"] for row in segments),
+        f"{plural(len(segments), 'segment')} from offset {first['base_offset']} on {stay} "
         f"until {iso(first['goes_at'])} ({first['setting']}): the batch that ends at offset {first['largest_offset']}"
         f"{' of ' + who if who else ''} is stamped {iso(first['largest_timestamp'])}",
     )
 
 
 def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
-    row = pipeline_space_table.row_of(log, replica)
+    row = space_table.row_of(log, replica)
     if row is None or row["undecided"] is not None:
         return
     size = row["uncleanable_bytes"] - replica.scans[-1].size
@@ -200,58 +204,61 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
         )
 
 
-def left_behind(audit: Audited, held: set[tuple[str, int]]) -> list[Fields]:
-    """What the groups that read some partitions have left there, the most first, at most :data:`MOST` rows. Cost: two
-    passes over the facts, and the headers of these logs from the lowest offset on."""
-    if not held:
+def lag_in_partitions(audit: Audited, partitions: set[tuple[str, int]]) -> list[Fields]:
+    """Return the lag of the groups that read some partitions, largest first, at most :data:`MOST` rows.
+
+    Cost: two passes over the facts, and the headers of these logs from the lowest offset on.
+    """
+    if not partitions:
         return []
-    clusters = read_clusters(audit, held)
-    found = [row for _, row in audit.runner.judge(audit.replicas, clusters, _left)]
-    found = [row for row in found if row["offsets"]]
-    found.sort(key=lambda row: (-row["offsets"], row["topic"], row["partition"], row["group_id"]))
-    return found[:MOST]
+    clusters = read_clusters(audit, partitions)
+    rows = [row for _, row in audit.runner.judge(audit.replicas, clusters, _lag_rows)]
+    rows = [row for row in rows if row["offsets"]]
+    rows.sort(key=lambda row: (-row["offsets"], row["topic"], row["partition"], row["group_id"]))
+    return rows[:MOST]
 
 
-def _left(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
+def _lag_rows(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
     for row in lag_table.rows_of(log, cluster):
         names = ("group_id", "kind", "committed_offset", *lag_table.LEFT, "offsets", "undecided")
-        at = {"about": GROUP, "topic": log.topic, "partition": log.partition}
-        yield GROUP, at | {name: row.get(name) for name in names}
+        place = {"about": GROUP, "topic": log.topic, "partition": log.partition}
+        yield GROUP, place | {name: row.get(name) for name in names}
 
 
-# Partitions that are held, as a run sees them: whether a baseline accepts them, a rule that was left out would report
-# them, and they make it fail.
+# Blocked partitions in a run: accepted by a baseline, of an excluded rule, or failing the run.
 
 
 class About(NamedTuple):
-    """A finding about a transaction that readers wait for, and whether a baseline accepts it."""
+    """A finding about a transaction that blocks readers, and whether a baseline accepts it."""
 
     finding: Finding
     accepted: bool
 
 
 def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) -> dict[int | None, list[About]]:
-    """The findings of blocking rules by producer id; ``accepted``: beside each finding what accepts it."""
-    catalogue, found = registry.kinds(), defaultdict(list)
+    """Return the findings of blocking rules by producer id; ``accepted``: for each finding what accepts it."""
+    catalogue, grouped = registry.kinds(), defaultdict(list)
     for finding, entry in zip(findings, accepted, strict=True):
         if catalogue[finding.kind].blocks is not None:
-            found[finding.producer_id].append(About(finding, entry is not None))
-    return dict(found)
+            grouped[finding.producer_id].append(About(finding, entry is not None))
+    return dict(grouped)
 
 
-def settled(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
-    """What a run adds to a row of ``rules.blocking.blocked``: ``accepted``, where a baseline accepts all that was found
-    about its holder; ``left_out``, where nothing was, and its kind was not ``asked``; ``fingerprint``, of the gravest
-    finding about it."""
-    mine = [each for each in about.get(row["producer_id"], ()) if _is_about(each.finding, row)]
-    found = any(each.finding.severity in GRAVE for each in mine)
+def run_state(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
+    """Return what a run adds to a row of ``blocking.blocked``.
+
+    ``accepted``: whether a baseline accepts all findings about its transaction; ``left_out``: whether there is none
+    because its kind is not in ``asked``; ``fingerprint``: of the most severe finding about it.
+    """
+    related = [item for item in about.get(row["producer_id"], ()) if _is_about(item.finding, row)]
+    reported = any(item.finding.severity in GRAVE for item in related)
     return {
-        "accepted": bool(mine) and all(each.accepted for each in mine),
-        "left_out": row["rule"] not in asked and not found,
-        "fingerprint": next((each.finding.fingerprint for each in mine), None),
+        "accepted": bool(related) and all(item.accepted for item in related),
+        "left_out": row["rule"] not in asked and not reported,
+        "fingerprint": next((item.finding.fingerprint for item in related), None),
     }
 
 
@@ -265,8 +272,10 @@ def _is_about(finding: Finding, row: Values) -> bool:
 
 
 def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
-    """Whether a partition that is held makes the run fail at these severities; ``unsure``: also where it is not known
-    whether it is held still, has been for longer than is normal, and would count if so."""
+    """Whether a blocked partition makes the run fail at these severities.
+
+    ``unsure``: also if it may be blocked past its timeout, which the input cannot confirm, and would count if so.
+    """
     if row["accepted"] or row["left_out"]:
         return False
     if row["severity"] in severities:
@@ -275,7 +284,7 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
     return unsure and row["if_true"] in severities and row["age_ms"] > min(allowed + LATE_MS, HOUR_MS)
 
 
-# The results of an audit as small tables: what the history keeps and the expectations judge.
+# Results as small tables, kept by the history and judged by the expectations.
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -372,19 +381,19 @@ BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """The findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
+    """Return the findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def blocked_table(audit: Audited) -> pa.Table:
-    """The partitions that are held as the table of that name (:data:`BLOCKED`).
+    """Return the blocked partitions as the table of that name (:data:`BLOCKED`).
 
-    In the order of the report's cards: those that are blocked first, and of these the one held longest.
+    In the order of the report's cards: blocked too long first, the longest of these first.
     """
     of_dir = audit.inventory.cluster_ids
-    found = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
-    found.sort(key=lambda row: (row["standing"] not in STANDS_BLOCKED, -row["age_ms"], row["topic"], row["partition"]))
-    return table_of(found, BLOCKED)
+    rows = [_blocked_row(row) | {"cluster_id": of_dir.get(row["log_dir"])} for row in audit.blocked]
+    rows.sort(key=lambda row: (row["standing"] not in STANDS_BLOCKED, -row["age_ms"], row["topic"], row["partition"]))
+    return table_of(rows, BLOCKED)
 
 
 def _blocked_row(row: Values) -> Fields:
@@ -409,13 +418,13 @@ def _findings_rows(audit: Audited) -> Iterator[Fields]:
 def _rows(audit: Audited) -> Iterator[Fields]:
     """The findings, each with the id of its cluster."""
     of_dir = audit.inventory.cluster_ids
-    for found in audit.findings:
-        row = found.to_dict()
+    for finding in audit.findings:
+        row = finding.to_dict()
         yield row | {"cluster_id": cluster_of(row, of_dir)}
 
 
 def _flat(row: Fields) -> Fields:
-    """A finding as a row of a table: its structures as JSON."""
+    """A finding as a table row: its structures as JSON."""
     advice = row["advice"]
     return row | {
         "evidence": json.dumps(row["evidence"], sort_keys=True, ensure_ascii=False),
@@ -424,7 +433,7 @@ def _flat(row: Fields) -> Fields:
 
 
 def unfolded(row: Values) -> Fields:
-    """A row of the table of findings with its structures again; of a run of the past, which has no advice, too."""
+    """Return a row of the findings table with its structures parsed; advice may be missing in rows of older runs."""
     advice = row.get("advice")
     return {
         **row,
@@ -434,16 +443,16 @@ def unfolded(row: Values) -> Fields:
 
 
 def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
-    """Rows of texts, whole numbers, truth values and times in ms as a table.
+    """Return rows of texts, integers, booleans and times in ms as a table.
 
     Not by ``pyarrow.array``, which would load pandas.
     """
     arrays = []
-    found: list[list[Any]] = [[] for _ in columns]
+    by_column: list[list[Any]] = [[] for _ in columns]
     for row in rows:
-        for values, column in zip(found, columns.names, strict=True):
+        for values, column in zip(by_column, columns.names, strict=True):
             values.append(row[column])
-    for column, values in zip(columns, found, strict=True):
+    for column, values in zip(columns, by_column, strict=True):
         if pa.types.is_string(column.type):
             arrays.append(texts(values))
             continue
@@ -457,30 +466,30 @@ def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
 
 
 def cluster_names(audit: Audited) -> dict[str, ClusterName]:
-    """What people call the clusters that were looked at, by id, as far as somebody said.
+    """Return the configured names of the audited clusters, by id.
 
     Errors: :class:`AuditInputError` for one name of several clusters.
     """
     ids, options = audit.cluster_ids, audit.options
-    found = {id: named for id, named in options.clusters if id in ids}
+    names = {id: named for id, named in options.clusters if id in ids}
     if options.cluster_name is None:
-        return found
+        return names
     if len(ids) > 1:
         raise AuditInputError(
             f"--cluster-name names one cluster, the input has {len(ids)}: {', '.join(ids)}; name each by its id under "
             "[clusters] in auditor.toml"
         )
     one = ids[0] if ids else ""
-    return {one: found.get(one, ClusterName(""))._replace(name=options.cluster_name)}
+    return {one: names.get(one, ClusterName(""))._replace(name=options.cluster_name)}
 
 
 def findings(audit: Audited) -> pa.Table:
-    """The findings in their order, each with its cluster, as runs keep them; ``evidence`` and ``advice`` are JSON."""
+    """Return the findings in their order, each with its cluster, as runs keep them; structures as JSON."""
     return table_of(map(_flat, _rows(audit)), FINDINGS)
 
 
 def logs(audit: Audited) -> pa.Table:
-    """What each replica of a partition holds: offsets, batches, records, producers and bytes. Some 200 bytes a row."""
+    """Return the content of each replica: offsets, batches, records, producers and bytes. Some 200 bytes a row."""
     of_dir = audit.inventory.cluster_ids
     rows = (
         {
@@ -499,7 +508,7 @@ def logs(audit: Audited) -> pa.Table:
 
 
 def run(summary: Values) -> pa.Table:
-    """The run itself, one row, from its summary."""
+    """Return the run as one row, from its summary."""
     row = {
         **summary["counts"]["by_severity"],
         "as_of": summary["as_of"],
@@ -514,7 +523,7 @@ def run(summary: Values) -> pa.Table:
 
 
 def report(audit: Audited) -> pa.Table:
-    """The open transactions and timelines, so that a kept run's report can be made again as it was."""
+    """Return the open transactions and timelines, from which a kept run's report can be rebuilt."""
     rows = [
         {"kind": kind, "row": json.dumps(row, ensure_ascii=False, sort_keys=True)}
         for kind in ("open", "timeline")
@@ -523,8 +532,8 @@ def report(audit: Audited) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=REPORT)
 
 
-def baseline(held: Verdicts) -> pa.Table:
-    """The entries of the baseline that the run's findings have, each once: those that hold and those that are over."""
-    rows = {entry.fingerprint: entry.row() | {"over": None} for entry in held.accepted if entry is not None}
-    rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in held.back}
+def baseline(verdicts: Verdicts) -> pa.Table:
+    """Return the baseline entries that match the run's findings, each once: those in force and those that lapsed."""
+    rows = {entry.fingerprint: entry.row() | {"over": None} for entry in verdicts.accepted if entry is not None}
+    rows |= {entry.fingerprint: entry.row() | {"over": why} for entry, why in verdicts.back}
     return pa.Table.from_pylist(list(rows.values()), schema=BASELINE)

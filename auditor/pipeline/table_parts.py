@@ -1,4 +1,4 @@
-"""Tables as Parquet parts."""
+"""Tables written as Parquet parts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
 
 
-# The tables as Parquet, alike on every way to run: tasks write files under names of their own into a staging folder
-# and report them, the driver moves what was reported to its place ([decision 13](docs/decisions/013-tables.md)).
+# Tables as Parquet: tasks write files under unique names into a staging directory and report them, the driver moves
+# reported files to their place ([decision 13](docs/decisions/013-tables.md)).
 #
-# A task that dies, is repeated or runs twice at a time leaves files that nobody reports: they go with the staging
-# folder,
-# so that no row is there twice. A file is read once for all tables. The staging folder may be in a store: then what was
-# reported waits there, until all other results come to it (:mod:`auditor.outputs.delivery`).
+# A task that dies, is repeated or runs twice leaves unreported files, which are removed with the staging directory:
+# no row is there twice. A file is read once for all tables. In a store, reported files wait in the staging directory
+# until all other results are uploaded (:mod:`auditor.outputs.delivery`).
 
 
 STAGING = ".parts"
@@ -45,18 +44,18 @@ RunTasks = Callable[["Audited", TableRequest], list[WrittenPart]]
 def write(
     audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: ResultFolder | None = None
 ) -> WrittenTables:
-    """Writes tables of an audit, each into a folder of its name below ``folder``. ``run`` runs the tasks, which put
-    their parts into ``staging``, where it is given: a folder of a store, of this run alone.
+    """Write tables of an audit, each into a directory of its name below ``folder``.
 
-    Cost: the files that the decoded ones need are read once more. Errors: :class:`AuditInputError` where tasks run on
-    machines that do not share the folder.
+    ``run`` runs the tasks, which put their parts into ``staging`` where it is given: a store's directory of this run
+    alone. Cost: the files of decoded tables are read once more. Errors: :class:`AuditInputError` where tasks run on
+    machines that do not share the directory.
     """
     where = staging or ResultFolder("", str((folder / STAGING).absolute()))
     done = WrittenTables(folder, where, {})
-    held = {name: table for name in tables if (table := audit.held(name)) is not None}
-    for name, table in held.items():
+    in_memory = {name: table for name in tables if (table := audit.held(name)) is not None}
+    for name, table in in_memory.items():
         table_tasks.write(table, folder / name / "part-00000.parquet")
-    others = [name for name in tables if name not in held]
+    others = [name for name in tables if name not in in_memory]
     if not others:
         return done
     options = audit.options
@@ -73,13 +72,13 @@ def write(
     if wanted.has_errors:
         audit.fatal += _refused_by_stores(done)
     if "decode_errors" in wanted.decoded and audit.outside:
-        outside = derived_tables.outside(audit.inventory, audit.outside)
+        outside = derived_tables.metadata_errors(audit.inventory, audit.outside)
         table_tasks.write(outside, folder / "decode_errors" / "part-outside.parquet")
     return done
 
 
 def _place(wanted: TableRequest, parts: Iterable[WrittenPart], done: WrittenTables) -> None:
-    """Moves the parts to the folders of their tables, in the order of the tasks; no table is left without a file."""
+    """Move the parts to the directories of their tables, in task order; every table gets at least one file."""
     of_table: dict[str, list[WrittenPart]] = {name: [] for name in (*sorted(wanted.decoded), *wanted.derived)}
     for part in sorted(parts):
         if part.table == NOT_SHARED:
@@ -88,47 +87,47 @@ def _place(wanted: TableRequest, parts: Iterable[WrittenPart], done: WrittenTabl
                 "--out on a mount that all share, or in a store (s3://, hdfs://)"
             )
         of_table[part.table].append(part)
-    for name, mine in of_table.items():
+    for name, parts_of_table in of_table.items():
         target = done.folder / name
-        if not mine:
+        if not parts_of_table:
             table_tasks.write(wanted.columns(name).empty_table(), target / "part-00000.parquet")
         elif done.staging.uri:
-            done.stored[name] = [part.file for part in mine]
+            done.stored[name] = [part.file for part in parts_of_table]
         else:
             target.mkdir(exist_ok=True)
-            for number, part in enumerate(mine):
+            for number, part in enumerate(parts_of_table):
                 (Path(done.staging.path) / part.file).rename(target / file_name(number))
 
 
 def file_name(number: int) -> str:
-    """The name of a table's part, counted from 0."""
+    """Return the name of a table's part, counted from 0."""
     return f"part-{number:05d}.parquet"
 
 
 def _refused_by_stores(done: WrittenTables) -> list[tuple[str, DecodeError]]:
-    """What a store refused while tables were written, of which the audit that was made before knows nothing."""
+    """What a store refused while tables were written, which the earlier audit does not know."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     wanted = pc.starts_with(pc.field("detail"), retries.SAYS)
     names = ["log_dir", *DecodeError._fields[:5]]
     read = partial(pq.read_table, columns=names, filters=wanted)
-    found = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
-    found += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
-    rows = pa.concat_tables(found).to_pylist()
+    tables = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
+    tables += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
+    rows = pa.concat_tables(tables).to_pylist()
     return sorted((row.pop("log_dir") or "", DecodeError(**row)) for row in rows)
 
 
 def _remove(staging: Path) -> None:
-    """Takes the staging folder away, also where an attempt that nobody waits for writes into it just then."""
+    """Remove the staging directory, even if an abandoned attempt is still writing into it."""
     for _ in range(3):
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused: dict[str, str]) -> list[list[Piece]]:
-    """What there is to read for the decoded tables, in lists of about the same bytes, for so many slots.
+    """Return the pieces to read for the decoded tables, in lists of similar size for so many slots.
 
-    Where segments are cut, their indexes are read, which a process of ``pool`` does; ``refused`` as of its ``map``.
+    Where segments are cut, their indexes are read, in a process of ``pool``; ``refused`` as of its ``map``.
     """
     options = audit.options
     if not wanted.decoded:
@@ -137,18 +136,18 @@ def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused:
     if max((f.size for d in audit.scoped.log_dirs for c in d.replicas for f in c.files()), default=0) > (
         options.split_size
     ):
-        ((_, found),) = pool.map([options.split_size], plan, refused=refused)
+        ((_, pieces),) = pool.map([options.split_size], plan, refused=refused)
     else:
-        found = plan(options.split_size)
-    size = sum(map(input_splits.size, found))
-    return input_splits.spread(found, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
+        pieces = plan(options.split_size)
+    size = sum(map(input_splits.size, pieces))
+    return input_splits.spread(pieces, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
 
 
-# The columns of every table, whatever it is made from.
+# Columns of every table.
 
 
 def schemas(payload: bool = False) -> dict[str, pa.Schema]:
-    """The columns of each table by name; ``payload``: with the keys and values of records."""
+    """Return the columns of each table by name; ``payload``: with the keys and values of records."""
     of = {name: table_schema(name, payload) for name in DECODED}
     of |= derived_tables.OF_FACTS
     of |= {"verdicts": what_if_verdicts.VERDICTS, "findings": summary.FINDINGS_TABLE, "blocked": summary.BLOCKED}

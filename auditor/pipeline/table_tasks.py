@@ -1,11 +1,11 @@
-"""What tasks that write tables do."""
+"""Tasks that write tables."""
 
 from __future__ import annotations
 
 import pickle
 import tempfile
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,12 @@ from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline import derived_tables
-from auditor.pipeline import derived_tables as pipeline_derived_tables
 
 if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
 
 
-# Parquet as every table of ours is written: typed as Spark types it, encoded for what the columns hold.
+# Parquet files: typed as Spark types them, encoded for their columns.
 
 
 GROUP_ROWS = 1 << 17
@@ -34,12 +33,12 @@ GROUP_BYTES = 8 << 20  # of Arrow, which is what waits in memory; on disk a tent
 
 
 def typed(columns: pa.Schema) -> pa.Schema:
-    """The columns as they are written: times in microseconds."""
+    """Return the columns as they are written: times in microseconds."""
     return for_spark(pa.RecordBatch.from_pylist([], schema=columns)).schema
 
 
 class ParquetFile:
-    """A file that rows of a table are added to, a few or many at a time. Memory: :data:`GROUP_BYTES`.
+    """A Parquet file that rows are added to in any number. Memory: :data:`GROUP_BYTES`.
 
     Texts, of which few differ, get a dictionary. Numbers and times, which mostly grow by little, are stored as
     differences (DELTA_BINARY_PACKED): a tenth of the size and a third of the work of the default.
@@ -69,7 +68,7 @@ class ParquetFile:
         self.close()
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Adds rows; they are written when there are enough of them."""
+        """Add rows; they are written once there are enough of them."""
         self._waiting.append(for_spark(rows))
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
@@ -77,7 +76,7 @@ class ParquetFile:
             self._flush()
 
     def size(self) -> int:
-        """Bytes written so far, those that wait not counted."""
+        """Return the bytes written so far, without buffered rows."""
         return self._path.stat().st_size
 
     def _flush(self) -> None:
@@ -87,31 +86,34 @@ class ParquetFile:
         self._rows = self._bytes = 0
 
     def close(self) -> None:
-        """Writes what waits, and ends the file; once more is nothing."""
+        """Write buffered rows and close the file. Idempotent."""
         self._flush()
         self._file.close()
 
 
 def write(table: pa.Table, path: Path) -> None:
-    """Writes a table that is held in memory into one file, whose folder is made."""
+    """Write an in-memory table into one file, and create its directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with ParquetFile(path, table.schema) as file:
         for batch in table.to_batches():
             file.add(batch)
 
 
-# What tasks that write tables do, on every way to run: files under names that no other attempt of a task has.
+# Tasks that write tables, on any way to run: files under names that no other attempt of a task uses.
 #
-# Where results go to a store, a task writes its files on its own machine, and puts them there once they are whole.
-# Who replays does not load this: it loads what decodes into rows.
+# For results in a store, a task writes its files locally and uploads them once they are complete. Processes that
+# replay do not import this: it imports what decodes into rows.
 
 
 NOT_SHARED = "."  # in place of a table: the staging folder is not there where a task runs
 MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB at once and no more
 
 
+TableRows = Iterator[tuple[str, pa.RecordBatch]]
+
+
 class WrittenPart(NamedTuple):
-    """A file that a task has written. ``task``: its number; ``file``: its name in the staging folder."""
+    """A file that a task has written. ``task``: its number; ``file``: its name in the staging directory."""
 
     task: int
     table: str
@@ -120,7 +122,7 @@ class WrittenPart(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRequest:
-    """What tasks write, and where: the decoded tables and those derived from facts."""
+    """The tables to write, and where: the decoded tables and those derived from facts."""
 
     staging: ResultFolder
     decoded: frozenset[str]
@@ -129,30 +131,30 @@ class TableRequest:
 
     @property
     def has_errors(self) -> bool:
-        """Whether what cannot be read has rows of its own; else a table would lack it, and nobody would know."""
+        """Whether ``decode_errors`` is written too; otherwise read errors must fail the task."""
         return "decode_errors" in self.decoded
 
     @property
     def of_logs(self) -> list[str]:
-        """Those of the derived ones whose rows each log gives by itself."""
+        """The derived tables whose rows come from one log at a time."""
         return [name for name in self.derived if name != derived_tables.COORDINATED_TRANSACTIONS]
 
     @property
     def of_all(self) -> bool:
-        """Whether the table is wanted that all logs have a share in."""
+        """Whether the table is requested that all logs contribute to."""
         return len(self.of_logs) < len(self.derived)
 
     def is_reached(self) -> bool:
-        """Whether a task can write there, as far as that can be told: a folder is of all machines, or of one."""
+        """Whether a task can write to the staging directory, which may exist on the driver's machine only."""
         return bool(self.staging.uri) or Path(self.staging.path).is_dir()
 
     def columns(self, table: str) -> pa.Schema:
-        """The columns of one of them."""
+        """Return the columns of one of the tables."""
         return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
 
 
 class WrittenTables(NamedTuple):
-    """Tables that were written: ``folder`` has a folder of each, of this machine, but for parts in a store.
+    """Tables that were written: ``folder`` has a local directory of each, except for parts in a store.
 
     ``stored``: by table, the names of its parts in ``staging``, in their order.
     """
@@ -162,20 +164,18 @@ class WrittenTables(NamedTuple):
     stored: dict[str, list[str]]
 
     def has(self, table: str) -> bool:
-        """Whether a table is among them."""
+        """Whether a table was written."""
         return table in self.stored or (self.folder / table).is_dir()
 
     def columns(self, table: str) -> pa.Schema:
-        """The columns of one of them."""
-        import pyarrow.parquet as pq
-
+        """Return the columns of one of the tables."""
         if table in self.stored:
             return self.staging.reading(pq.read_schema, self.stored[table][0])
         return pq.read_schema(next((self.folder / table).glob("*.parquet")))
 
 
 class _TaskFiles:
-    """The files of one attempt of a task, made when the first row comes: one a table, and more of a large one."""
+    """Files of one attempt of a task, created with the first row: one per table, several for a large one."""
 
     def __init__(self, wanted: TableRequest, task: int) -> None:
         self.wanted, self.task = wanted, task
@@ -193,7 +193,7 @@ class _TaskFiles:
         self._open.close()
 
     def add(self, table: str, rows: pa.RecordBatch) -> None:
-        """Adds rows of a table."""
+        """Add rows of a table."""
         if not rows.num_rows:
             return
         if table in self._files and self._files[table].size() > MOST_BYTES:
@@ -206,8 +206,10 @@ class _TaskFiles:
         self._files[table].add(rows)
 
     def ended(self) -> list[WrittenPart]:
-        """All of them, whole and where they belong. Errors: :class:`StoreTrouble` where a store goes on refusing, so
-        that another attempt comes."""
+        """Close the files, upload them to a store, and return them.
+
+        Errors: :class:`StoreTrouble` where a store keeps refusing, so that Spark starts another attempt.
+        """
         for file in self._files.values():
             file.close()
         if self.wanted.staging.uri:
@@ -217,42 +219,54 @@ class _TaskFiles:
         return self.parts
 
 
-def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
-    """A task: the decoded tables of some pieces. Memory: a chunk of a segment, and a row group a table."""
-    number, found = numbered
+def _write_rows(wanted: TableRequest, number: int, rows: TableRows) -> list[WrittenPart]:
     if not wanted.is_reached():
         return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files, remote_files.coming(remote_files.of_work(found)):
-        for piece in found:
-            for table, rows in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
-                if table in wanted.decoded:
-                    files.add(table, rows)
+    with _TaskFiles(wanted, number) as files:
+        for table, batch in rows:
+            files.add(table, batch)
         return files.ended()
+
+
+def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[WrittenPart]:
+    """Write the decoded tables of some pieces. Memory: a chunk of a segment, and a row group per table."""
+    number, pieces = numbered
+
+    def rows() -> TableRows:
+        with remote_files.coming(remote_files.of_work(pieces)):
+            for piece in pieces:
+                for table, batch in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
+                    if table in wanted.decoded:
+                        yield table, batch
+
+    return _write_rows(wanted, number, rows())
 
 
 def derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], number: int, logs: Iterable[tuple[str, list[bytes]]]
+    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[tuple[str, list[bytes]]]]
 ) -> list[WrittenPart]:
-    """A task: the derived tables of some logs, each the key of its cluster and the pickled facts of its replicas."""
-    if not wanted.is_reached():
-        return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files:
+    """Write the derived tables of some logs, each given as the join key of its cluster and pickled facts."""
+    number, logs = numbered
+
+    def rows() -> TableRows:
         for join_key, facts in logs:
             replicas = [pickle.loads(one) for one in facts]
             for table in wanted.of_logs:
-                for rows in derived_tables.of_log(replicas, clusters[join_key], table):
-                    files.add(table, rows)
-        return files.ended()
+                yield from ((table, batch) for batch in derived_tables.of_log(replicas, clusters[join_key], table))
+
+    return _write_rows(wanted, number, rows())
 
 
 def gather(
-    wanted: TableRequest, clusters: dict[str, Cluster], number: int, found: Iterable[tuple[str, int, Iterable[bytes]]]
+    wanted: TableRequest,
+    clusters: dict[str, Cluster],
+    numbered: tuple[int, Iterable[tuple[str, int, Iterable[bytes]]]],
 ) -> list[WrittenPart]:
-    """A task: the whole transactions of some partitions of the coordinators' log, each with all shares in it."""
-    if not wanted.is_reached():
-        return [WrittenPart(number, NOT_SHARED, "")]
-    with _TaskFiles(wanted, number) as files:
-        for join_key, partition, shares in found:
-            for rows in pipeline_derived_tables.coordinated_rows(clusters[join_key], partition, shares):
-                files.add(derived_tables.COORDINATED_TRANSACTIONS, rows)
-        return files.ended()
+    """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
+    number, partitions = numbered
+    rows = (
+        (derived_tables.COORDINATED_TRANSACTIONS, batch)
+        for join_key, partition, shares in partitions
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
+    )
+    return _write_rows(wanted, number, rows)

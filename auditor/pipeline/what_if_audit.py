@@ -1,4 +1,4 @@
-"""The audit of a what-if."""
+"""Audits under other broker policies (what-if)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
 
 
-# The tasks of a what-if: those of an audit, with the policies that each replica is replayed under beside it.
+# Tasks of a what-if: those of an audit, with the policies to replay each replica under.
 
 
 RETENTION_MS = {"log.retention.ms": 1, "log.retention.minutes": 60_000, "log.retention.hours": 3_600_000}
@@ -45,13 +45,17 @@ Task = ReplicaTask | TextTask
 def compared(
     inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """The policies that were asked for, and those that the input itself may have worked under, to compare with."""
-    now = {
-        name
+    """Return the policies to compare: those asked for, and those that the input's brokers may have used."""
+    present = frozenset[str]().union(*_candidates(inventory, settings, wanted).values())
+    return tuple(dict.fromkeys([*names, *sorted(present)]))
+
+
+def _candidates(inventory: Inventory, settings: dict[str, ClusterSettings], wanted: str) -> dict[str, set[str]]:
+    """The policies that each log directory's broker may have used."""
+    return {
+        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
         for log_dir in inventory.log_dirs
-        for name in candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
     }
-    return tuple(dict.fromkeys([*names, *sorted(now)]))
 
 
 def with_policies(
@@ -62,15 +66,12 @@ def with_policies(
     names: tuple[str, ...],
     duplicate_window: int = DRAFT_WINDOW,
 ) -> list[Task]:
-    """The tasks with these policies, each with what the input says of expiry and retention where the replica lies;
-    ``duplicate_window``: the draft's threshold, in sequence numbers.
+    """Return the tasks with these policies, each with the expiration and retention settings of its replica.
 
-    Text dumps stay as they are: they show no sizes and no settings.
+    Text dumps stay as they are, since they have no sizes and no settings. ``duplicate_window``: the draft's threshold,
+    in sequence numbers.
     """
-    now = {
-        log_dir.name: candidates(log_dir, settings.get(log_dir.join_key, ClusterSettings()), wanted)
-        for log_dir in inventory.log_dirs
-    }
+    now = _candidates(inventory, settings, wanted)
     out: list[Task] = []
     for task in tasks:
         if isinstance(task, ReplicaTask):
@@ -85,7 +86,7 @@ def with_policies(
 def _settings(
     task: ReplicaTask, cluster: ClusterSettings, name: str, present: bool, duplicate_window: int
 ) -> PolicySettings:
-    """One policy over one replica; ``present``: its own broker may have worked under it."""
+    """Settings of one policy for one replica; ``present``: whether its own broker may have used the policy."""
 
     def setting(option: str) -> str | None:
         return cluster.topic_setting(task.replica.topic or "", option, task.broker_id)
@@ -99,44 +100,44 @@ def _settings(
         if retention is None and (value := number(option)) is not None:
             retention = value * unit
     size, check = number("retention.bytes", "log.retention.bytes"), number("producer.id.expiration.check.interval.ms")
-    kept = task.compacted  # by its cleaner, not by age or size
+    compacted = task.compacted  # by its cleaner, not by age or size
     policy = policy_at(name, cluster.releases.get(task.broker_id, UNKNOWN))
     return PolicySettings(
         name,
         policy._replace(duplicate_window=duplicate_window) if policy.is_draft else policy,
         task.expiration_ms if present else supposed_expiration_ms(name, setting),
         CHECK_MS if check is None else check,
-        -1 if kept else WEEK_MS if retention is None else retention,
-        -1 if kept or size is None else size,
+        -1 if compacted else WEEK_MS if retention is None else retention,
+        -1 if compacted or size is None else size,
     )
 
 
 def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cluster]) -> list[ReplicaTask]:
-    """The replicas whose time-stamps go more than an hour beyond every broker-written time of the input, to be read
-    once more with that as the end of time: only when all has been read is it known what no producer's clock is believed
-    beyond.
+    """Return the replicas to read again because their timestamps exceed every broker-written time by over an hour.
+
+    Only after everything was read is the newest broker-written time known, beyond which no producer's clock is
+    believed.
     """
     newest = {
         (b.log_dir, b.topic, b.partition): clusters[b.join_key].newest_time
         for b in briefs
         if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
     }
-    keys = (
-        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
+    of = {
+        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0): task
         for task in tasks
         if isinstance(task, ReplicaTask)
-    )
-    of = dict(zip(keys, (task for task in tasks if isinstance(task, ReplicaTask)), strict=True))
+    }
     return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]
 
 
-# The audit of a what-if: the read step with policies beside the audit's own, and a judge step that gives verdicts.
+# Audit of a what-if: the read step with further policies, and a judge step that gives verdicts.
 
 
 class WhatIfAudit(Audit):
-    """The same history under ``policies``; those that the input itself worked under come along, to compare with.
+    """Replays the input under ``policies`` and under those that its brokers used, for comparison.
 
-    ``duplicate_window``: how many sequence numbers behind the newest are duplicates by the draft.
+    ``duplicate_window``: how many sequence numbers behind the newest count as duplicates under the draft.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def tasks(self) -> list[ReplicaTask | TextTask]:
-        """Those of an audit, with the policies that each replica is replayed under beside it."""
+        """Tasks of the audit, with the policies to replay each replica under."""
         tasks = plan.replica_tasks(self.scoped, self.settings, self.options)
         return with_policies(
             tasks, self.inventory, self.settings, self.options.policy, self._compared, self.duplicate_window
@@ -165,7 +166,7 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def believed(self) -> Replicas:
-        """The facts, those replicas read again in which a producer's clock ran ahead of all brokers."""
+        """The facts, with replicas read again where a producer's clock ran ahead of all brokers."""
         again = ahead(self.tasks, self.briefs, self.clusters)
         return self.replicas.replaced(self.runner.read([*again])) if again else self.replicas
 
@@ -193,17 +194,17 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The policies that are reported."""
+        """Names of the reported policies."""
         return tuple(name for name in self._compared if name in self.policies or name in self._now.values())
 
     @cached_property
     def verdicts(self) -> list[Fields]:
-        """Who would have been answered otherwise: a row a run of stored batches."""
+        """Batches that would have been answered differently: a row per run of stored batches."""
         return [v for v in self.judged["verdict"] if v["policy"] in self.names]
 
     @cached_property
     def result(self) -> Fields:
-        """``what-if.json``."""
+        """Content of ``what-if.json``."""
         rows, names = self.judged, self.names
         return {
             "as_of": self.as_of_text,
@@ -215,34 +216,34 @@ class WhatIfAudit(Audit):
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """What the policies would have changed, and what each broker's memory would have cost."""
+        """Findings about the effect of the policies, and about the memory that each broker would need."""
         names, brokers = self.names, self.result["brokers"]
         rows = [
             row
             for row in self.judged["finding"]
             if read(PolicyEvidence, row["evidence"]).get("policy", names[0]) in names
         ]
-        found = [Finding.of(row) for row in rows]
-        found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})
-        return signed(found, self.inventory.cluster_ids)
+        findings = [Finding.of(row) for row in rows]
+        findings += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
+        findings = resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs})
+        return signed(findings, self.inventory.cluster_ids)
 
     def held(self, table: str) -> pa.Table | None:
-        """Verdicts are what the judge step gave."""
+        """Return ``verdicts`` from the judge step, other tables as every audit does."""
         if table == "verdicts":
             return summary.table_of(self.verdicts, what_if_verdicts.VERDICTS)
         return super().held(table)
 
     def exit_code(self) -> int:
-        """0, or 3 where a part of the input could not be read: what other policies would have done is no failure."""
+        """Return 0, or 3 if part of the input was unreadable: verdicts are no failure."""
         return 3 if self.incomplete() else 0
 
 
 class AuditWithVerdicts(Audit):
-    """An audit that also has the table ``verdicts``: that of a what-if over the same input, by the same runner."""
+    """An audit that also has the table ``verdicts``, from a what-if over the same input and runner."""
 
     def held(self, table: str) -> pa.Table | None:
-        """Verdicts are a what-if's."""
+        """Return ``verdicts`` from a what-if, other tables as every audit does."""
         if table != "verdicts":
             return super().held(table)
         with contextlib.closing(WhatIfAudit(self.options, self.runner)) as what_if:
@@ -250,7 +251,6 @@ class AuditWithVerdicts(Audit):
 
 
 def _memory(broker: Fields) -> Finding:
-    """What the producers of one log directory cost as they are, and would cost with the draft."""
     now, drafted = (
         Peak(size["producers_peak"], size["bytes_peak"])
         for size in (broker["policies"][broker["policy_now"]], broker["policies"][DRAFT])

@@ -1,4 +1,4 @@
-"""The verdicts of each policy, and what they add up to."""
+"""Verdicts of each policy, and their totals."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, iso
 
-# The judge step of a what-if: the verdicts of each log, of the facts that the read step left.
+# Judge step of a what-if: the verdicts of each log.
 
 
 DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch that the broker remembered
@@ -65,7 +65,7 @@ VERDICTS = declared(
 
 
 def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
-    """What the policies make of one log: verdicts and findings by its leader replica, sizes by every replica."""
+    """Yield the policies' effect on one log: verdicts and findings by its leader replica, sizes by every replica."""
     log = LogView(replicas, cluster)
     for facts in log.copies:
         yield "errors", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
@@ -85,12 +85,12 @@ def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
         yield "verdict", row
     log.leader.tables["verdicts"] = pa.Table.from_pylist(rows, VERDICTS)
     catalogue = registry.kinds()
-    for finding in judge_bounded(log, (each for each in catalogue.values() if each.what_if)):
+    for finding in judge_bounded(log, (kind for kind in catalogue.values() if kind.what_if)):
         yield "finding", finding.carried()
 
 
 def _replica_row(facts: ReplicaFacts, outcomes: PolicyOutcomes, leader: bool) -> Fields:
-    """A replica's numbers, as :mod:`auditor.pipeline.what_if_verdicts` adds them up."""
+    """Numbers of a replica, as :func:`numbers` adds them up."""
     row = {name: getattr(facts, name) for name in ("join_key", "log_dir", "broker_id", "topic", "partition")}
     row |= {name: value for name, value in asdict(outcomes).items() if name not in ("by_policy", "hours")}
     row["leader_copy"] = leader
@@ -105,7 +105,6 @@ def _sizes(outcome: ReplicaPolicyOutcome) -> dict[str, int]:
 
 
 def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[Fields]:
-    """The verdicts of the replays, as rows of the table."""
     plain = [name for name in VERDICT.names or () if name not in ("error", "segment", "transactional", "control")]
     for policy, outcome in outcomes.by_policy.items():
         for v in outcome.verdicts:
@@ -123,23 +122,25 @@ def _stored(facts: ReplicaFacts, outcomes: PolicyOutcomes) -> Iterator[Fields]:
 
 
 def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[Fields]:
-    """Transactional data that verification would have refused (KIP-890): what the rules prove to be no one's.
+    """Transactional data that verification would have refused (KIP-890).
 
-    Version 2 raises the epoch with every marker, so that a late write is of an old epoch there.
+    The rules prove that it has no transaction.
+
+    Transaction version 2 bumps the epoch with every marker, so that a late write has an old epoch there.
     """
     catalogue = registry.kinds()
     reported: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
-    for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
+    for f in registry.judge(log, (kind for kind in catalogue.values() if kind.unverified)):
         if (f.producer_id, f.offset) in reported or read(Evidence, f.evidence).get("in_flight"):
             continue
         reported.add((f.producer_id, f.offset))
-        found = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
-        if not len(found):
+        transactions = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]
+        if not len(transactions):
             continue
         for policy in (name for name in policies if POLICIES[name].verifies):
             late = POLICIES[policy].bumps_each_transaction and catalogue[f.kind].unverified is Unverified.ENDED
-            yield _refused(log, found[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
+            yield _refused(log, transactions[0], policy, INVALID_PRODUCER_EPOCH if late else INVALID_TXN_STATE)
 
 
 def _refused(log: LogView, t: np.void, policy: str, error: int) -> Fields:
@@ -164,9 +165,10 @@ def _refused(log: LogView, t: np.void, policy: str, error: int) -> Fields:
     }
 
 
-# What a what-if adds up: policies, the memory of brokers, producer ids, epochs, and what the draft would change.
+# Totals of a what-if: policies, memory of brokers, producer ids, epochs, effect of the draft.
 #
-# Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.replica_facts`); rates are of the time each producer wrote.
+# Bytes are estimates for a 64-bit JVM (:mod:`auditor.facts.replica_facts`); rates refer to the time in which each
+# producer wrote.
 
 
 LAST_CLIENT_EPOCH = 32_766
@@ -184,7 +186,7 @@ def numbers(
     now: dict[str, str],
     duplicate_window: int = DRAFT_WINDOW,
 ) -> Fields:
-    """All of it. ``now`` is the policy that each log directory worked under, ``duplicate_window`` the draft's."""
+    """Return all totals. ``now``: the policy of each log directory; ``duplicate_window``: that of the draft."""
     leading = [c for c in replicas if c["leader_copy"]]
     drafted = [v for v in verdicts if v["policy"] == DRAFT]
     return {
@@ -198,7 +200,7 @@ def numbers(
 
 
 def _answered(verdicts: list[Fields]) -> list[Fields]:
-    """Who would have been answered otherwise: a row a run of batches and answer, with the policies that agree on it.
+    """Runs that would have been answered differently, a row per run and answer, with the policies that agree on it.
 
     The first :data:`SHOWN` by place; the table ``verdicts`` has all.
     """
@@ -214,7 +216,6 @@ def _keys(replicas: Iterable[Fields]) -> list[str]:
 
 
 def _policy(name: str, leading: list[Fields], verdicts: list[Fields]) -> Fields:
-    """Who would have been answered otherwise under one policy."""
     groups: dict[tuple[str, str], list[Fields]] = defaultdict(list)
     for v in verdicts:
         groups[v["error"], v["topic"]].append(v)
@@ -248,16 +249,16 @@ def _brokers(replicas: list[Fields], policies: tuple[str, ...], now: dict[str, s
     return [
         {
             "log_dir": log_dir,
-            "broker_id": mine[0]["broker_id"],
+            "broker_id": group[0]["broker_id"],
             "policy_now": now.get(log_dir),
-            "policies": {name: {f: sum(c["policies"][name][f] for c in mine) for f in fields} for name in policies},
+            "policies": {name: {f: sum(c["policies"][name][f] for c in group) for f in fields} for name in policies},
         }
-        for log_dir, mine in sorted(by_dir.items())
+        for log_dir, group in sorted(by_dir.items())
     ]
 
 
 def _ids(join_key: str, replicas: list[Fields]) -> Fields:
-    """How fast producer ids are used up, by the largest seen in each hour, and how many wrote a single batch."""
+    """Rate at which producer ids are allocated, by the largest in each hour, and how many wrote a single batch."""
     largest: dict[int, int] = {}
     began: Counter[int] = Counter()
     for c in replicas:
@@ -283,7 +284,7 @@ def _ids(join_key: str, replicas: list[Fields]) -> Fields:
 
 
 def _producers(replicas: list[Fields]) -> Iterable[Fields]:
-    """The fastest producers with their partition, and the hours that each wrote."""
+    """The fastest producers with their partition, and the hours in which each wrote."""
     for c in replicas:
         for p in c["fastest"]:
             if p["last_time"] - p["first_time"] >= LEAST_MS:
@@ -292,7 +293,7 @@ def _producers(replicas: list[Fields]) -> Iterable[Fields]:
 
 
 def _epochs(replicas: list[Fields]) -> list[Fields]:
-    """The producers whose epochs are used up first at their pace so far. A coordinator then gives a new id."""
+    """The producers that exhaust their epochs first at their pace so far; a coordinator then allocates a new id."""
     rows = []
     for p in _producers(replicas):
         bumps = p["last_epoch"] - p["first_epoch"]
@@ -310,7 +311,7 @@ def _epochs(replicas: list[Fields]) -> list[Fields]:
 
 
 def _draft(replicas: list[Fields], verdicts: list[Fields], threshold: int) -> Fields:
-    """What keeping only the latest batch would mean for this history (the draft's own open questions)."""
+    """Effect of keeping only the latest batch on this history (the draft's own open questions)."""
     wraps = []
     for p in _producers(replicas):
         rate = p["records"] / p["elapsed"]

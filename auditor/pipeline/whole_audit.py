@@ -1,4 +1,4 @@
-"""The audit from open to outcome."""
+"""An audit from opening the input to the exit code."""
 
 from __future__ import annotations
 
@@ -29,15 +29,19 @@ from auditor.connectors.stores import retries
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.pipeline import cluster_context, cluster_settings, derived_tables, moments, plan, summary
-from auditor.pipeline import judge as pipeline_judge
-from auditor.pipeline import moments as pipeline_moments
-from auditor.pipeline import options as pipeline_options
-from auditor.pipeline import runner as pipeline_runner
 from auditor.pipeline.cluster_context import Brief, PolicyChoice
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
-from auditor.pipeline.judge import judge_log
-from auditor.pipeline.options import AuditOptions, Baseline, Verdicts
-from auditor.pipeline.runner import LOG, JudgedLogs, LogTotals, Placed, place_of
+from auditor.pipeline.judge import judge_log, without_old_beginnings
+from auditor.pipeline.options import AuditOptions, Baseline, Verdicts, compare, read_baseline
+from auditor.pipeline.runner import (
+    LOG,
+    JudgedLogs,
+    LogTotals,
+    Placed,
+    place_of,
+    with_lasting_key,
+    work_folder_of,
+)
 from auditor.processes.isolation import KILLS
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
@@ -53,11 +57,11 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
 
 
-# Input that is Kafka's and holds nothing to judge: log directories without segment files, clusters without topics.
+# Input of Kafka's that has nothing to judge: log directories without segments, clusters without topics.
 
 
 class EmptyInput(NamedTuple):
-    """Why nothing could be judged. ``is_new``: a new cluster, whose metadata shows that there is nothing yet."""
+    """Why nothing could be judged. ``is_new``: a new cluster, whose metadata shows that it has no topics yet."""
 
     reason: str
     is_new: bool = False
@@ -75,27 +79,29 @@ NOTHING_READABLE = EmptyInput("no visible partition could be read: see the notes
 def of_directories(
     read: Inventory, settings: Mapping[str, ClusterSettings], scope: Scope = EVERYTHING
 ) -> EmptyInput | None:
-    """Why a cluster among log directories gives nothing to judge; None where each gives something. ``read``: what
-    ``scope`` leaves. The metadata log is not counted: it says which partitions there are, not what is in them. Nor are
-    logs without a byte, unless the metadata log has some: then it is known that they may be empty."""
-    found: dict[str, bool] = {}
+    """Return why some cluster among the log directories has nothing to judge; None if each has something.
+
+    ``read``: what ``scope`` leaves. The metadata log does not count: it lists partitions but has none of their data.
+    Nor do empty logs, unless the metadata log is not empty: then it is known that they may be.
+    """
+    has_data_of: dict[str, bool] = {}
     sizes: Counter[str] = Counter()
     has_metadata = has_segments = False
     for log_dir in read.log_dirs:
         named = [c for c in log_dir.replicas if c.segments and scope.names(c.topic, c.partition)]
         has_data = bool(log_dir.texts) or any(c.topic != METADATA_TOPIC for c in named)
-        found[log_dir.join_key] = found.get(log_dir.join_key, False) or has_data
+        has_data_of[log_dir.join_key] = has_data_of.get(log_dir.join_key, False) or has_data
         has_metadata |= any(c.topic == METADATA_TOPIC for c in named)
         has_segments |= bool(named)
         sizes[log_dir.join_key] += len(log_dir.texts) + sum(s.size for c in named for s in c.segments)
-    found = {key: has_data and sizes[key] > 0 for key, has_data in found.items()}
-    empty = [key for key, has_data in found.items() if not has_data]
+    has_data_of = {key: has_data and sizes[key] > 0 for key, has_data in has_data_of.items()}
+    empty = [key for key, has_data in has_data_of.items() if not has_data]
     unknown = [key for key in empty if not _is_new(settings.get(key))]
     if not empty:
         return None
     if not unknown:
-        return NO_TOPICS if len(empty) == len(found) else None
-    if len(empty) == len(found):
+        return NO_TOPICS if len(empty) == len(has_data_of) else None
+    if len(empty) == len(has_data_of):
         if has_segments and not sizes.total():
             return EMPTY_SEGMENTS
         return ONLY_METADATA if has_metadata else NO_SEGMENTS
@@ -103,40 +109,40 @@ def of_directories(
     return EmptyInput(NO_SEGMENTS_OF.format(", ".join(ids[key] for key in unknown)))
 
 
-def _is_new(known: ClusterSettings | None) -> bool:
-    """Whether all of a cluster's metadata could be read, and has no topic."""
-    return known is not None and known.metadata is not None and known.whole and not known.metadata.topics
+def _is_new(settings: ClusterSettings | None) -> bool:
+    """Whether all of a cluster's metadata was readable and has no topic."""
+    return settings is not None and settings.metadata is not None and settings.whole and not settings.metadata.topics
 
 
-# An audit's first half: what there is, the settings of its clusters, and the facts of every replica.
+# Read half of an audit: inventory, settings of the clusters, and the facts of every replica.
 
 
 Say = Callable[[str], None]
 
 
-def beside(work: Callable[..., Any], *given: object) -> Future[Any]:
-    """What ``work`` comes to, in a thread that the end of the program does not wait for."""
-    found: Future[Any] = Future()
+def in_background(work: Callable[..., Any], *given: object) -> Future[Any]:
+    """Run ``work`` in a daemon thread, which the end of the program does not wait for."""
+    future: Future[Any] = Future()
 
     def run() -> None:
         try:
-            found.set_result(work(*given))
+            future.set_result(work(*given))
         except BaseException as error:  # noqa: BLE001
-            found.set_exception(error)
+            future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    return found
+    return future
 
 
 def nobody(text: str) -> None:
-    """Notifies nobody."""
+    """Ignore progress."""
 
 
 class ReadAudit:
-    """What there is below ``options.paths``, and what a way to run reads of it: computed when asked for, and kept.
+    """The input below ``options.paths`` and the facts read from it, computed lazily and cached.
 
-    ``timings``: seconds of each step so far; ``began``: when it was opened. ``fatal``: files that kill who reads them
-    for a table, with their log directory. Errors, where the input is first asked for: :class:`AuditInputError`.
+    ``timings``: seconds of each step so far; ``began``: when it was opened. ``fatal``: files that kill their reader for
+    a table, with their log directory. Errors, when the input is first needed: :class:`AuditInputError`.
     """
 
     def __init__(self, options: AuditOptions, runner: Runner, say: Say = nobody) -> None:
@@ -155,26 +161,26 @@ class ReadAudit:
 
     @cached_property
     def _found(self) -> Inventory:
-        """What there is below the paths, the remote parts of logs for themselves."""
+        """Everything below the paths, with the remote parts of logs apart."""
         with self.step("open"), retries.heard_by(self.say):
-            found = discover(list(self.options.inputs), self.options.limits, self.options.scope)
-        if self.options.remote and not found.remote:
+            inventory = discover(list(self.options.inputs), self.options.limits, self.options.scope)
+        if self.options.remote and not inventory.remote:
             raise AuditInputError(
                 f"no remote segments below {', '.join(map(user_input.shown_uri, self.options.remote))}; check --remote"
             )
-        return found
+        return inventory
 
     @cached_property
     def inventory(self) -> Inventory:
-        """What there is below the paths, tiered logs with their remote part."""
+        """Everything below the paths, tiered logs with their remote part."""
         if not self._found.remote:
             return self._found
-        known = {key: known.remote for key, known in self.settings.items()}
-        return with_remote(self._found, known, self.options.scope)
+        remote = {key: remote.remote for key, remote in self.settings.items()}
+        return with_remote(self._found, remote, self.options.scope)
 
     @cached_property
     def scoped(self) -> Inventory:
-        """What is read of it. Errors: :class:`AuditInputError` where what was asked for fits nothing."""
+        """The part that is read. Errors: :class:`AuditInputError` where a filter matches nothing."""
         if not self.options.scope.leaves_out:
             return self.inventory
         inventory = self.inventory
@@ -183,12 +189,12 @@ class ReadAudit:
 
     @property
     def cluster_ids(self) -> list[str]:
-        """The ids of the clusters that are looked at, as far as they are known, sorted."""
+        """The ids of the audited clusters, as far as known, sorted."""
         return sorted({id for id in self.inventory.cluster_ids.values() if id})
 
     @cached_property
     def left_out(self) -> LeftOut:
-        """What the scope left out."""
+        """Counts of what the scope excludes."""
         return input_splits.left_out(self.inventory, self.scoped)
 
     @cached_property
@@ -206,30 +212,32 @@ class ReadAudit:
 
     @cached_property
     def empty_input(self) -> EmptyInput | None:
-        """Why the input, or all of it about one cluster, holds nothing to judge; None where it holds something."""
+        """Why the input, or all of it about one cluster, has nothing to judge; None where it has something."""
         asked = self.options.scope
-        found = of_directories(self.scoped, self.settings, asked)
-        if found is None or not asked.may_lack:
-            return found
+        empty = of_directories(self.scoped, self.settings, asked)
+        if empty is None or not asked.may_lack:
+            return empty
         return of_directories(self.inventory, self.settings)
 
     @property
     def outside(self) -> list[tuple[str, DecodeError]]:
-        """What could not be read of the clusters' metadata, each with its log directory."""
+        """Read errors of the clusters' metadata, each with its log directory."""
         return self._opened[1]
 
     # read
 
     @cached_property
     def tasks(self) -> Sequence[ReplicaTask | TextTask]:
-        """What there is to read: a task for every replica that is read."""
-        return pipeline_runner.under_its_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
+        """A task for every replica to read."""
+        return with_lasting_key(plan.replica_tasks(self.scoped, self.settings, self.options), self.options)
 
     @cached_property
     def replicas(self) -> Replicas:
-        """The facts of every replica, where the runner has them."""
+        """The facts of every replica, wherever the runner has them."""
         if self.runner.slow_start and not self._found.remote and not self.is_known("_opened"):
-            self._opening = beside(cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool)
+            self._opening = in_background(
+                cluster_settings.read_settings, self._found, self.options.limits, self.runner.pool
+            )
             try:
                 self.ready()
             except BaseException:
@@ -238,7 +246,7 @@ class ReadAudit:
         tasks = self.tasks
         self.ready()
         self.runner.progress = None if self.say is nobody else self._say_read
-        return self.runner.read(tasks, pipeline_runner.folder(self.options))
+        return self.runner.read(tasks, work_folder_of(self.options))
 
     @cached_property
     def _planned_mb(self) -> float:
@@ -250,25 +258,25 @@ class ReadAudit:
         self.say(f"reading {replicas}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
 
     def ready(self) -> None:
-        """Waits until the runner has started."""
+        """Wait until the runner has started."""
         self.runner.input_bytes = sum(log_dir.size for log_dir in self.inventory.log_dirs)
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 
     @cached_property
     def briefs(self) -> list[Brief]:
-        """Of every replica the little that is known everywhere."""
+        """The brief of every replica."""
         replicas = self.replicas
         with self.step("read and replay"):
             self._say_read(0.0)
-            found = replicas.briefs()
+            briefs = replicas.briefs()
         if any(log_dir.texts for log_dir in self.inventory.log_dirs):  # else it is known before anything is read
-            user_input.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in found))
-        return found
+            user_input.check(self.options.scope, ((b.topic, b.partition, b.broker_id) for b in briefs))
+        return briefs
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Around a step's work: says its name and counts its time, without that of steps within it."""
+        """Report a step's name and time its work, without the time of steps within it."""
         self._count()
         self._steps.append(name)
         self.say(name)
@@ -286,16 +294,16 @@ class ReadAudit:
         self._since = now
 
     def is_known(self, name: str) -> bool:
-        """Whether that was asked for before, so that asking again costs nothing."""
+        """Whether that attribute was computed, so that it costs nothing to ask for it again."""
         return name in vars(self)
 
     def close(self) -> None:
-        """Gives back what holds the facts; who asks for them again has them read again. The runner stays as it is."""
+        """Release the facts, which are read again if needed. The runner is left as it is."""
         if self.is_known("replicas"):
             vars(self).pop("replicas").close()
 
 
-# An audit's second half: the clusters that the logs are of, and what the rules find in them.
+# Judge half of an audit: cluster contexts and findings.
 
 
 # Of what judging gives beside findings, and a row a replica. open: transactions; readers: of a topic.
@@ -303,11 +311,11 @@ KINDS = ("open", "blocked", "readers", "aside", "timeline")
 
 
 class JudgedAudit(ReadAudit):
-    """What was read, judged: the findings, and the rows that pages and tables are made of."""
+    """A judged audit: the findings, and the rows that pages and tables are made of."""
 
     @cached_property
     def clusters(self) -> dict[str, Cluster]:
-        """What is known of each cluster, by join key."""
+        """The context of each cluster, by join key."""
         options, size = self.options, sum(log_dir.size for log_dir in self.inventory.log_dirs)
         clusters = cluster_context.build(
             self.briefs,
@@ -330,23 +338,25 @@ class JudgedAudit(ReadAudit):
 
     @cached_property
     def mixed(self) -> frozenset[str]:
-        """The log directories that are of two copies in one, as far as was seen once all were read."""
+        """The log directories that hold two copies in one, as far as known once all were read."""
         return written_over(self.inventory)
 
     @cached_property
     def choices(self) -> list[PolicyChoice]:
-        """Which policy each log directory worked under, and why."""
-        found = []
+        """The policy of each log directory, and why."""
+        choices = []
         for log_dir in self.inventory.log_dirs:
             versions = {1} if cluster_context.writes_version_1(self.briefs, log_dir.join_key) else set()
             settings = self.settings.get(log_dir.join_key, ClusterSettings())
-            found.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
-        return found
+            choices.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
+        return choices
 
     @cached_property
     def kinds(self) -> list[str]:
-        """The kinds of findings to look for, in the catalogue's order: of the rules that are chosen, or chosen by their
-        own ids. Errors: :class:`AuditInputError` for an id that is neither."""
+        """The finding kinds to look for, in the catalogue's order, by ``--rule`` and ``--skip-rule``.
+
+        Errors: :class:`AuditInputError` for an id that is neither a rule nor a kind.
+        """
         options = self.options
         for name in (*options.rules, *options.skip_rules):
             if not registry.named(name):
@@ -368,16 +378,15 @@ class JudgedAudit(ReadAudit):
 
     @cached_property
     def judged(self) -> dict[str, Sequence[Any]]:
-        """What judging the logs gave: findings, and rows of kind log and of each of :data:`KINDS`, in a fixed order, at
-        rest where they are many.
+        """Results of the judge step: findings, and rows of kind log and of :data:`KINDS`, sorted, on disk if many.
 
-        Those of kind finding are gone once :attr:`findings` has made one of all that have one cause.
+        Findings are removed once :attr:`findings` has merged those with one cause.
         """
         replicas, clusters, kinds = self.replicas, self.clusters, self.kinds
         rows: dict[str, ExternalSort[Any]] = {kind: ExternalSort(place_of) for kind in KINDS}
         logs, totals = ExternalSort[Placed](itemgetter(0)), LogTotals()
         limit = self.options.max_findings
-        found = LimitedFindings(registry.kinds(), limit)
+        limited = LimitedFindings(registry.kinds(), limit)
         with self.step("judge"):
             judge = partial(judge_log, kinds=tuple(kinds), max_findings=limit)
             for kind, row in self.runner.judge(replicas, clusters, judge):
@@ -386,20 +395,22 @@ class JudgedAudit(ReadAudit):
                     totals.join(row[1])
                 elif kind == "finding":
                     if self._asked_for(row):
-                        found.add(Finding.of(row))
+                        limited.add(Finding.of(row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
-            return done | {"finding": found.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
+            return done | {"finding": limited.findings(), LOG: JudgedLogs(logs.in_order(), totals.settled())}
 
     def _asked_for(self, row: Values) -> bool:
-        """Whether a finding is about a partition that ``--only-partition`` names, or about none. What the metadata
-        tells of topics beyond those of ``--topic`` is said."""
+        """Whether a finding is about a partition of ``--only-partition``, or about none.
+
+        Findings from the metadata about topics beyond ``--topic`` are reported.
+        """
         named = Scope(partitions=self.options.only_partitions)
         return row["topic"] is None or named.wants_log(row["topic"], row["partition"])
 
     def _addressed(self, row: Fields) -> Fields:
-        """A row with the commands of its advice, where it has one, as this cluster takes them."""
+        """Put the bootstrap server into the commands of a row's advice, if it has one."""
         if self.options.bootstrap is None or "advice" not in row:
             return row
         return row | {"advice": repairs.addressed(Advice.of(row["advice"]), self.options.bootstrap).row()}
@@ -407,15 +418,14 @@ class JudgedAudit(ReadAudit):
     @property
     def logs(self) -> JudgedLogs:
         """The rows of all logs."""
-        found: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
-        return found
+        logs: JudgedLogs = self.judged[LOG]  # type: ignore[assignment]
+        return logs
 
     @property
     def blocked(self) -> Sequence[Fields]:
-        """The partitions whose last stable offset a transaction keeps below their end: rows of ``rules.blocking``.
+        """Blocked partitions: rows of ``rules.transactions.blocking``, with what :func:`summary.settled` adds.
 
-        ``readers``: groups with committed offsets in the topic, at most those that ``rules.readers`` names. With what
-        :func:`held.settled` adds.
+        ``readers``: groups with committed offsets in the topic, limited as in ``rules.lib.evidence``.
         """
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:
@@ -424,21 +434,21 @@ class JudgedAudit(ReadAudit):
 
         def described(row: Fields) -> Fields:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | summary.settled(row, about, self.kinds)
+            return row | further | summary.run_state(row, about, self.kinds)
 
         return RowsSeen(self.judged["blocked"], described)
 
     @cached_property
     def findings(self) -> list[Finding]:
-        """The findings in the contract's order, after one cause was made one finding."""
-        found = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
-        found = pipeline_judge.without_news(found, self._begun_inside)
-        for finding in found:
+        """The findings in the contract's order, those with one cause merged."""
+        findings = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        findings = without_old_beginnings(findings, self._begun_inside)
+        for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
-        found = signed(found, self.inventory.cluster_ids)
+        findings = signed(findings, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
-        return found
+        return findings
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -449,36 +459,38 @@ class JudgedAudit(ReadAudit):
 
     @cached_property
     def cluster_events(self) -> list[Fields]:
-        """What the controller did to the partitions that findings above info name: rows of
-        :func:`auditor.pipeline.moments.read_events`, in the order of the findings."""
+        """Controller actions on the partitions that findings above info name, in the order of the findings.
+
+        Rows of :func:`auditor.pipeline.moments.read_events`.
+        """
         tasks = []
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
-        for key, known in self.settings.items():
+        for key, settings in self.settings.items():
             named = (
                 f
                 for f in self.findings
                 if f.severity != "info" and by_dir.get(read(Evidence, f.evidence).get("log_dir") or "") == key
             )
-            at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            tasks += pipeline_moments.tasks_of(known.source, list(at), self.options.limits)
+            partitions = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
+            tasks += moments.tasks_of(settings.source, list(partitions), self.options.limits)
         with self.step("what the cluster did"):
-            return [row for rows in self.runner.pool.all(tasks, pipeline_moments.read_events) for row in rows]
+            return [row for rows in self.runner.pool.all(tasks, moments.read_events) for row in rows]
 
     @cached_property
     def baseline(self) -> Baseline:
-        """The accepted findings. Errors: :class:`AuditInputError` for a file that is none."""
+        """The accepted findings. Errors: :class:`AuditInputError` for an invalid file."""
         file = self.options.baseline
-        return Baseline() if file is None else pipeline_options.read(file)
+        return Baseline() if file is None else read_baseline(file)
 
     @cached_property
     def accepted(self) -> Verdicts:
-        """The baseline compared with the findings, by the audit's own clock."""
+        """The baseline compared with the findings, at the audit's evaluation time."""
         if not self.baseline.entries:
             return Verdicts([None] * len(self.findings))
         options = self.options
-        found = ((f.fingerprint, f.severity) for f in self.findings)
+        findings = ((f.fingerprint, f.severity) for f in self.findings)
         looked_for = None if options.scope.leaves_out else frozenset(self.kinds)
-        return pipeline_options.judge(self.baseline, found, self.as_of, looked_for, self.cluster_ids)
+        return compare(self.baseline, findings, self.as_of, looked_for, self.cluster_ids)
 
     @property
     def open_findings(self) -> list[Finding]:
@@ -487,34 +499,32 @@ class JudgedAudit(ReadAudit):
 
     @property
     def as_of(self) -> int:
-        """The clock that the audit goes by, in ms; 0 where nobody gave one and the input tells no time."""
+        """The evaluation time in ms; 0 if none was given and the input has no times."""
         return max((c.as_of for c in self.clusters.values()), default=self.options.as_of or 0)
 
     @property
     def as_of_text(self) -> str | None:
-        """The same as results have it; None where nothing tells the time."""
+        """The evaluation time as results have it; None if unknown."""
         return iso(self.as_of) if self.as_of or self.options.as_of is not None else None
 
 
-# The audit from top to bottom: open, read, judge, publish. The table of contents of the program.
+# The whole audit: open, read, judge, publish.
 #
-# Every surface (``audit``, ``sql``, ``what-if``, ``live``, ``watch``, the tests) opens an :class:`Audit` and asks it
-# for
-# what it needs. Nothing is done before it is asked for, and nothing twice.
+# Every front end (``audit``, ``sql``, ``what-if``, ``live``, ``watch``, the tests) opens an :class:`Audit` and asks
+# it for what it needs. Everything is computed when it is first needed, and once.
 
 
 class Audit(JudgedAudit):
-    """One audit of ``options.paths`` by a way to run. What it gives is computed when it is first asked for, and kept.
+    """One audit of ``options.paths``; everything it gives is computed lazily and cached.
 
-    What there is and is read: :class:`ReadAudit`; what the rules find: :class:`JudgedAudit`; here tables, and what came
-    of it all.
+    Input and facts: :class:`ReadAudit`; findings: :class:`JudgedAudit`; here tables and the outcome.
     """
 
     def table(self, name: str) -> Any:
-        """A table as the way to run has tables: Spark's DataFrame, or Arrow's table.
+        """Return a table: Spark's DataFrame, or Arrow's table, by the way to run.
 
-        Errors: :class:`AuditInputError` for a name that is none. Cost: on Spark nothing before the frame is used, but
-        for the derived tables, which need the replay; else the table's files are read, and its rows held in memory.
+        Errors: :class:`AuditInputError` for an unknown name. Cost: on Spark none before the frame is used, except for
+        derived tables, which need the replay; otherwise the table's files are read, and its rows are held in memory.
         """
         if name not in derived_tables.NAMES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(derived_tables.NAMES)}")
@@ -523,19 +533,19 @@ class Audit(JudgedAudit):
         return self.runner.table(self, name)
 
     def query(self, text: str) -> pa.Table:
-        """The result of an SQL text over the tables.
+        """Return the result of an SQL text over the tables.
 
-        Errors: :class:`AuditInputError` for a text that is wrong. Cost: what the tables that the text names cost; the
-        derived ones need the replay, ``findings`` the rules too. The result is held in memory.
+        Errors: :class:`AuditInputError` for an invalid text. Cost: that of the tables that the text names; derived ones
+        need the replay, ``findings`` the rules too. The result is held in memory.
         """
         _ = self.inventory  # a wrong path is said before anything starts
         if (names := derived_tables.listed(text)) is not None:
             return names
         self.ready()
-        return self.runner.query(self, text, derived_tables.mentioned(text))
+        return self.runner.query(self, text, derived_tables.tables_in(text))
 
     def held(self, table: str) -> pa.Table | None:
-        """A table that is made without reading data files; None for one that is decoded or derived from facts."""
+        """Return a table that needs no data files; None for one that is decoded or derived from facts."""
         if table == "findings":
             return summary.findings_table(self)
         if table == "blocked":
@@ -543,45 +553,49 @@ class Audit(JudgedAudit):
         return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
 
     def written_tables(self) -> list[str]:
-        """The tables that ``--tables`` writes; ``records`` only under ``--records``. ``decode_errors`` is the last of
-        those that are decoded, and so knows what reading the others died of."""
+        """Return the tables that ``--tables`` writes; ``records`` only with ``--records``.
+
+        ``decode_errors`` is the last of the decoded ones, and so includes what killed readers of the others.
+        """
         names = [name for name in derived_tables.NAMES if name != "verdicts"]
         return [name for name in names if name != "records" or self.options.records]
 
     # what came of it
 
     def unread(self) -> list[tuple[str, DecodeError]]:
-        """What could not be read or decoded so far, each with its log directory, and once: several may have tried."""
-        found = [(u.log_dir, u.error) for u in self.inventory.errors]
-        found += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
-        found += self._errors_of_logs if self.is_known("judged") else []
+        """Return read and decode errors so far, each with its log directory, without repetitions by other readers."""
+        errors = [(u.log_dir, u.error) for u in self.inventory.errors]
+        errors += [(log_dir, error) for log_dir, error in self.outside if error.reason != VENDOR]
+        errors += self._errors_of_logs if self.is_known("judged") else []
         mixed = sorted(self.mixed) if self.is_known("clusters") else []
-        found += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
-        return list(dict.fromkeys(found + self.fatal))
+        errors += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
+        return list(dict.fromkeys(errors + self.fatal))
 
     @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
         return [(log_dir, error) for _, log_dir, error in self.logs.totals.errors]
 
     def refused(self) -> dict[str, str]:
-        """Paths of the files that are known to kill their reader, with the reason."""
+        """Return the paths of files known to kill their reader, with the reason."""
         places = {log_dir.name: log_dir.place for log_dir in self.inventory.log_dirs}
-        found = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
-        replicas = [(d.name, c) for d in self.inventory.log_dirs for c in d.replicas] if found else []
+        fatal = [(name, e) for name, e in self.unread() if name in places and e.detail.startswith(KILLS)]
+        replicas = [(d.name, c) for d in self.inventory.log_dirs for c in d.replicas] if fatal else []
         remote = {(name, f.name): f.place for name, c in replicas for f in c.files() if f.place is not None}
-        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in found}
+        return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in fatal}
 
     def incomplete(self) -> bool:
-        """Whether a part of the input could not be read (not: read and found damaged, in flight or gone), or there was
-        nothing to judge though the cluster is not known to be new."""
+        """Whether input was unreadable (not: damaged, in flight or gone), or there was nothing to judge.
+
+        A cluster known to be new is complete without anything to judge.
+        """
         if (empty := self.empty_input) is not None and not empty.is_new:
             return True
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 
     def exit_code(self) -> int:
-        """0, 1 or 3 as the contract says; 3 goes before 1. What the baseline accepts does not count.
+        """Return 0, 1 or 3 as the contract says; 3 takes precedence over 1. Accepted findings do not count.
 
-        Partitions that are held count by themselves: what is said of one may be about a log that ``--topic`` left out.
+        Blocked partitions count on their own: the finding about one may be in a log that ``--topic`` excludes.
         """
         if self.incomplete():
             return 3
@@ -590,17 +604,17 @@ class Audit(JudgedAudit):
         if not failing:
             return 0
         unsure = self.options.fail_on_unsure
-        found = any(f.severity in failing for f in self.open_findings)
+        failing_finding = any(f.severity in failing for f in self.open_findings)
         unlooked = unsure and self.logs.totals.unlooked.total() > 0
-        return int(found or unlooked or any(summary.fails(row, failing, unsure) for row in self.blocked))
+        return int(failing_finding or unlooked or any(summary.fails(row, failing, unsure) for row in self.blocked))
 
     def spared(self) -> Inventory | None:
-        """The input that results must not be written into; None where it is no folder."""
+        """Return the input, which results must not be written into; None if it is no directory."""
         return self.inventory
 
     def staged(self, folder: Path) -> None:
-        """Hears where its results are being gathered, before anything is read."""
+        """Hook: called with the staging directory of results before anything is read."""
 
     def of_summary(self) -> Fields:
-        """What the summary says beyond what every audit's says."""
+        """Return additional content of the summary."""
         return {}

@@ -1,4 +1,4 @@
-"""Facts at rest (--work)."""
+"""Stored facts (``--work``)."""
 
 from __future__ import annotations
 
@@ -69,36 +69,39 @@ AnyTask = ReplicaTask | TextTask
 
 
 class FactsPosition(NamedTuple):
-    """Where the facts of a replica are: name of a file, and row in it."""
+    """Position of a replica's facts: file name and row."""
 
     file: str
     row: int
 
 
 class WorkFolderContent(NamedTuple):
-    """What a folder holds: ``there``, where the facts of each identity are; ``left_alone``: other files, and why."""
+    """Content of a work folder.
+
+    ``there``: the position of each identity's facts; ``left_alone``: other files, and why.
+    """
 
     there: dict[bytes, FactsPosition]
     left_alone: dict[str, str]
 
     def notes(self, asked: Collection[bytes]) -> list[str]:
-        """What is not used there, for people; ``asked``: the identities that an audit wants."""
-        found = [
+        """Return notes about unused content; ``asked``: the identities that the audit needs."""
+        notes = [
             f"--work has {plural(len(names), 'file')} left alone, {why}: {few(map(storage.printable, names))}; "
             "what would have been there was read"
             for why in (HALF, OLDER, FOREIGN)
             if (names := [name for name, reason in sorted(self.left_alone.items()) if reason == why])
         ]
         if unused := len(self.there.keys() - asked):
-            found.append(
+            notes.append(
                 f"--work has facts of {plural(unused, 'partition copy')} that are of no use here: of other files, "
                 "options or releases, or of files that have changed"
             )
-        return found
+        return notes
 
 
 class WorkFolder(NamedTuple):
-    """A folder for facts: ``text`` as it was given, a path of this machine or a URI."""
+    """A directory for facts; ``text``: a local path or a URI, as given."""
 
     text: str
 
@@ -109,31 +112,33 @@ class WorkFolder(NamedTuple):
         return pafs.LocalFileSystem(), os.path.abspath(self.text)
 
     def key(self) -> bytes:
-        """The key that replicas are compared under, drawn by who comes first. Errors: :class:`AuditInputError` where
-        the folder cannot be written."""
+        """Return the key that digests of replicas use, drawn by the first audit.
+
+        Errors: :class:`AuditInputError` where the directory is not writable.
+        """
         files, path = self._opened()
         try:
             files.create_dir(path, recursive=True)
             if files.get_file_info(f"{path}/{KEY}").type == pafs.FileType.NotFound:
                 self._put(KEY, secrets.token_bytes(KEY_BYTES))
             with files.open_input_stream(f"{path}/{KEY}") as stream:
-                found = bytes(stream.read(KEY_BYTES + 1))
+                key = bytes(stream.read(KEY_BYTES + 1))
         except (*storage.REFUSED, StoreTrouble) as error:
             raise AuditInputError(
                 f"cannot write to {storage.printable(self.text.partition('?')[0])}: {retries.code_of(error)}; choose "
                 "another --work"
             ) from error
-        if len(found) != KEY_BYTES:
+        if len(key) != KEY_BYTES:
             raise AuditInputError("--work holds a file 'key' that no audit left there; choose another folder")
-        return found
+        return key
 
     def is_begun(self) -> bool:
-        """Whether an audit has used the folder."""
+        """Whether an audit has used the directory."""
         files, path = self._opened()
         return bool(files.get_file_info(f"{path}/{KEY}").type != pafs.FileType.NotFound)
 
     def _put(self, name: str, data: bytes | pa.Buffer) -> None:
-        """A file, whole: a store shows an object once its stream is closed, elsewhere it is renamed."""
+        """Write a file atomically: object stores publish an object on close, elsewhere the file is renamed."""
         files, path = self._opened()
         renames = files.type_name == "local" or files.type_name.startswith(("hdfs", "py::"))
         written = f"{path}/.{uuid.uuid4().hex}{PART}" if renames else f"{path}/{name}"
@@ -143,7 +148,7 @@ class WorkFolder(NamedTuple):
             files.move(written, f"{path}/{name}")
 
     def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """Stores facts under their identities as what a list came to; which of them have a form at rest."""
+        """Store the facts of a list under their identities; return the identities that could be stored."""
         names, texts, blobs = [], [], []
         for identity, facts in rows:
             try:
@@ -161,12 +166,12 @@ class WorkFolder(NamedTuple):
         return frozenset(names)
 
     def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """What another attempt at this list kept."""
-        found = self._identities(_name(of_list) + FACTS)
-        return frozenset(() if isinstance(found, str) else found)
+        """Return the identities that another attempt at this list has stored."""
+        stored_identities = self._identities(_name(of_list) + FACTS)
+        return frozenset(() if isinstance(stored_identities, str) else stored_identities)
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
-        """Leaves a note that a list is being read; whether there was one, whose writer ended before its work did."""
+        """Note that a list is being read; return whether an earlier attempt left such a note, and so ended early."""
         files, path = self._opened()
         name = _name(of_list) + BEGUN
         before = files.get_file_info(f"{path}/{name}").type != pafs.FileType.NotFound
@@ -175,7 +180,7 @@ class WorkFolder(NamedTuple):
         return bool(before)
 
     def ended(self, of_list: Sequence[bytes]) -> None:
-        """Takes the note away."""
+        """Remove the note of :meth:`begins`."""
         files, path = self._opened()
         with contextlib.suppress(OSError):  # another attempt did
             files.delete_file(f"{path}/{_name(of_list)}{BEGUN}")
@@ -186,28 +191,28 @@ class WorkFolder(NamedTuple):
             only = pa.ipc.IpcReadOptions(included_fields=list(columns))
             reader = pa.ipc.open_file(file, options=only)
             if reader.schema.metadata != META:
-                mine = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
-                raise _Other(OLDER if mine else FOREIGN)
+                ours = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
+                raise _Other(OLDER if ours else FOREIGN)
             return reader.read_all()
 
     def known(self) -> WorkFolderContent:
-        """All that is there. Cost: a list, and reading the identities in each file."""
+        """Return the content of the directory. Cost: a listing, and the identities of each file."""
         files, path = self._opened()
         infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         every = sorted(info.base_name for info in infos)
         names = [name for name in every if name.endswith(FACTS)]
-        found = WorkFolderContent(
+        content = WorkFolderContent(
             {}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)}
         )
         for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
             if isinstance(identities, str):
-                found.left_alone[name] = identities
+                content.left_alone[name] = identities
             else:
-                found.there.update({identity: FactsPosition(name, row) for row, identity in enumerate(identities)})
-        return found
+                content.there.update({identity: FactsPosition(name, row) for row, identity in enumerate(identities)})
+        return content
 
     def _identities(self, name: str) -> list[bytes] | str:
-        """Those of the facts in a file, or why it is left alone."""
+        """Return the identities in a file, or why the file is left alone."""
         try:
             return list(self._table(name, [0]).column(0).to_pylist())
         except _Other as error:
@@ -216,22 +221,21 @@ class WorkFolder(NamedTuple):
             return HALF
 
     def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
-        """The facts in some rows of a file; None where it is damaged, gone, or holds no facts there: then they are to
-        be read anew."""
+        """Return the facts in some rows of a file; None where it is damaged or gone, so that they are read again."""
         try:
             table = self._table(name, [1, 2])
-            found = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
+            replicas = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
         except (*WRONG, OSError):
             return None
-        if not all(isinstance(facts, ReplicaFacts) for facts in found):
+        if not all(isinstance(facts, ReplicaFacts) for facts in replicas):
             return None
-        for facts in found:
+        for facts in replicas:
             facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
-        return found
+        return replicas
 
 
 class _Other(ValueError):
-    """A sound file that is not to be read, and ``why``."""
+    """A valid file that must not be read, and ``why``."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -247,7 +251,7 @@ def _name(of_list: Sequence[bytes]) -> str:
 
 
 def is_kept(task: AnyTask | SharingTask) -> bool:
-    """Whether what a task comes to has a form at rest."""
+    """Whether the facts of a task can be stored."""
     return (
         isinstance(task, ReplicaTask)
         and task.replica.topic is not None
@@ -257,32 +261,35 @@ def is_kept(task: AnyTask | SharingTask) -> bool:
 
 
 def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
-    """What each task's facts go by. Cost: a look at each file; in a store a list of each folder, side by side."""
+    """Return the identity of each task's facts. Cost: a stat per file; in a store, parallel directory listings."""
     return side_by_side(_identity, tasks) if any(t.place.uri for t in tasks) else list(map(_identity, tasks))
 
 
 def _identity(task: ReplicaTask) -> bytes:
-    said = repr((FORM, VERSION, task, _changed(task)))
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).digest()
+    text = repr((FORM, VERSION, task, _changed(task)))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
 
 def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
-    """The files of a replica as they are now: name, size and time of writing (ns); of this machine's also inode and
-    time of change, since a cleaner gives what it rewrites the old time. Remote segments never change."""
-    mine = [file for file in task.replica.files() if file.place is None]
+    """Name, size and mtime (ns) of each file of a replica now; of local files also inode and ctime.
+
+    The log cleaner gives a rewritten segment the old mtime, so that mtime alone shows no change. Remote segments never
+    change.
+    """
+    local_files = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
-        found: list[tuple[str | int, ...]] = []
-        for file in mine:
+        states: list[tuple[str | int, ...]] = []
+        for file in local_files:
             try:
                 status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
             except OSError:
-                found.append((file.name, -1, secrets.randbits(63)))  # fits nothing
+                states.append((file.name, -1, secrets.randbits(63)))  # fits nothing
                 continue
-            found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        return found
+            states.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
+        return states
     files = filesystem(task.place.uri)[0]
-    folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in mine})
-    names = {f"{task.place.path}/{file.name}" for file in mine}
+    folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in local_files})
+    names = {f"{task.place.path}/{file.name}" for file in local_files}
     infos: list[Any] = []
     for folder in folders:
         listed = partial(files.get_file_info, pafs.FileSelector(folder))

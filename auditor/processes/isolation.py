@@ -22,7 +22,7 @@ from auditor.base.errors import StoreTrouble
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 
-# What a pool, its starter and its workers have in common: messages over a socket, and the note of what is read.
+# Messages between a pool, its starter and its workers, and the note of what a worker reads.
 
 
 FORK, WAIT, NUMBER = b"f", b"w", struct.Struct("<q")  # what the starter is asked: another worker, and how one ended
@@ -30,19 +30,19 @@ Opened = tuple[int, str]  # the number of a task, and the file that it opened la
 
 
 class MessageSocket:
-    """Whole messages over a socket, nothing kept back, so that what is waiting can be asked of the system."""
+    """Whole messages over a socket, without buffering, so that the system can tell whether one is waiting."""
 
     def __init__(self, pipe: socket.socket) -> None:
         self.pipe = pipe
 
     def say(self, message: object) -> None:
-        """Sends anything that can be pickled. Errors: OSError where nobody listens."""
+        """Send a picklable object. Errors: OSError where nobody listens."""
         data = pickle.dumps(message, 5)
         self.pipe.sendall(NUMBER.pack(len(data)))
         self.pipe.sendall(data)
 
     def hear(self) -> Any:
-        """The next message. Errors: EOFError where the other side ended, be it in the middle of a word."""
+        """Return the next message. Errors: EOFError where the other side ended, even within a message."""
         return pickle.loads(self._exactly(NUMBER.unpack(self._exactly(NUMBER.size))[0]))
 
     def _exactly(self, size: int) -> bytearray:
@@ -57,9 +57,9 @@ class MessageSocket:
 
 
 class Note:
-    """What a worker is at, in memory that it has in common with the starter, who looks at it after a death.
+    """What a worker is reading, in memory shared with the starter, which looks at it after a death.
 
-    A worker may end in the middle of a note: it is written beside the one before, and counts when it is whole.
+    A worker may end in the middle of a note: it is written beside the one before, and counts once it is complete.
     """
 
     ROOM = 1 << 16
@@ -69,33 +69,32 @@ class Note:
         self.write(-1, ALL)
 
     def write(self, task: int, path: str) -> None:
-        """A task (-1: none) opens a file. Cost: 1 us."""
+        """Note that a task (-1: none) opens a file. Cost: 1 us."""
         note = pickle.dumps((task, path), 5)
         if len(note) > self.ROOM:  # longer than any path that can be opened
             note = pickle.dumps((task, ALL), 5)
         other = 1 - self._memory[0]
-        at = 1 + other * self.ROOM
-        self._memory[at : at + len(note)] = note
+        begin = 1 + other * self.ROOM
+        self._memory[begin : begin + len(note)] = note
         self._memory[0] = other
 
     def read(self) -> Opened:
-        """What was noted last."""
-        at = 1 + self._memory[0] * self.ROOM
-        found: Opened = pickle.loads(self._memory[at : at + self.ROOM])
-        return found
+        """Return the last note."""
+        begin = 1 + self._memory[0] * self.ROOM
+        opened: Opened = pickle.loads(self._memory[begin : begin + self.ROOM])
+        return opened
 
 
-# Work in processes apart: a file that kills its reader, or never lets it go, is left out and named.
+# Pools of processes: a file that kills or blocks its reader is refused and reported.
 #
-# Compiled code may die of a file; the driver must not. So a :class:`Pool` has workers, each of which notes which file
-# it
-# opens. When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is
-# read; where a signal ended it that anybody may have sent, when that has happened twice. What killed a worker is in the
-# standard error of who started it.
+# Compiled code may die of a file; the driver must not. So each worker of a :class:`Pool` notes which file it opens.
+# When one dies, that file is refused to the next, so that it ends among the unreadable files while all else is read;
+# after a signal that anybody may have sent, only when that has happened twice. The dead worker's last output is in
+# stderr of the process that started it.
 #
-# Workers are forked by a process that has loaded what they need and does nothing else, the starter: a worker more, or
-# one in place of a dead one, costs milliseconds, and nothing of the driver (its threads, its main program, which may be
-# a script that starts an audit) gets into them.
+# Workers are forked by the starter, a process that has imported what they need and does nothing else: another worker
+# costs milliseconds, and inherits nothing of the driver (its threads, or its main program, which may be a script that
+# starts an audit).
 
 
 Task = TypeVar("Task")
@@ -114,7 +113,7 @@ FOR_NUMPY = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "NUMPY_MADVISE
 def read_apart(
     tasks: Sequence[Task], read: Callable[[Task], Result], patience_s: float = PATIENCE_S
 ) -> Iterator[Result]:
-    """``read`` of each task in turn, in one process apart; see :meth:`Pool.map`. Nothing is started for no task."""
+    """Yield ``read`` of each task, in one process apart; see :meth:`Pool.map`. No process is started for no task."""
     if tasks:
         with Pool(1) as pool:
             yield from (result for _, result in pool.map(tasks, read, patience_s=patience_s))
@@ -122,7 +121,7 @@ def read_apart(
 
 @dataclass
 class _Worker:
-    """A process that works, and the numbers of the tasks that it is at. ``work``: what it does with them."""
+    """A worker process, and the numbers of its tasks. ``work``: what it does with them."""
 
     pid: int
     line: MessageSocket
@@ -130,8 +129,10 @@ class _Worker:
     tasks: Sequence[int] = ()
 
     def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
-        """Hands it tasks, each with what is refused, and :func:`auditor.connectors.stores.retries.resigned`'s rounds;
-        whether it is still there is seen when nothing comes from it."""
+        """Send it tasks, each with refused files and the rounds of :func:`auditor.connectors.stores.retries.resigned`.
+
+        If it has ended, that shows when nothing comes from it.
+        """
         self.tasks = [number for number, *_ in tasks]
         with contextlib.suppress(OSError):
             if work is not self.work:
@@ -140,7 +141,7 @@ class _Worker:
             self.line.say(("tasks", tasks))
 
     def hear(self) -> tuple[str, Any] | None:
-        """What it says next; None at its end."""
+        """Return its next message; None at its end."""
         try:
             message: tuple[str, Any] = self.line.hear()
         except (EOFError, OSError):
@@ -149,8 +150,10 @@ class _Worker:
 
 
 class Pool:
-    """At most ``size`` workers. They are started when there is work, and stay until the pool is closed. ``waits``:
-    hears why a worker waits for a store."""
+    """At most ``size`` workers, started when there is work, and kept until the pool is closed.
+
+    ``waits``: called with the reason when a worker waits for a store.
+    """
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -164,11 +167,11 @@ class Pool:
         self.close()
 
     def start(self) -> None:
-        """Begins to load what workers need, while the caller does other things. Cost: that of starting a process."""
+        """Start importing what workers need, in the background. Cost: that of starting a process."""
         _ = self._starter
 
     def close(self) -> None:
-        """Ends all processes."""
+        """End all processes."""
         for worker in self._idle:
             worker.line.pipe.close()
         self._idle.clear()
@@ -194,7 +197,7 @@ class Pool:
         return process, ours
 
     def _ask(self, what: bytes, *given: socket.socket) -> Any:
-        """The starter's answer. Errors: ``RuntimeError`` where it is gone."""
+        """Return the starter's answer. Errors: ``RuntimeError`` where it is gone."""
         _, line = self._starter
         with contextlib.suppress(OSError, EOFError):
             socket.send_fds(line, [what], [one.fileno() for one in given])
@@ -220,17 +223,16 @@ class Pool:
         sizes: Sequence[int] | None = None,
         rows: bool = True,
     ) -> Iterator[tuple[int, Result]]:
-        """``(number, work(task))`` of every task as they end; one worker gives them in order.
+        """Yield ``(number, work(task))`` of every task as they end; one worker yields them in order.
 
-        A task for which a store refuses files is done again later; of one that failed :data:`asking.ROUNDS` times they
-        are unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable``
-        file to the next. ``work`` is a function of a module, or a partial of
-        one; ``patience_s``: seconds for one file; ``refused``: paths of files not to be opened, and why; those that
-        killed go into it; ``reads``: whether it opens files at all, so that what it raises is a file's doing;
-        ``opens``: hears which task opens which file, some time later; ``sizes``: bytes of each task, of which small
-        ones may then be handed out together, and be done again where one of them kills.
-        Memory: what twice ``size`` tasks give. Errors: ``RuntimeError`` where a worker dies with nothing left to
-        refuse, or raises where it does not read; ``OSError`` where it finds a disk full.
+        A task for which a store refuses files is repeated later; after :data:`retries.ROUNDS` failures its files are
+        unreadable, or, without ``rows``, :class:`StoreTrouble` is raised. What kills a worker is an ``unreadable`` file
+        to the next. ``work`` is a function of a module, or a partial of one; ``patience_s``: seconds for one file;
+        ``refused``: paths of files not to be opened, and why; those that killed are added; ``reads``: whether it opens
+        files at all, so that exceptions are a file's fault; ``opens``: called some time later with the task and the
+        file it opens; ``sizes``: bytes of each task, of which small ones may then be handed out together, and be
+        repeated if one of them kills. Memory: results of twice ``size`` tasks. Errors: ``RuntimeError`` where a worker
+        dies with nothing left to refuse, or raises without reading; ``OSError`` for a full disk.
         """
         how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
         job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes, rows)
@@ -273,7 +275,7 @@ class Pool:
     def _hand_out(
         self, job: _Job, tasks: Sequence[Any], busy: dict[int, _Worker], waiting: selectors.BaseSelector
     ) -> None:
-        """Gives all that are idle something to do."""
+        """Give tasks to all idle workers."""
         while job.todo and len(busy) < self.size:
             worker = self._worker()
             busy[worker.pid] = worker
@@ -281,25 +283,24 @@ class Pool:
             following = job.next_ones(self.size)
             worker.take(job.work, [(n, tasks[n], job.refused_to(n), job.rounds(n)) for n in following])
 
-    def _hear(self, kind: str, said: Any, heard: Callable[[int, str], None]) -> None:
-        """What a worker says on the way."""
+    def _hear(self, kind: str, content: Any, heard: Callable[[int, str], None]) -> None:
         if kind == "waits":
-            self.waits(said)
+            self.waits(content)
             return
-        for opened in said:
+        for opened in content:
             heard(*opened)
 
     def all(self, tasks: Sequence[Task], work: Callable[[Task], Result]) -> list[Result]:
-        """What :meth:`map` gives, in the order of the tasks."""
-        found = dict(self.map(tasks, work))
-        return [found[number] for number in range(len(tasks))]
+        """Return the results of :meth:`map`, in the order of the tasks."""
+        results = dict(self.map(tasks, work))
+        return [results[number] for number in range(len(tasks))]
 
     def _bury(self, worker: _Worker, job: _Job) -> None:
         worker.line.pipe.close()
         status, opened = self._ask(WAIT + NUMBER.pack(worker.pid))
-        at = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
-        if -status in FROM_OUTSIDE and at not in job.spared:
-            job.spared.add(at)
+        task_file = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
+        if -status in FROM_OUTSIDE and task_file not in job.spared:
+            job.spared.add(task_file)
             job.todo.extendleft(reversed(worker.tasks))
         else:
             job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
@@ -307,10 +308,13 @@ class Pool:
 
 @dataclass
 class _Job:
-    """What a pool does with some tasks, whose numbers are in ``todo``. ``refused``: to all of them, ``of_task``: to
-    one, over which workers died; ``spared``: what was open when a worker was killed once. ``sizes``: bytes of each,
-    where some may be handed out together; ``rows`` as of :meth:`Pool.map`; ``failed``: how often a store refused
-    something to a task; ``dry``: it did so until the end of the last one."""
+    """State of a pool's work on some tasks, whose numbers are in ``todo``.
+
+    ``refused``: files refused to all of them, ``of_task``: to one, over which workers died; ``spared``: what was open
+    when a worker was killed once. ``sizes``: bytes of each, where some may be handed out together; ``rows`` as of
+    :meth:`Pool.map`; ``failed``: how often a store refused something to a task; ``dry``: it did so until the end of the
+    last one.
+    """
 
     work: bytes
     patience_s: float
@@ -324,7 +328,7 @@ class _Job:
     dry: bool = False
 
     def next_ones(self, workers: int) -> list[int]:
-        """The tasks to hand out next: one, or some small ones, of which enough are left for the other workers."""
+        """Return the tasks to hand out next: one, or some small ones if enough are left for the other workers."""
         numbers = [self.todo.popleft()]
         if self.sizes is None or numbers[0] in self.of_task:
             return numbers
@@ -337,17 +341,17 @@ class _Job:
         return numbers
 
     def refused_to(self, task: int) -> dict[str, str]:
-        """The files that are not opened for a task, and why."""
+        """Return the files refused to a task, and why."""
         return self.refused | self.of_task.get(task, {})
 
     def rounds(self, task: int) -> int | None:
-        """How patient a task is to be before what a store refuses is a row; None while it will be done again."""
+        """Return how many rounds a task asks a store before it gives up; None while it will be repeated."""
         if not self.rows or self.failed.get(task, 0) < retries.ROUNDS - 1:
             return None
         return 0 if self.dry else 1
 
     def again(self, tasks: Sequence[int], code: str, *, first: bool) -> None:
-        """A store refused something to one of these tasks: each comes again by itself, behind the others or ``first``.
+        """Repeat tasks of which a store refused one, each by itself, after the others or ``first``.
 
         Errors: :class:`StoreTrouble` where that was the last time.
         """
@@ -362,9 +366,10 @@ class _Job:
             self.todo.extend(tasks)
 
     def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
-        """Refuses the file that was open at a death, or all of its task where that did not help; the tasks come again.
+        """Refuse the file that was open at a death, or the whole task where that did not help; repeat the tasks.
 
-        A note of none of them is from before the first or behind the last: of several, each then comes by itself.
+        A note that names none of them is from before the first or after the last: each of several is then repeated by
+        itself.
         """
         self.todo.extendleft(reversed(tasks))
         if opened[0] not in tasks and len(tasks) > 1:
@@ -372,17 +377,16 @@ class _Job:
                 self.of_task.setdefault(number, {})
             return
         task, file = opened if opened[0] in tasks else (tasks[0], ALL)
-        mine = self.of_task.setdefault(task, {})
-        if ALL in mine:
+        refused = self.of_task.setdefault(task, {})
+        if ALL in refused:
             raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")
-        path = ALL if file in mine or len(mine) >= MAX_REFUSED else file
-        mine[path] = KILLS + ending
+        path = ALL if file in refused or len(refused) >= MAX_REFUSED else file
+        refused[path] = KILLS + ending
         if path != ALL:
-            self.refused[path] = mine[path]
+            self.refused[path] = refused[path]
 
 
 def _ending(status: int, patience_s: float) -> str:
-    """How a process ended, in words."""
     if status == -signal.SIGALRM:
         return f"takes more than {patience_s:.0f} s"
     return f"ends the process: {signal.Signals(-status).name if status < 0 else f'exit status {status}'}"

@@ -1,6 +1,6 @@
-"""The other side of a pool: the starter, which forks workers and sees how they end, and what a worker does.
+"""Worker processes of a pool, and the starter that forks them and reports how they end.
 
-Neither has anything of who started them but the modules that are named here.
+Neither has anything of its parent but the modules that are named here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opened
 
-SAY_EVERY_S = 0.1
+REPORT_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOADED = (
     "auditor.base.compiled",
@@ -35,7 +35,7 @@ LOADED = (
 
 
 def start_workers(line_fd: int) -> None:
-    """The starter: loads modules, then forks a worker whenever it is asked to, and reports how one ended."""
+    """Run the starter: import modules, then fork a worker on request, and report how one ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
     sys.meta_path.insert(0, _NoPandas())
     for name in LOADED:
@@ -61,16 +61,16 @@ def start_workers(line_fd: int) -> None:
 
 
 class _NoPandas:
-    """Says that pandas is not there: pyarrow would load it for its first array, for half a second and no use."""
+    """Hides pandas: pyarrow would import it for its first array, for half a second and no use."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Errors: ImportError for pandas."""
+        """Raise ImportError for pandas."""
         if name == "pandas":
             raise ModuleNotFoundError("pandas is of no use here", name=name)
 
 
 def _work(pipe_fd: int, note: Note) -> NoReturn:
-    """A worker: does what it is handed until nobody hands it anything; notes which file it opens."""
+    """Run a worker: do what it is given until the socket closes; note which file it opens."""
     status = 1
     try:
         line = MessageSocket(socket.socket(fileno=pipe_fd))
@@ -125,23 +125,23 @@ def _serve(line: MessageSocket, note: Note) -> None:
 
 
 class _OpenedFiles:
-    """The files that a worker opens: noted each, and, where somebody wants to know of them, said now and then."""
+    """Files that a worker opens: each is noted and, on request, reported from time to time."""
 
     def __init__(self, line: MessageSocket, note: Note, heard: bool) -> None:
         self.line, self.note, self.heard = line, note, heard
-        self.unsaid: list[Opened] = []
-        self.said = time.monotonic()
+        self.unreported: list[Opened] = []
+        self.reported_at = time.monotonic()
 
     def file(self, task: int, path: str) -> None:
-        """A task opens a file."""
+        """Note that a task opens a file."""
         self.note.write(task, path)
         if not self.heard or path == ALL:
             return
-        self.unsaid.append((task, path))
-        if (now := time.monotonic()) >= self.said + SAY_EVERY_S:
-            self.line.say(("opens", self.unsaid))
-            self.unsaid, self.said = [], now
+        self.unreported.append((task, path))
+        if (now := time.monotonic()) >= self.reported_at + REPORT_EVERY_S:
+            self.line.say(("opens", self.unreported))
+            self.unreported, self.reported_at = [], now
 
     def waits(self, why: str) -> None:
-        """A store is asked again."""
+        """Report that a store is asked again."""
         self.line.say(("waits", why))

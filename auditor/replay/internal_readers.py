@@ -12,44 +12,10 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import MIB, DecodeError, Limits
+from auditor.connectors.codec import group_topics, transaction_log
 from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
-from auditor.connectors.codec.group_topics import (
-    GROUP_SIZE,
-    KEY_SIZE,
-    KEY_START,
-    PARTITION,
-    TOPIC_SIZE,
-    TOPIC_START,
-    VALUE,
-    OffsetCommitRow,
-    ShareGroupStateRow,
-    decode_consumer_offsets,
-)
-from auditor.connectors.codec.group_topics import ODD as ODD_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import TOMBSTONE as TOMBSTONE_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import VERSION as VERSION_OF_GROUP_TOPICS
-from auditor.connectors.codec.group_topics import parse as group_topics_parse
 from auditor.connectors.codec.records import FULL, Decoded, Interner
 from auditor.connectors.codec.segment import Chunk
-from auditor.connectors.codec.transaction_log import (
-    CLIENT_VERSION,
-    ID_SIZE,
-    ID_START,
-    LAST_UPDATE,
-    LIST_SIZE,
-    LIST_START,
-    ODD,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    START,
-    STATUS,
-    TIMEOUT_MS,
-    VERSION,
-    decode_transaction_log,
-    parse,
-    take_apart,
-)
-from auditor.connectors.codec.transaction_log import TOMBSTONE as NO_VALUE
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,
@@ -76,10 +42,10 @@ from auditor.model.groups import (
 from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.replay.task import ReplicaTask
 
-# The records of ``__transaction_state`` while a replica is read: columns in, a packed log out.
+# ``__transaction_state``: records are decoded by column and packed.
 #
-# Memory: some 15 bytes a record, the distinct ids and the distinct sets of partitions, of which no more is kept than
-# a :class:`Room` and :data:`SETS_BYTES` say.
+# Memory: some 15 bytes per record, the distinct ids and the distinct sets of partitions, limited by a :class:`Room`
+# and :data:`SETS_BYTES`.
 
 
 DICTIONARY_BYTES = 128 * MIB
@@ -93,7 +59,7 @@ UNKNOWN = len(STATES)  # the first of the states that have no name
 
 
 class Room(NamedTuple):
-    """What one replica may leave: records, bytes of them packed, bytes of each dictionary."""
+    """Limits of what one replica may leave: records, bytes of them packed, bytes of each dictionary."""
 
     records: int = MOST_RECORDS
     packed_bytes: int = PACKED_BYTES
@@ -101,7 +67,7 @@ class Room(NamedTuple):
 
 
 def coordinator_room(share: float) -> Room:
-    """The room of a replica that has this part of what all have."""
+    """Return the limits of a replica with this share of the total."""
     return Room(
         min(MOST_RECORDS, int(RECORDS_IN_ALL * share)),
         min(PACKED_BYTES, int(PACKED_IN_ALL * share)),
@@ -113,7 +79,7 @@ ALONE = coordinator_room(1.0)
 
 
 class PartitionSets:
-    """The sets of partitions that stored lists stand for, each list taken apart once, equal sets under one number."""
+    """Sets of partitions of stored lists: each list is decoded once, equal sets get one number."""
 
     def __init__(self, limit: int) -> None:
         self.lists = Interner(limit)
@@ -123,25 +89,25 @@ class PartitionSets:
         self.null = np.empty(0, bool)
 
     def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of the sets (FULL where the limit is reached), and which lists are null."""
+        """Return the numbers of the sets (FULL where the limit is reached), and which lists are null."""
         lists = self.lists.codes(data, starts, sizes)
-        known = len(self.set_of)
-        if len(self.lists) > known:
-            self._learn(known)
+        count = len(self.set_of)
+        if len(self.lists) > count:
+            self._learn(count)
         if not len(self.set_of):
             return lists, np.zeros(len(lists), bool)
-        found = np.where(lists == FULL, FULL, self.set_of[lists])
-        return found, self.null[lists] & (lists != FULL)
+        sets = np.where(lists == FULL, FULL, self.set_of[lists])
+        return sets, self.null[lists] & (lists != FULL)
 
-    def _learn(self, known: int) -> None:
-        """Takes new lists apart."""
-        ends = self.lists.ends[known : len(self.lists) + 1]
-        found = take_apart(self.lists.arena, ends[:-1], ends[1:])
-        topics = self.topics.codes(self.lists.arena, found.starts, found.sizes)
-        numbers = np.repeat(np.arange(len(found.ends)), np.diff(found.ends, prepend=0))
-        full = np.zeros(len(found.ends), bool)
+    def _learn(self, first_list: int) -> None:
+        """Decode new lists."""
+        ends = self.lists.ends[first_list : len(self.lists) + 1]
+        parts = transaction_log.take_apart(self.lists.arena, ends[:-1], ends[1:])
+        topics = self.topics.codes(self.lists.arena, parts.starts, parts.sizes)
+        numbers = np.repeat(np.arange(len(parts.ends)), np.diff(parts.ends, prepend=0))
+        full = np.zeros(len(parts.ends), bool)
         full[numbers[topics == FULL]] = True
-        self._store(numbers, topics << 32 | (found.partitions & 0xFFFFFFFF), full)
+        self._store(numbers, topics << 32 | (parts.partitions & 0xFFFFFFFF), full)
         sizes = np.diff(ends)
         first = self.lists.arena[np.minimum(ends[:-1], len(self.lists.arena) - 1)]  # an empty one may stand at its end
         self.null = np.append(self.null, ((sizes == 1) & (first == 0)) | ((sizes == 4) & (first == 255)))
@@ -158,7 +124,7 @@ class PartitionSets:
         self.set_of = np.append(self.set_of, np.where(full, FULL, codes).astype(np.int32))
 
     def code_of(self, names: list[str]) -> int:
-        """The number of a set of names that were decoded one by one, FULL where there is no room."""
+        """Return the number of a set of names that were decoded one by one, FULL without room."""
         elements = []
         for name in names:
             topic, partition = split(name)
@@ -170,7 +136,7 @@ class PartitionSets:
 
 
 class CoordinatorReader(RecordProblems):
-    """Takes the chunks of one replica of ``__transaction_state`` (read with ``raw``) and packs their records."""
+    """Packs the records of one replica of ``__transaction_state``, from chunks that were read with ``raw``."""
 
     def __init__(self, partition: int, limits: Limits, room: Room = ALONE) -> None:
         super().__init__()
@@ -189,7 +155,7 @@ class CoordinatorReader(RecordProblems):
         self.some_odd = False
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
         if not self.files or self.files[-1] != file:
             self.files.append(file)
         errors: list[DecodeError] = []
@@ -201,85 +167,99 @@ class CoordinatorReader(RecordProblems):
 
     def _run(self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
-        fields = parse(records, chosen)
+        fields = transaction_log.parse(records, chosen)
         batch = records.batch[chosen]
         out = np.empty((len(COLUMNS), len(chosen)), np.int64)
-        at = {name: out[k] for k, name in enumerate(COLUMNS)}
-        at["partition"][:] = self.partition
-        at["offset"][:], at["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
-        at["leader_epoch"][:] = batches.partition_leader_epoch[batch]
-        at["file"][:], at["position"][:] = len(self.files) - 1, batches.position[batch]
-        plain = fields[:, VERSION] != ODD
-        self._plain(records.payload, fields[plain], at, plain)
+        columns = {name: out[k] for k, name in enumerate(COLUMNS)}
+        columns["partition"][:] = self.partition
+        columns["offset"][:], columns["record_time"][:] = records.offset[chosen], _times(records.timestamp[chosen])
+        columns["leader_epoch"][:] = batches.partition_leader_epoch[batch]
+        columns["file"][:], columns["position"][:] = len(self.files) - 1, batches.position[batch]
+        plain = fields[:, transaction_log.VERSION] != transaction_log.ODD
+        self._plain(records.payload, fields[plain], columns, plain)
         for k in np.flatnonzero(~plain).tolist():
-            where = (file, int(at["position"][k]), int(batches.size[batch[k]]))
-            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in at.items()}):
-                at["id"][k], at["set"][k] = 0, UNREADABLE
-        left = (at["set"] == FULL) | (at["id"] == FULL)
+            where = (file, int(columns["position"][k]), int(batches.size[batch[k]]))
+            if not self._odd(run, int(chosen[k]), where, {name: column[k : k + 1] for name, column in columns.items()}):
+                columns["id"][k], columns["set"][k] = 0, UNREADABLE
+        left = (columns["set"] == FULL) | (columns["id"] == FULL)
         full = self.rows.size > self.room.packed_bytes
         if full or self.count + len(left) > self.room.records:
             left[0 if full else max(0, self.room.records - self.count) :] = True
-        kept = np.flatnonzero(~left & (at["set"] >= 0))
-        self.rows.add(out[:, kept] if len(kept) < len(chosen) else out)
-        self.count += len(kept)
-        return self._limit(file, at, left) if left.any() else []
+        accepted = np.flatnonzero(~left & (columns["set"] >= 0))
+        self.rows.add(out[:, accepted] if len(accepted) < len(chosen) else out)
+        self.count += len(accepted)
+        return self._limit(file, columns, left) if left.any() else []
 
-    def _plain(self, payload: np.ndarray, fields: np.ndarray, at: dict[str, np.ndarray], rows: np.ndarray) -> None:
-        """Fills the rows of records that were read by column."""
+    def _plain(self, payload: np.ndarray, fields: np.ndarray, columns: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Fill the rows of records that were decoded by column."""
         f = np.ascontiguousarray(fields.T)
-        gone = f[VERSION] == NO_VALUE
-        self.version_1 |= bool((f[VERSION] == 1).any())
-        at["id"][rows] = self.ids.codes(payload, f[ID_START], f[ID_SIZE])
-        at["set"][rows], at["partitions_null"][rows] = self.sets.codes(payload, f[LIST_START], f[LIST_SIZE])
-        at["producer_id"][rows], at["producer_epoch"][rows] = f[PRODUCER_ID], f[PRODUCER_EPOCH]
-        at["timeout_ms"][rows], at["client_version"][rows] = f[TIMEOUT_MS], f[CLIENT_VERSION]
-        at["last_update"][rows], at["start"][rows] = _times(f[LAST_UPDATE]), _times(f[START])
-        at["status"][rows] = f[STATUS]
-        state = np.where(gone, TOMBSTONE, f[STATUS])
+        gone = f[transaction_log.VERSION] == transaction_log.TOMBSTONE
+        self.version_1 |= bool((f[transaction_log.VERSION] == 1).any())
+        columns["id"][rows] = self.ids.codes(payload, f[transaction_log.ID_START], f[transaction_log.ID_SIZE])
+        columns["set"][rows], columns["partitions_null"][rows] = self.sets.codes(
+            payload, f[transaction_log.LIST_START], f[transaction_log.LIST_SIZE]
+        )
+        columns["producer_id"][rows], columns["producer_epoch"][rows] = (
+            f[transaction_log.PRODUCER_ID],
+            f[transaction_log.PRODUCER_EPOCH],
+        )
+        columns["timeout_ms"][rows], columns["client_version"][rows] = (
+            f[transaction_log.TIMEOUT_MS],
+            f[transaction_log.CLIENT_VERSION],
+        )
+        columns["last_update"][rows], columns["start"][rows] = (
+            _times(f[transaction_log.LAST_UPDATE]),
+            _times(f[transaction_log.START]),
+        )
+        columns["status"][rows] = f[transaction_log.STATUS]
+        state = np.where(gone, TOMBSTONE, f[transaction_log.STATUS])
         for status in np.unique(state[(state >= UNKNOWN) | (state < TOMBSTONE) | ((state < 0) & ~gone)]).tolist():
-            state[(f[STATUS] == status) & ~gone] = self._unknown(status)
-        at["state"][rows] = state
+            state[(f[transaction_log.STATUS] == status) & ~gone] = self._unknown(status)
+        columns["state"][rows] = state
 
     def _unknown(self, status: int) -> int:
         return self.states.setdefault(status, UNKNOWN + len(self.states))
 
-    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], at: dict[str, np.ndarray]) -> bool:
-        """Fills the row of one that was not; whether it could be read. ``where``: the batch's file, position, bytes."""
-        row, problem = decode_transaction_log(*run.stored(record))
+    def _odd(self, run: Decoded, record: int, where: tuple[str, int, int], columns: dict[str, np.ndarray]) -> bool:
+        """Decode a record by itself and fill its row; return whether it was readable.
+
+        ``where``: the batch's file, position, bytes.
+        """
+        row, problem = transaction_log.decode_transaction_log(*run.stored(record))
         if row is None:
             if problem is not None:
-                self.note(where, int(at["offset"][0]), problem)
+                self.note(where, int(columns["offset"][0]), problem)
             return False
         status = -1 if row.status is None else row.status
-        at["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
-        at["set"][:] = self.sets.code_of(row.partitions or [])
-        at["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
-        at["status"][:], at["partitions_null"][:] = status, bool(row.partitions_null)
+        columns["id"][:] = self.ids.code(row.transactional_id.encode("utf-8", "surrogatepass"))
+        columns["set"][:] = self.sets.code_of(row.partitions or [])
+        columns["state"][:] = TOMBSTONE if row.tombstone else status if 0 <= status < UNKNOWN else self._unknown(status)
+        columns["status"][:], columns["partitions_null"][:] = status, bool(row.partitions_null)
         for name in ("producer_id", "producer_epoch", "timeout_ms"):
             value_of = getattr(row, name)
-            at[name][:] = -1 if value_of is None else value_of
-        at["client_version"][:] = row.client_transaction_version or 0
-        at["last_update"][:], at["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
+            columns[name][:] = -1 if value_of is None else value_of
+        columns["client_version"][:] = row.client_transaction_version or 0
+        columns["last_update"][:], columns["start"][:] = _time(row.last_update_timestamp), _time(row.start_timestamp)
         self.version_1 |= row.value_version == 1
         self.some_odd = True
         return True
 
-    def _limit(self, file: str, at: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
-        """Notes records that there is no room for; one error stands for all."""
+    def _limit(self, file: str, columns: dict[str, np.ndarray], left: np.ndarray) -> list[DecodeError]:
+        """Note records without room; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
-        self.broken_at = max(self.broken_at, int(at["offset"][left].max()))
+        self.broken_at = max(self.broken_at, int(columns["offset"][left].max()))
         row = int(np.flatnonzero(left)[0])
-        behind = f"from the record at offset {at['offset'][row]} on, "
-        if FULL in (at["set"][row], at["id"][row]):
+        behind = f"from the record at offset {columns['offset'][row]} on, "
+        if FULL in (columns["set"][row], columns["id"][row]):
             new = "transactional ids and lists of partitions that are new are left out"
             detail = f"{behind}{new}: those before take {self.room.dictionary_bytes / MIB:.3g} MiB"
         else:
             detail = f"{behind}records are left out: {self.count} are before it, as many as there is room for"
-        return [DecodeError(file, int(at["position"][row]), -1, "limit", detail)] if first else []
+        return [DecodeError(file, int(columns["position"][row]), -1, "limit", detail)] if first else []
 
     def _in_order(self, ids: list[str]) -> tuple[list[str], np.ndarray]:
-        """The ids in the order in which they first come, and the place of each: odd records were read out of order."""
+        """Ids in order of their first record, and the place of each: odd records were decoded out of order."""
         used, first = np.unique(self.rows["id"], return_index=True)
         order = np.concatenate([used[np.argsort(first)], np.setdiff1d(np.arange(len(ids)), used)])
         place = np.empty(len(ids), np.int32)
@@ -287,16 +267,16 @@ class CoordinatorReader(RecordProblems):
         return [ids[number] for number in order.tolist()], place
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
         facts.coordinator_log = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> CoordinatorLog:
-        """The packed log of all that was taken."""
+        """Return the packed log of all records."""
         self.rows.pack()
         sets = self.sets
         elements = sets.sets.arena[: sets.sets.ends[len(sets.sets)]].view(np.int64)
-        known = Dictionaries(
+        dictionaries = Dictionaries(
             self.ids.texts(),
             sets.topics.texts(),
             sets.sets.ends[1 : len(sets.sets) + 1] // 8,
@@ -305,17 +285,17 @@ class CoordinatorReader(RecordProblems):
             [f"unknown state {status}" for status in self.states],
         )
         if not self.some_odd:
-            log = build(self.rows.__getitem__, self.count, known)
+            log = build(self.rows.__getitem__, self.count, dictionaries)
         else:
-            names, place = self._in_order(known.ids)
-            known = known._replace(ids=names)
-            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, known)
+            names, place = self._in_order(dictionaries.ids)
+            dictionaries = dictionaries._replace(ids=names)
+            log = build(lambda n: place[self.rows[n]] if n == "id" else self.rows[n], self.count, dictionaries)
         log.broken_at, log.version_1 = self.broken_at, self.version_1
         return log
 
 
 def _times(values: np.ndarray) -> np.ndarray:
-    """Times as the tables have them: none where they are negative or beyond all calendars."""
+    """Times as in the tables: -1 where they are negative or beyond all calendars."""
     return np.where((values < 0) | (values > MAX_TIME_MS), -1, values)
 
 
@@ -323,9 +303,9 @@ def _time(value: int | None) -> int:
     return -1 if value is None or not 0 <= value <= MAX_TIME_MS else value
 
 
-# The state batches of a share group in a partition, put together as its coordinator does (KIP-932).
+# State batches of a share group in a partition, merged as its coordinator does (KIP-932).
 #
-# Of each offset the state with the higher delivery count holds, of equal counts the higher state. Source:
+# Of each offset the state with the higher delivery count wins, of equal counts the higher state. Source:
 # PersisterStateBatchCombiner.
 
 
@@ -334,11 +314,13 @@ Batch = tuple[int, int, int, int]  # first and last offset, delivery count, stat
 
 
 def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list[Batch]:
-    """The batches that hold after more have come, without what lies below ``start``, in order. Cost: of n batches
-    n log n, unless many cover the same offsets."""
+    """Merge state batches, without offsets below ``start``, in order.
+
+    Cost: n log n for n batches, unless many cover the same offsets.
+    """
     cut = [(max(first, start), *rest) for first, *rest in (*before, *more) if rest[0] >= start]
     edges = sorted({edge for first, last, *_ in cut for edge in (first, last + 1)})
-    found: list[Batch] = []
+    merged: list[Batch] = []
     waiting = sorted(cut, reverse=True)
     covering: list[tuple[int, ...]] = []
     for low, high in pairwise(edges):
@@ -347,26 +329,29 @@ def combined(before: Sequence[Batch], more: Sequence[Batch], start: int) -> list
             covering.append(waiting.pop())
         if covering:
             count, state = max((batch[2], batch[3]) for batch in covering)
-            if found and found[-1][1] + 1 == low and found[-1][2:] == (count, state):
-                found[-1] = (found[-1][0], high - 1, count, state)
+            if merged and merged[-1][1] + 1 == low and merged[-1][2:] == (count, state):
+                merged[-1] = (merged[-1][0], high - 1, count, state)
             else:
-                found.append((low, high - 1, count, state))
-    return found
+                merged.append((low, high - 1, count, state))
+    return merged
 
 
 def settled(batches: Iterable[Batch]) -> tuple[tuple[int, int], ...]:
-    """The stretches of offsets that are not delivered again."""
+    """Return the ranges of offsets that are not delivered again."""
     return tuple((first, last) for first, last, _, state in batches if state in SETTLED)
 
 
-# ``__share_group_state`` while it is read: the last state of each group in each partition is kept.
+# ``__share_group_state``: the last state of each group in each partition.
 
 
 SNAPSHOT = 0  # key type; 1 is an update of one
 
 
 class ShareReader(InternalRows):
-    """Folds the records of one replica. Memory: a row a group and partition. Source: Kafka's ShareCoordinatorShard."""
+    """Folds the records of one replica of ``__share_group_state``. Memory: a row per group and partition.
+
+    Source: ShareCoordinatorShard.
+    """
 
     def __init__(self, log_start: int, limits: Limits) -> None:
         super().__init__(SHARE_GROUP_STATE, limits)
@@ -375,14 +360,14 @@ class ShareReader(InternalRows):
         self.batches: dict[tuple[str, str, int], list[Batch]] = {}
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        """Read the records of a chunk (read with ``raw``); return errors of batches that could not be opened."""
         errors = self.add(file, chunk)
         for name, position, offset, time, *values in self.rows.pop("share_group_state", ()):
             if offset >= self.log_start:
-                self._record(ShareGroupStateRow(*values), (offset, time, name, position))
+                self._record(group_topics.ShareGroupStateRow(*values), (offset, time, name, position))
         return errors
 
-    def _record(self, row: ShareGroupStateRow, at: tuple[int, int, str, int]) -> None:
+    def _record(self, row: group_topics.ShareGroupStateRow, place: tuple[int, int, str, int]) -> None:
         key = (row.group_id, row.topic_id, row.consumed_partition)
         before = self.states.get(key)
         if row.tombstone:
@@ -390,19 +375,19 @@ class ShareReader(InternalRows):
             self.batches.pop(key, None)
             return
         start = -1 if row.start_offset is None else row.start_offset
-        more = [_batch(said) for said in json.loads(row.state_batches or "[]")]
+        more = [_batch(item) for item in json.loads(row.state_batches or "[]")]
         delivered = max((last for _, last, *_ in more), default=-1)
         if row.key_type != SNAPSHOT and before is not None:
             start = before.start_offset if start < 0 else start
             delivered = max(delivered, before.delivered)
             more = combined(self.batches[key], more, start)
         self.batches[key] = more
-        offset, time, file, position = at
+        offset, time, file, position = place
         delivered = delivered if delivered >= start else -1
         self.states[key] = ShareOffset(*key, start, delivered, offset, time, file, position)
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts the states, and what could not be decoded, into the facts."""
+        """Put the states, and undecodable records, into the facts."""
         facts.share_offsets = [
             state._replace(settled=settled(combined(self.batches[key], (), state.start_offset)))
             for key, state in sorted(self.states.items())
@@ -410,17 +395,16 @@ class ShareReader(InternalRows):
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
 
-def _batch(said: dict[str, int]) -> Batch:
-    return said["firstOffset"], said["lastOffset"], said["deliveryCount"], said["deliveryState"]
+def _batch(item: dict[str, int]) -> Batch:
+    return item["firstOffset"], item["lastOffset"], item["deliveryCount"], item["deliveryState"]
 
 
-# The records of ``__consumer_offsets`` while a replica is read: columns in, what is watched and the values in force
-# out.
+# ``__consumer_offsets``: records are decoded by column; results are watched commits and the values in force.
 #
 # A place (a group's partition) that only has commits outside transactions is followed by a compiled pass. From its
-# first
-# commit in a transaction on, and for all that groups' own records say, :class:`auditor.model.groups.CommitReplay` goes
-# on. Memory: some 120 bytes a place, the pending values, and what waits behind an undecided one, which has a bound.
+# first transactional commit on, and for group records, the story takes over
+# (:class:`auditor.model.groups.CommitReplay`). Memory: some 120 bytes per place, the pending values, and a limited
+# number of commits that wait for an undecided one.
 
 
 OFFSET_DICTIONARIES = 1024 * MIB  # of all replicas of a run: 16 million places
@@ -445,31 +429,31 @@ def _follow(
     before: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """Follows plain places until a record is met that only the story understands. ``out``: where, why, falls found."""
-    found, at, why = 0, first, DONE
-    while at < records.shape[1]:
-        place, kind = records[R_PLACE, at], records[R_KIND, at]
-        if kind == SPECIAL or records[R_PRODUCER, at] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
+    """Follow plain places until a record needs the story. ``out``: position, reason, number of falls."""
+    fall_count, position, why = 0, first, DONE
+    while position < records.shape[1]:
+        place, kind = records[R_PLACE, position], records[R_KIND, position]
+        if kind == SPECIAL or records[R_PRODUCER, position] != NO_PRODUCER_ID or values[place, V_STATE] == IN_STORY:
             why = AT_SPECIAL
             break
         now = values[place]
         if kind == GONE:
             now[V_STATE] = NOTHING
         else:
-            value = records[R_VALUE, at]
+            value = records[R_VALUE, position]
             if now[V_STATE] == PLAIN and value < now[V_VALUE]:
-                if found == len(falls):
+                if fall_count == len(falls):
                     why = FALLS_FULL
                     break
-                falls[found] = at
+                falls[fall_count] = position
                 for k in range(V_FIELDS):
-                    before[found, k] = now[k]
-                found += 1
-            now[V_VALUE], now[V_OFFSET], now[V_TIME] = value, records[R_OFFSET, at], records[R_TIME, at]
-            now[V_POSITION], now[V_FILE] = records[R_POSITION, at], file
+                    before[fall_count, k] = now[k]
+                fall_count += 1
+            now[V_VALUE], now[V_OFFSET], now[V_TIME] = value, records[R_OFFSET, position], records[R_TIME, position]
+            now[V_POSITION], now[V_FILE] = records[R_POSITION, position], file
             now[V_GENERATION], now[V_STATE] = generations[groups[place]], PLAIN
-        at += 1
-    out[0], out[1], out[2] = at, why, found
+        position += 1
+    out[0], out[1], out[2] = position, why, fall_count
 
 
 def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
@@ -481,12 +465,12 @@ def _grown(array: np.ndarray, rows: int, fill: int) -> np.ndarray:
 
 
 def dictionary_room(share: float) -> int:
-    """Bytes for the names that one replica has, of what all replicas have; ``share``: see :class:`ReplicaTask`."""
+    """Return the bytes for names in one replica; ``share``: see :class:`ReplicaTask`."""
     return min(DICTIONARY_BYTES, int(OFFSET_DICTIONARIES * share))
 
 
 class GroupPartitions:
-    """The places met so far, each a group, a topic and a partition."""
+    """Places so far, each a group, a topic and a partition."""
 
     def __init__(self, limit: int) -> None:
         self.keys, self.groups, self.topics = Interner(limit), Interner(limit), Interner(limit)
@@ -495,34 +479,43 @@ class GroupPartitions:
         self.partition = np.empty(0, np.int64)
 
     def codes(self, data: np.ndarray, f: np.ndarray) -> np.ndarray:
-        """The place of each commit, whose fields are lines of ``f``; FULL where there is no room."""
-        known = len(self.keys)
-        codes = self.keys.codes(data, f[KEY_START], f[KEY_SIZE])
+        """Return the place of each commit, whose fields are lines of ``f``; FULL without room."""
+        earlier = len(self.keys)
+        codes = self.keys.codes(data, f[group_topics.KEY_START], f[group_topics.KEY_SIZE])
         count = len(self.keys)
-        if count > known:
+        if count > earlier:
             new, first = np.unique(codes, return_index=True)
-            rows = first[new >= known]
+            rows = first[new >= earlier]
             self.group = _grown(self.group, count, 0)
             self.topic = _grown(self.topic, count, 0)
             self.partition = _grown(self.partition, count, 0)
-            self.group[known:count] = self.groups.codes(data, f[KEY_START][rows] + 2, f[GROUP_SIZE][rows])
-            self.topic[known:count] = self.topics.codes(data, f[TOPIC_START][rows], f[TOPIC_SIZE][rows])
-            self.partition[known:count] = f[PARTITION][rows]
+            self.group[earlier:count] = self.groups.codes(
+                data, f[group_topics.KEY_START][rows] + 2, f[group_topics.GROUP_SIZE][rows]
+            )
+            self.topic[earlier:count] = self.topics.codes(
+                data, f[group_topics.TOPIC_START][rows], f[group_topics.TOPIC_SIZE][rows]
+            )
+            self.partition[earlier:count] = f[group_topics.PARTITION][rows]
         return codes
 
     def code(self, group: str, topic: str, partition: int) -> int:
-        """The place of a commit that was decoded alone."""
+        """Return the place of a commit that was decoded by itself."""
         first, second = (text.encode("utf-8", "surrogatepass") for text in (group, topic))
         head = struct.pack(">h", len(first)) + first
         key = head + struct.pack(">h", len(second)) + second + struct.pack(">i", partition)
-        f = np.zeros((TOPIC_SIZE + 3, 1), np.int64)
-        f[KEY_SIZE], f[GROUP_SIZE], f[TOPIC_START], f[TOPIC_SIZE] = len(key), len(first), len(head) + 2, len(second)
-        f[PARTITION] = partition
+        f = np.zeros((group_topics.TOPIC_SIZE + 3, 1), np.int64)
+        (
+            f[group_topics.KEY_SIZE],
+            f[group_topics.GROUP_SIZE],
+            f[group_topics.TOPIC_START],
+            f[group_topics.TOPIC_SIZE],
+        ) = len(key), len(first), len(head) + 2, len(second)
+        f[group_topics.PARTITION] = partition
         return int(self.codes(np.frombuffer(bytearray(key), np.uint8), f)[0])
 
 
 class OffsetsReader(RecordProblems):
-    """Takes the chunks of one replica of ``__consumer_offsets`` (read with their bytes), and watches.
+    """Watches the commits in one replica of ``__consumer_offsets``, from chunks with their bytes.
 
     Records below ``log_start`` do not count.
     """
@@ -549,14 +542,14 @@ class OffsetsReader(RecordProblems):
         self.story = CommitReplay(
             (self.committers, self.rivals, self.watch), assignments=assignments, most_waiting=most_waiting
         )
-        self.silent_said = False
+        self.waiting_limit_reported = False
         self.files: list[str] = []
         self.markers: list[tuple[int, int, bool]] = []  # of the chunk at hand: offset, producer id, commit
         self.batch_bytes = np.empty(0, np.int64)  # of the chunk being read
         self.left_out = 0
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
         if not self.files or self.files[-1] != file:
             self.files.append(file)
         errors: list[DecodeError] = []
@@ -576,15 +569,15 @@ class OffsetsReader(RecordProblems):
     def _run(self, run: Decoded, batches: BatchColumns, chosen: np.ndarray) -> list[DecodeError]:
         records = run.records
         self.batch_bytes = batches.size
-        fields = group_topics_parse(records, chosen)
+        fields = group_topics.parse(records, chosen)
         batch = records.batch[chosen]
-        odd = fields[:, VERSION_OF_GROUP_TOPICS] == ODD_OF_GROUP_TOPICS
+        odd = fields[:, group_topics.VERSION] == group_topics.ODD
         f = np.ascontiguousarray(fields[~odd].T)
         out = np.empty((R_FIELDS, len(chosen)), np.int64)
         out[R_PLACE, odd], out[R_VALUE, odd] = 0, 0
-        out[R_PLACE, ~odd], out[R_VALUE, ~odd] = self.places.codes(records.payload, f), f[VALUE]
+        out[R_PLACE, ~odd], out[R_VALUE, ~odd] = self.places.codes(records.payload, f), f[group_topics.VALUE]
         out[R_KIND] = np.where(
-            odd, SPECIAL, np.where(fields[:, VERSION_OF_GROUP_TOPICS] == TOMBSTONE_OF_GROUP_TOPICS, GONE, COMMIT)
+            odd, SPECIAL, np.where(fields[:, group_topics.VERSION] == group_topics.TOMBSTONE, GONE, COMMIT)
         )
         out[R_OFFSET], stamp = records.offset[chosen], records.timestamp[chosen]
         out[R_TIME] = np.where((stamp < 0) | (stamp > MAX_TIME_MS), -1, stamp)
@@ -593,9 +586,9 @@ class OffsetsReader(RecordProblems):
         out[R_EPOCH] = np.where(inside, batches.producer_epoch[batch], -1)
         out[R_POSITION] = batches.position[batch]
         left = out[R_PLACE] == FULL
-        kept = np.flatnonzero(~left & ((out[R_OFFSET] >= self.log_start) | odd))
+        accepted = np.flatnonzero(~left & ((out[R_OFFSET] >= self.log_start) | odd))
         self._make_room()
-        self._records(np.take(out, kept, axis=1) if len(kept) < len(chosen) else out, run, chosen[kept])
+        self._records(np.take(out, accepted, axis=1) if len(accepted) < len(chosen) else out, run, chosen[accepted])
         return self._limit(out, left) if left.any() else []
 
     def _make_room(self) -> None:
@@ -603,24 +596,24 @@ class OffsetsReader(RecordProblems):
         self.generation_of = _grown(self.generation_of, len(self.places.groups), -1)
 
     def _records(self, records: np.ndarray, run: Decoded, numbers: np.ndarray) -> None:
-        """Follows records in order, by column as far as that goes."""
+        """Follow records in order, by column as far as possible."""
         falls, before = np.empty(FALLS, np.int64), np.empty((FALLS, V_FIELDS), np.int64)
         out = np.zeros(3, np.int64)
-        at = 0
-        while at < records.shape[1]:
+        position = 0
+        while position < records.shape[1]:
             groups = self.places.group if len(self.places.group) else np.zeros(1, np.int64)
             values = self.values if len(self.values) else np.zeros((1, V_FIELDS), np.int64)
-            _follow(records, at, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
-            at, why, found = out.tolist()
-            for row, old in zip(falls[:found].tolist(), before[:found], strict=True):
+            _follow(records, position, len(self.files) - 1, groups, self.generation_of, values, falls, before, out)
+            position, why, fall_count = out.tolist()
+            for row, old in zip(falls[:fall_count].tolist(), before[:fall_count], strict=True):
                 place = int(records[R_PLACE, row])
                 self.watch.fall(self._in_force(place, old), self._commit(records[:, row]))
             if why == AT_SPECIAL:
-                self._special(records[:, at], run, int(numbers[at]))
-                at += 1
+                self._special(records[:, position], run, int(numbers[position]))
+                position += 1
 
     def _special(self, record: np.ndarray, run: Decoded, number: int) -> None:
-        """A record for the story: of a group, in a transaction, of a place that has had one, or odd."""
+        """Give the story a record: of a group, transactional, of a place that had such a one, or odd."""
         if record[R_KIND] == SPECIAL and not self._odd(record, run, number):
             return
         offset = int(record[R_OFFSET])
@@ -649,14 +642,14 @@ class OffsetsReader(RecordProblems):
         )
 
     def _odd(self, record: np.ndarray, run: Decoded, number: int) -> bool:
-        """Reads a record that is not by column; whether it is a commit, which ``record`` then describes."""
-        row, problem = decode_consumer_offsets(*run.stored(number))
+        """Decode a record by itself; return whether it is a commit, which ``record`` then describes."""
+        row, problem = group_topics.decode_consumer_offsets(*run.stored(number))
         offset, position = int(record[R_OFFSET]), int(record[R_POSITION])
         if row is None:
             if problem is not None:
                 self.note((self.files[-1], position, int(self.batch_bytes[run.records.batch[number]])), offset, problem)
             return False
-        if isinstance(row, OffsetCommitRow):
+        if isinstance(row, group_topics.OffsetCommitRow):
             place = self.places.code(row.group_id, row.consumed_topic, row.consumed_partition)
             if place == FULL:
                 self.left_out += 1
@@ -704,7 +697,7 @@ class OffsetsReader(RecordProblems):
         value, offset, time, position, file, generation = row[:V_STATE].tolist()
         topic, partition = self._topic(place), int(self.places.partition[place])
         group = self.places.groups.bytes_of(int(self.places.group[place])).decode("utf-8", "replace")
-        known = None if generation < 0 else self.known_generations[generation]
+        commit_generation = None if generation < 0 else self.known_generations[generation]
         where = GroupPartition(group, f"{topic}-{partition}")
         return OffsetCommit(
             place=where,
@@ -717,17 +710,17 @@ class OffsetsReader(RecordProblems):
             producer_epoch=-1,
             file=self.files[file],
             position=position,
-            generation=known,
+            generation=commit_generation,
         )
 
     def _end_transactions(self, offset: int | None) -> None:
-        """Gives the story the markers below an offset, or of all in the chunk."""
+        """Give the story the markers below an offset, or all in the chunk."""
         while self.markers and (offset is None or self.markers[-1][0] < offset):
             _, producer_id, commit = self.markers.pop()
             self.story.marker(producer_id, commit)
 
     def _limit(self, records: np.ndarray, left: np.ndarray) -> list[DecodeError]:
-        """Notes commits that the dictionaries have no room for; one error stands for all."""
+        """Note commits without room in the dictionaries; one error stands for all."""
         first = not self.left_out
         self.left_out += int(left.sum())
         row = int(np.flatnonzero(left)[0])
@@ -738,11 +731,11 @@ class OffsetsReader(RecordProblems):
         return [DecodeError(self.files[-1], int(records[R_POSITION, row]), -1, "limit", detail)] if first else []
 
     def _waiting_limit(self) -> list[DecodeError]:
-        """Says once that commits behind open transactions were too many to be compared."""
+        """Report once that too many commits waited for open transactions to be compared."""
         c = self.story.waiting.first_left_out
-        if c is None or self.silent_said:
+        if c is None or self.waiting_limit_reported:
             return []
-        self.silent_said = True
+        self.waiting_limit_reported = True
         detail = (
             f"from the record at offset {c.record_offset} on, producers that commit one partition of a group behind an "
             f"open transaction are not compared in full: {self.story.waiting.most} such commits wait for its end"
@@ -750,12 +743,12 @@ class OffsetsReader(RecordProblems):
         return [DecodeError(c.file, c.position, -1, "limit", detail)]
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
         facts.watched_offsets = self.finish()
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
     def finish(self) -> WatchedOffsets:
-        """What was watched, when the last chunk was taken."""
+        """Return the results after the last chunk."""
         self.story.end()
         story, places = self.story, self.places
         plain = np.flatnonzero(self.values[: len(places.keys), V_STATE] == PLAIN)
@@ -792,7 +785,7 @@ class OffsetsReader(RecordProblems):
         )
 
     def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:
-        """The values in force that the story has, as rows of the table."""
+        """Values in force in the story, as rows of the table."""
         commits = list(self.story.in_force())
         group_numbers = {name: number for number, name in enumerate(groups)} if commits else {}
         topic_numbers = {name: number for number, name in enumerate(topics)}
@@ -813,38 +806,38 @@ class OffsetsReader(RecordProblems):
             )
 
 
-# Who reads the records of an internal topic for an audit.
+# Readers by internal topic.
 
 
 class InternalReader(Protocol):
-    """Takes the chunks of one replica in order, and leaves what they came to."""
+    """Reads the records of one replica's chunks, in order, and puts the results into its facts."""
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk; returns what kept a batch closed."""
+        """Read the records of every batch of a chunk; return errors of batches that could not be opened."""
 
     def errors(self) -> list[DecodeError]:
-        """The records that could not be decoded."""
+        """Return the errors of undecodable records."""
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what was taken into the facts of the replica."""
+        """Put the results into the facts of the replica."""
 
 
 class CheckedRecords(InternalRows):
-    """Decodes the records of a topic that no rule reads: what cannot be decoded is said, the rest is let go."""
+    """Decodes the records of a topic that no rule reads, to report undecodable ones."""
 
     def take(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Reads the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        """Read the records of a chunk (read with ``raw``); return errors of batches that could not be opened."""
         errors = self.add(file, chunk)
         self.rows.clear()
         return errors
 
     def leave(self, facts: ReplicaFacts) -> None:
-        """Puts what could not be decoded into the facts."""
+        """Put undecodable records into the facts."""
         facts.unreadable_records, facts.unknown_records = self.unreadable, self.unknown
 
 
 def reader_of(task: ReplicaTask, log_start: int) -> InternalReader | None:
-    """The reader of a replica's records, None where its topic is none that brokers write for themselves."""
+    """Return the reader of a replica's records, None unless its topic is an internal one."""
     if task.replica.topic == TRANSACTION_STATE:
         return CoordinatorReader(task.replica.partition or 0, task.limits, coordinator_room(task.share))
     if task.replica.topic == CONSUMER_OFFSETS:

@@ -1,4 +1,4 @@
-"""What a worker is given to read one replica."""
+"""Task to read one replica."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
 
-# What a worker is given to read one replica of a partition, or a folder of text dumps. Loads no reader.
+# Tasks to read one replica of a partition, or a directory of text dumps. Imports no reader.
 
 
 FAR = 1 << 62  # no offset and no time goes so far
 
 
 class PolicySettings(NamedTuple):
-    """A policy to replay a replica under, and what its brokers were set to. Times in ms, sizes in bytes; negative: no
-    limit. ``check_ms`` is producer.id.expiration.check.interval.ms.
+    """A policy to replay a replica under, and settings of its brokers.
+
+    Times in ms, sizes in bytes; negative: no limit. ``check_ms`` is producer.id.expiration.check.interval.ms.
     """
 
     name: str
@@ -39,18 +40,17 @@ class PolicySettings(NamedTuple):
 @travels_light
 @dataclass(frozen=True, slots=True)
 class ReplicaTask:
-    """All that a worker needs to read one replica. Offsets are those of the checkpoints, None where they do not say.
+    """Everything a worker needs to read one replica. Offsets are those of the checkpoints, None where these have none.
 
-    ``remote_from``: where the log begins if that is below the first segment here, the offsets between being in remote
-    storage. ``log_start_known``: whether the log starts where its lowest segment does when ``log_start`` is None; else,
-    for want of the checkpoint file, it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file
-    say whether the topic is compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for
-    what replicas are compared by, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is what its
-    broker decides by, as far as that is known before the log is read; ``policies`` are those to replay the replica
-    under beside it, and ``newest_time`` (ms) is what no producer's clock is believed beyond there. ``share``: the part
-    of what all replicas of internal topics may leave that this one may, since the driver holds
-    what they leave all together.
-    ``leaves_resume_point`` asks for what a later reading may go on from, and ``resume_point`` is what the last one left
+    ``remote_from``: the log start if it is below the first segment here, the offsets between being in remote storage.
+    ``log_start_known``: whether the log starts at its lowest segment when ``log_start`` is None; without the checkpoint
+    file it may start later. ``cleaning_unknown``: neither settings nor a checkpoint file show whether the topic is
+    compacted. ``before_ms`` is message.timestamp.before.max.ms where set; ``digests`` asks for digests to compare
+    replicas, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is the broker's, as far as known
+    before the log is read; ``policies`` are further ones to replay the replica under, and ``newest_time`` (ms) is the
+    time beyond which no producer's clock is believed there. ``share``: this replica's part of what all replicas of
+    internal topics may leave together, since the driver holds all of it. ``leaves_resume_point`` asks for a point that
+    a later reading may resume from, and ``resume_point`` is the one that the last reading left
     (:mod:`auditor.replay.reading.replica_reader`).
     """
 
@@ -82,16 +82,16 @@ class ReplicaTask:
 
     @property
     def may_be_cleaned(self) -> bool:
-        """Whether records may be missing because the cleaner took them."""
+        """Whether records may be missing because of compaction."""
         return self.compacted or self.cleaning_unknown
 
     @property
     def has_internal_rows(self) -> bool:
-        """Whether its records are decoded into rows of tables, for which the stored bytes are needed."""
+        """Whether its records are decoded into table rows, which needs the stored bytes."""
         return self.replica.topic in internal_rows.TABLES
 
     def coming(self) -> Iterator[Coming]:
-        """Its files of stores in the order of reading; none where only the end of it is read."""
+        """Yield its files in stores in reading order; none if reading resumes near the end."""
         replica = self.replica
         if self.resume_point or not (self.place.uri or any(s.place for s in replica.segments)):
             return
@@ -103,7 +103,7 @@ class ReplicaTask:
             yield from self.segment_coming(number)
 
     def segment_coming(self, number: int) -> Iterator[Coming]:
-        """The files of one segment."""
+        """Yield the files of one segment in stores."""
         segment = self.replica.segments[number]
         for file in (segment.index, segment.timeindex, segment, segment.txnindex):
             if file is not None:
@@ -117,18 +117,18 @@ class ReplicaTask:
 
 @dataclass(frozen=True, slots=True)
 class SharingTask:
-    """Replicas of a partition that have segments in remote storage in common, which are read once for all of them."""
+    """Replicas of a partition that share remote segments, which are read once for all of them."""
 
     tasks: tuple[ReplicaTask, ...]
 
     def coming(self) -> Iterator[Coming]:
-        """Their files of stores."""
+        """Yield their files in stores."""
         return (file for task in self.tasks for file in task.coming())
 
 
 @dataclass(frozen=True, slots=True)
 class TextTask:
-    """A folder of text dumps to read. ``log_dir`` is its name in the tables."""
+    """A directory of text dumps to read. ``log_dir`` is its name in the tables."""
 
     place: StorageLocation
     log_dir: str
@@ -141,7 +141,7 @@ class TextTask:
     scope: Scope = EVERYTHING
 
 
-# The batches of a chunk as records: what kernels read by name.
+# Batches of a chunk as records, whose fields kernels access by name.
 
 
 # The columns of BatchColumns; its ``size`` is ``bytes`` here, for numpy's records have a size of their own.
@@ -149,5 +149,5 @@ BATCH = np.dtype([("bytes" if name == "size" else name, "i8") for name in BatchC
 
 
 def as_records(rows: np.ndarray) -> np.ndarray:
-    """A chunk's ``rows`` (a walk's, int64, C order) seen as BATCH records: the same memory, nothing is copied."""
+    """Return a chunk's ``rows`` (a walk's, int64, C order) as BATCH records: a view of the same memory."""
     return rows.view(BATCH)[:, 0]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from auditor.rules.seen.cluster_view import Cluster
 
 
-# Rows on their way between Spark and its Python workers: few Arrow batches, and logs that come one after the other.
+# Rows between Spark and its Python workers: few Arrow batches, and logs one after the other.
 #
 # A batch, like a group of Spark's own, costs milliseconds, which ten thousand small logs would pay one by one.
 
@@ -58,8 +58,14 @@ ROW_BYTES = 16  # of a row beside its texts and bytes
 LogRow = tuple[Any, ...]
 
 
+def arrow_schema(columns: str) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema text such as ``name string, number int, data binary``."""
+    kinds = {"string": pa.string(), "int": pa.int32(), "binary": pa.binary()}
+    return pa.schema([(name, kinds[kind]) for name, kind in map(str.split, columns.split(", "))])
+
+
 def in_batches(rows: Iterable[LogRow], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Rows in batches of a MiB or a little more, or of a single row that is larger."""
+    """Yield rows in batches of about a MiB, or of a single row that is larger."""
     waiting: list[LogRow] = []
     size = 0
     for row in rows:
@@ -78,8 +84,7 @@ def _batch(rows: list[LogRow], schema: pa.Schema) -> pa.RecordBatch:
 
 
 def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
-    """``pyarrow.array`` of int32, texts or bytes, none of them null: that one loads pandas to look at its first list,
-    for a third of a second of every worker.
+    """Return ``pyarrow.array`` of int32, texts or bytes without nulls, without its import of pandas (0.3 s per worker).
 
     Errors: OverflowError for more than 2 GiB of texts or bytes.
     """
@@ -93,33 +98,31 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def by_log(rows: DataFrame) -> DataFrame:
-    """Rows whose first columns are :data:`LOG`, those of a log in one task and next to each other: for :func:`logs`."""
+    """Return rows whose first columns are :data:`LOG`, those of a log adjacent in one task: for :func:`logs`."""
     return rows.repartition(*LOG).sortWithinPartitions(*LOG)
 
 
 def logs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[LogRow]]]:
-    """Each log's key, and its rows without the key, which are to be read before the next log is asked for.
+    """Yield each log's key, and its rows without the key, which must be read before the next log.
 
     Memory: a batch as Arrow brings it; values become Python's one row at a time, since facts may be large.
     """
     rows = (tuple(c[row].as_py() for c in batch.columns) for batch in batches for row in range(batch.num_rows))
-    for key, mine in itertools.groupby(rows, key=lambda row: row[: len(LOG)]):
-        yield key, (row[len(LOG) :] for row in mine)
+    for key, group in itertools.groupby(rows, key=lambda row: row[: len(LOG)]):
+        yield key, (row[len(LOG) :] for row in group)
 
 
-# Reading in a worker of Spark's: apart where attempts at the same work failed before, and, where a store refuses
-# files, again by another attempt.
+# Reading in a Spark worker: in a process apart after failed attempts, and again in another attempt where a store
+# refuses files.
 #
 # A worker that dies takes its task along, and so does a machine that is taken away; Spark starts the task again, and
-# does
-# not say which it was. So nothing is concluded from the number of attempts: later ones read apart
-# (:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a process that outlives the
-# reader asks the system how it ended. A file is refused only where that was over it. Where a machine goes all of them
-# go,
-# and what they found goes nowhere.
+# does not say which it was. So nothing is concluded from the number of attempts: later ones read apart
+# (:mod:`auditor.processes.isolation`), where each file is noted before it is opened, and a surviving process asks the
+# system how the reader ended. Only then is a file refused. If the machine dies, all of them do, and their results go
+# nowhere.
 #
-# A store that refuses for now ends an attempt too. In the last one what it still refuses, for as long as all attempts
-# together would have asked, is unreadable, however many of them were lost for other reasons.
+# A store that refuses for now ends an attempt too. What it still refuses in the last attempt, after as long as all
+# attempts together would have asked, is unreadable, however many of them were lost for other reasons.
 
 
 Task = TypeVar("Task")
@@ -129,21 +132,21 @@ FROM_ATTEMPT = 2  # counted from 0; Spark gives a task four
 
 
 def attempts(spark: SparkSession) -> int:
-    """How often Spark tries a task, as far as it says so: four times, on one machine as its master says."""
+    """Return how often Spark tries a task, as far as it says so: four times, on one machine as its master says."""
     from auditor.spark.session import ATTEMPTS_OF, LOCAL_ATTEMPTS
 
-    if found := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
-        return int(found[1] or 1)
-    said = spark.conf.get(ATTEMPTS_OF, "") or ""
-    return int(said) if said.isdigit() else retries.ROUNDS
+    if matched := LOCAL_ATTEMPTS.fullmatch(spark.conf.get("spark.master", "") or ""):
+        return int(matched[1] or 1)
+    configured = spark.conf.get(ATTEMPTS_OF, "") or ""
+    return int(configured) if configured.isdigit() else retries.ROUNDS
 
 
 def read_each(
     tasks: Sequence[Task], read: Callable[[Task], Result], tries: int = retries.ROUNDS, *, apart: bool | None = None
 ) -> Iterator[Result]:
-    """``read`` of each task in turn; in a process apart where attempts at these tasks failed before.
+    """Yield ``read`` of each task; in a process apart if earlier attempts at these tasks failed.
 
-    ``tries``: how often Spark tries this; ``apart``: whether one ended early, where somebody knows.
+    ``tries``: how often Spark tries this; ``apart``: whether an attempt ended early, if the caller knows.
     """
     if failed_before() if apart is None else apart:
         yield from read_apart(tasks, read)
@@ -154,15 +157,19 @@ def read_each(
 
 
 def failed_before() -> bool:
-    """Whether Spark tries the running task again after it failed, or was lost, more than once: a reason to take care,
-    and none to leave anything out."""
+    """Whether Spark retries the running task after it failed, or was lost, more than once.
+
+    A reason for care, and none to exclude anything.
+    """
     return _attempt() >= FROM_ATTEMPT
 
 
 def rounds(tries: int) -> int | None:
-    """How patient the running attempt is with a store before what it refuses is unreadable; None while Spark will try
-    the task again. It is as many rounds as :mod:`auditor.connectors.stores.retries` has for all of them: how many of
-    the attempts before this one the store had ended nobody knows."""
+    """Return how many rounds the running attempt asks a store before it gives up; None while Spark will retry the task.
+
+    As many rounds as :mod:`auditor.connectors.stores.retries` has in all: how many of the attempts before this one the
+    store had ended is unknown.
+    """
     return retries.ROUNDS if _attempt() + 1 >= min(tries, retries.ROUNDS) else None
 
 
@@ -173,37 +180,34 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
-# Replicas that are far larger than the others: their segments are read by many tasks, and replayed by one task a
-# replica.
+# Replicas far larger than others: many tasks read their segments, one task per replica replays them.
 #
-# Reading, checksums and decompression take nearly all of the time and need nothing from one segment to the next; the
-# replay needs the headers alone, in order, and of most not even those. Between them lies an exchange of sums and packed
+# Reading, checksums and decompression take nearly all of the time and are independent between segments; the replay
+# needs the headers alone, in order, and of most not even those. Between them is an exchange of sums and packed
 # headers (:mod:`auditor.replay.reading.chunks`).
 
 
 # One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
 CHUNKS = "replica int, segment int, chunk int, packed binary"
-CHUNKS_ARROW = pa.schema(
-    [("replica", pa.int32()), ("segment", pa.int32()), ("chunk", pa.int32()), ("packed", pa.binary())]
-)
+CHUNKS_ARROW = arrow_schema(CHUNKS)
 SplitRow = tuple[int, int, int, pa.Buffer]
 
 
 def read_list(tries: int, parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
-    """The chunks of some segments. Memory: a chunk, and a batch of what it is packed to."""
+    """Yield the chunks of some segments. Memory: a chunk, and a batch of packed rows."""
     how = list_packed if failed_before() else read_packed
     yield from in_batches(itertools.chain.from_iterable(read_each(parts, how, tries)), CHUNKS_ARROW)
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:
-    """All rows of a segment, for a process that hands them to another. Memory: some 10 bytes a batch."""
+    """Return all rows of a segment, for a process that hands them to another. Memory: some 10 bytes per batch."""
     return list(read_packed(part))
 
 
 def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
-    """The facts of the replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
+    """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
-    Where attempts failed before, the replica is read as a whole in a process apart, which gives the same.
+    After failed attempts the replica is read as a whole in a process apart, with the same result.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
         if failed_before():
@@ -217,20 +221,20 @@ def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) ->
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
     for batch in batches:
         replicas, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
-        for at in range(batch.num_rows):
-            yield replicas[at], segments[at], chunks[at], batch.column(3)[at].as_buffer()
+        for row in range(batch.num_rows):
+            yield replicas[row], segments[row], chunks[row], batch.column(3)[row].as_buffer()
 
 
 def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
-    """What :class:`ReplicaReader` asks for what is in its segments, from rows that come in the order of the log."""
+    """Return the ``segments`` callback of :class:`ReplicaReader` for rows that come in log order."""
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
-        found, mine = next(segments)
-        if found != number:
-            raise RuntimeError(f"segment {number} of a replica did not arrive, but {found} did")
+        arrived, group = next(segments)
+        if arrived != number:
+            raise RuntimeError(f"segment {number} of a replica did not arrive, but {arrived} did")
         part: Part | None = None
-        for row in mine:
+        for row in group:
             part = unpacked_row(row[3])
             yield part
         if not isinstance(part, SegmentOutcome):
@@ -239,17 +243,17 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     return parts
 
 
-# Rows in partitions of Spark's as they are counted: one to each, exactly, where a hash would put two together.
+# Partitioning by number: exactly one number per partition, where a hash would put two together.
 
 
 TOGETHER = 1 << 16  # numbers that are tried at a time
 SEED = 42  # of the hash by which Spark repartitions
 
 
-def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
+def partition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
+    """Return rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
 
-    By the hash of a key that falls there: ``repartitionById`` does it without, from Spark 4.1 on.
+    By the hash of a key that falls there: Spark 4.1 has ``repartitionById`` for it.
     """
     from pyspark.sql import functions as F
 
@@ -259,20 +263,20 @@ def apart(rows: DataFrame, count: int, number: str) -> DataFrame:
 
 @cache
 def keys_of(count: int) -> np.ndarray:
-    """For each of so many partitions a number that Spark puts there, int64."""
+    """Return for each of so many partitions a number that Spark puts there, int64."""
     keys = np.full(count, -1, np.int64)
     tried = 0
     while (keys < 0).any():
         numbers = np.arange(tried, tried + TOGETHER, dtype=np.int64)
         places = hashed(numbers) % count
-        found, first = np.unique(places, return_index=True)
-        keys[found] = np.where(keys[found] < 0, numbers[first], keys[found])
+        present, first = np.unique(places, return_index=True)
+        keys[present] = np.where(keys[present] < 0, numbers[first], keys[present])
         tried += TOGETHER
     return keys
 
 
 def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Spark's ``hash`` of bigints as int64: Murmur3 of 32 bits over their lower and upper half (Murmur3_x86_32)."""
+    """Return Spark's ``hash`` of bigints as int64: Murmur3_x86_32 over their lower and upper half."""
     state = np.full(len(numbers), SEED, np.uint32)
     for half in (numbers & 0xFFFFFFFF, numbers >> 32):
         word = _turned(half.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
@@ -288,47 +292,36 @@ def _turned(words: np.ndarray, by: int) -> np.ndarray:
     return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
 
 
-# The two jobs of an audit on Spark: read every replica where it lies, then judge every log with all its replicas.
+# Jobs: read every replica, then judge every log with all its replicas.
 #
-# What tasks work on travels as rows, each list by itself and packed, so that a task gets its own alone: in a function
-# it
-# would go whole to every worker, and Spark Connect would refuse it.
+# Task input travels as rows, one packed list each, so that a task gets only its own: in a function it would be
+# shipped whole to every worker, and Spark Connect would refuse it.
 
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
 # One row a replica: see auditor.pipeline.runner.KeptFacts.
 FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
-FACTS_ARROW = pa.schema(
-    [
-        ("join_key", pa.string()),
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("log_dir", pa.string()),
-        ("brief", pa.binary()),
-        ("facts", pa.binary()),
-        ("resume_point", pa.binary()),
-    ]
-)
+FACTS_ARROW = arrow_schema(FACTS)
 # What judging logs gives: see auditor.pipeline.runner.judged_texts.
 JUDGED = "kind string, row binary"
 APART = 256  # logs that are judged at once in a process apart, which is sent what is known of the clusters each time
-JUDGED_ARROW = pa.schema([("kind", pa.string()), ("row", pa.binary())])
+JUDGED_ARROW = arrow_schema(JUDGED)
 
 
 def slots(spark: SparkSession) -> int:
-    """How many tasks run at a time: as configured, as the local master says, or as Spark cuts a range."""
+    """Return how many tasks run at a time: as configured, by the local master, or as Spark splits a range."""
     if (configured := spark.conf.get("spark.default.parallelism", "")) and configured.isdigit():
         return max(1, int(configured))
-    if found := LOCAL.fullmatch(spark.conf.get("spark.master", "") or ""):
-        return int(found[1])
+    if matched := LOCAL.fullmatch(spark.conf.get("spark.master", "") or ""):
+        return int(matched[1])
     return max(1, spark.range(1 << 16).selectExpr("spark_partition_id() AS part").distinct().count())
 
 
 def each_list(
     spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
-    """The rows that ``work`` makes of each list, a task a list. Nothing runs until it is asked for."""
+    """Return the rows that ``work`` makes of each list, a task per list. Lazy."""
     packed = pa.array(map(dumps, lists), pa.binary())
     table = pa.table({"number": pa.array(range(len(packed)), pa.int32()), "work": packed})
 
@@ -337,14 +330,14 @@ def each_list(
             yield from work(loads(one.as_py()))
 
     rows = spark.createDataFrame(table, schema="number int, work binary")
-    return apart(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
+    return partition_by_number(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
 
 
 def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
-    """The facts of every replica, one row each, kept for the second job. Nothing runs until it is asked for.
+    """Return the facts of every replica, one row each, persisted for the second job. Lazy.
 
-    A replica is read by one task, but for those that are too large for that (:func:`auditor.pipeline.plan.divide`);
-    their replay comes first, since it is what takes longest.
+    A replica is read by one task, except large ones (:func:`auditor.pipeline.plan.divide`); their replay comes first,
+    since it takes longest.
     """
     cores = slots(spark)
     large, others = divide(tasks)
@@ -370,43 +363,46 @@ def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) ->
 
 
 def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """The chunks of all these replicas, read by ``parts`` tasks: a partition a replica, in the order of its log.
+    """Return the chunks of all these replicas, read by ``parts`` tasks: a partition per replica, in log order.
 
-    The rows of a replica are sorted by Spark, which spills to disk what its memory does not hold.
+    Spark sorts the rows of a replica, and spills to disk.
     """
     lists = spread(segment_tasks(tasks), parts)
     chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
-    return apart(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+    return partition_by_number(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
-def held(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
-    """Facts that the driver has, on Spark."""
+def facts_frame(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
+    """Return facts of the driver as a frame."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
     arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
     return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=FACTS_ARROW), schema=FACTS)
 
 
 def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
-    """The plan of the second job: one exchange by log, then one log after the other, judged with all its replicas.
+    """Return the plan of the second job: one exchange by log, then each log is judged with all its replicas.
 
-    Of long logs headers are read again to compare replicas. An attempt after others that failed has that done apart,
-    :data:`APART` logs at a time, so that a file that kills is named; where nothing but machines went, nothing differs.
+    Of long logs headers are read again to compare replicas. After failed attempts that is done in a process apart,
+    :data:`APART` logs at a time, so that a file that kills is named; if only machines were lost, the result is the
+    same.
     """
     shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known, of_log = loads(shipped)
+        clusters_by_key, of_log = loads(shipped)
 
         def rows() -> Iterator[LogRow]:
             if failed_before():
-                each = ((key[0], [found for (found,) in replicas]) for key, replicas in logs(batches))
+                pending = ((key[0], [facts for (facts,) in replicas]) for key, replicas in logs(batches))
                 with Pool(1) as pool:
-                    while some := list(itertools.islice(each, APART)):
-                        for _, said in pool.map([some], partial(judge_list, known, of_log), reads=False):
-                            yield from said
+                    while some := list(itertools.islice(pending, APART)):
+                        for _, results in pool.map([some], partial(judge_list, clusters_by_key, of_log), reads=False):
+                            yield from results
                 return
             with storage.guarded({}), retries.resigned(rounds(tries)):
-                streamed = ((known[key[0]], (found for (found,) in replicas)) for key, replicas in logs(batches))
+                streamed = (
+                    (clusters_by_key[key[0]], (facts for (facts,) in replicas)) for key, replicas in logs(batches)
+                )
                 yield from judged_texts(streamed, of_log)
 
         yield from in_batches(rows(), JUDGED_ARROW)
@@ -415,13 +411,13 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
 
 
 def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-    """Runs the judge step over every log and brings its rows to the driver."""
+    """Run the judge step over every log and bring its rows to the driver."""
     with tuned(facts.sparkSession):
         rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
 
 
-# Why a question to Spark failed: for a mistake in it, since a Python worker died, or for what is nobody's mistake.
+# Causes of failed Spark queries: a mistake in the query, a dead Python worker, or Spark itself.
 
 
 try:
@@ -440,26 +436,26 @@ CAUSE = re.compile(r"^Caused by: (.*)$", re.MULTILINE)
 
 
 def worker_died(error: BaseException) -> bool:
-    """Whether a job failed since Python workers died over a task."""
+    """Whether a job failed because Python workers died over a task."""
     return DIED.search(str(error)) is not None
 
 
 def mistake(error: BaseException) -> str | None:
-    """What is wrong with the question, in one line; None where Spark failed, or a program of ours in it."""
-    said = str(error).strip()
-    lacks_room = "OutOfMemoryError" in said or os.strerror(errno.ENOSPC) in said
-    no_answer = not isinstance(error, PySparkException) and "Trace:" not in said and "\n\tat " not in said
+    """Return what is wrong with the query, in one line; None where Spark or our code failed."""
+    message = str(error).strip()
+    lacks_room = "OutOfMemoryError" in message or os.strerror(errno.ENOSPC) in message
+    no_answer = not isinstance(error, PySparkException) and "Trace:" not in message and "\n\tat " not in message
     stopped = isinstance(error.__context__, KeyboardInterrupt)
-    if worker_died(error) or lacks_room or no_answer or stopped or OURS.search(said) or lacking(error):
+    if worker_died(error) or lacks_room or no_answer or stopped or OURS.search(message) or lacking(error):
         return None
     for pattern in (RAISED, CONDITION, CAUSE):
-        if found := pattern.findall(said):
-            return str(found[-1]).strip()
-    return said.splitlines()[0] if said else type(error).__name__
+        if matches := pattern.findall(message):
+            return str(matches[-1]).strip()
+    return message.splitlines()[0] if message else type(error).__name__
 
 
-# The read step of Spark with a work folder: what a list of replicas came to is written there by the task that read it,
-# and everything later reads it from there. Whatever is lost or killed, a list is read once.
+# Read step with a work folder: the task that reads a list writes its facts there, and everything later reads them
+# from there. Whatever is lost or killed, a list is read once.
 
 
 Identified = tuple[ReplicaTask, bytes]
@@ -469,19 +465,21 @@ AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and wha
 def read_kept_replicas(
     spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder, notes: list[str]
 ) -> DataFrame:
-    """The facts of every replica, a row each, most of them as rows of the work folder's files. What is not there yet
-    is read by this call; ``notes``: gets what is left alone there. Errors: the job's, where it fails
-    :data:`asking.ROUNDS` times."""
-    mine = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-    named = list(zip(mine, identities(mine), strict=True))
+    """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
+
+    Missing ones are read by this call; ``notes`` gets what is left alone there. Errors: the job's, where it fails
+    :data:`retries.ROUNDS` times.
+    """
+    kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
+    named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
     before = work.known()
     notes[:] = before.notes([identity for _, identity in named])
     loose = _read_missing(spark, named, work, before)
-    there = work.known().there
+    positions = work.known().there
     rows: dict[str, AtRest] = {}
-    for at, task in sorted(((there[i], task) for task, i in named if i in there), key=itemgetter(0)):
-        of_file = rows.setdefault(at.file, (at.file, [], []))
-        of_file[1].append(at.row)
+    for position, task in sorted(((positions[i], task) for task, i in named if i in positions), key=itemgetter(0)):
+        of_file = rows.setdefault(position.file, (position.file, [], []))
+        of_file[1].append(position.row)
         of_file[2].append(task)
     facts = each_list(spark, list(rows.values()), partial(_at_rest, attempts(spark), work), FACTS)
     if loose is not None:  # another attempt, or another audit, may have kept what this one could not
@@ -493,10 +491,10 @@ def read_kept_replicas(
 def _read_missing(
     spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
 ) -> DataFrame | None:
-    """Reads what the work folder lacks; rows of what cannot be kept there, None without any."""
-    known = before
+    """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
+    content = before
     for left in reversed(range(retries.ROUNDS)):
-        missing = [one for one in named if one[1] not in known.there]
+        missing = [one for one in named if one[1] not in content.there]
         if not missing:
             return None
         rows = _missing(spark, missing, work).persist()
@@ -506,26 +504,26 @@ def _read_missing(
             rows.unpersist()
             if not worker_died(error) or not left:
                 raise
-            known = work.known()
+            content = work.known()
     return None
 
 
 def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolder) -> DataFrame:
-    of = {_at(task): identity for task, identity in missing}  # not by the objects: of many there are others
+    of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
     cores, tries = slots(spark), attempts(spark)
     lists = [
-        [(task, of[_at(task)]) for task in some if isinstance(task, ReplicaTask)]
+        [(task, of[_replica_key(task)]) for task in some if isinstance(task, ReplicaTask)]
         for some in spread(others, list_count(others, cores))
     ]
     rows = each_list(spark, lists, partial(_read_list, tries, work), FACTS)
     if not large:
         return rows
-    shipped = dumps((large, [of[_at(task)] for task in large]))
+    shipped = dumps((large, [of[_replica_key(task)] for task in large]))
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tasks, names = loads(shipped)
-        numbers = {_at(task): number for number, task in enumerate(tasks)}
+        numbers = {_replica_key(task): number for number, task in enumerate(tasks)}
         for facts in replay_parts(batches, tasks):
             number = numbers[facts.log_dir, facts.folder]
             yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
@@ -534,39 +532,39 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
     return parts.mapInArrow(replay, FACTS).union(rows)
 
 
-def _at(task: ReplicaTask) -> tuple[str, str]:
-    """What tells a replica from all others of an audit."""
+def _replica_key(task: ReplicaTask) -> tuple[str, str]:
+    """Key of a replica within an audit."""
     return task.replica.log_dir, task.replica.folder
 
 
 def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:
-    """Reads a list but for what another attempt left. The note says to the next attempt that this one ended early."""
+    """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
     names = [identity for _, identity in named]
-    there = work.kept_of(names)
-    left = [one for one in named if one[1] not in there]
-    if there and not left:
+    stored = work.kept_of(names)
+    left = [one for one in named if one[1] not in stored]
+    if stored and not left:
         return
     died = work.begins(names)
-    found = read_each([task for task, _ in left], read_task, tries, apart=died)
-    read = [(identity, facts) for (_, identity), some in zip(left, found, strict=True) for facts in some]
-    yield from _kept_or_rows(work, read, names, there)
+    replicas = read_each([task for task, _ in left], read_task, tries, apart=died)
+    read = [(identity, facts) for (_, identity), some in zip(left, replicas, strict=True) for facts in some]
+    yield from _kept_or_rows(work, read, names, stored)
     work.ended(names)
 
 
 def _kept_or_rows(
-    work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], there: frozenset[bytes] = frozenset()
+    work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], stored: frozenset[bytes] = frozenset()
 ) -> Iterator[pa.RecordBatch]:
-    """Keeps what can be; rows of the rest: of what was not read in whole nothing is kept."""
+    """Store what is complete; return rows of the rest."""
     whole = [one for one in read if not any(is_unread(e.reason, e.detail) for e in one[1].errors)]
-    kept_now = there or work.keep(whole, names)
+    kept_now = stored or work.keep(whole, names)
     yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), FACTS_ARROW)
 
 
 def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
-    """What a file has; where it is damaged, what is read anew of the same replicas."""
+    """Facts in a file; if it is damaged, those of its replicas read again."""
     name, numbers, tasks = of_file
-    found: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
-    if found is None:
-        found = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
-    rows: Iterator[KeptFacts] = map(kept, found)
+    replicas: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
+    if replicas is None:
+        replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
+    rows: Iterator[KeptFacts] = map(kept, replicas)
     yield from in_batches(rows, FACTS_ARROW)

@@ -1,4 +1,4 @@
-"""Starting Spark, and using a session of somebody else."""
+"""Spark sessions: starting one, and using an existing one."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# How the driver's JVM is started, and the archive of its classes that makes it start in half the time.
+# Start of the driver's JVM, and a class-data archive that halves its start time (JEP 350).
 #
-# Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive (class-data sharing,
-# JEP 350) the JVM maps them as they were. It is made once, by :mod:`auditor.spark.warm`, into the environment that
-# Spark is installed in, and is of no use to another Java or Spark: its name says both, and the JVM checks every jar.
-# Where there is none, everything works as it does with it, four seconds later.
+# Spark loads and verifies some ten thousand classes from 280 jars at each start; with an archive the JVM maps them.
+# :mod:`auditor.spark.warm` makes it once, in the environment of Spark. It fits one Java and Spark only: its name has
+# both, and the JVM checks every jar. Without it everything works, four seconds later.
 
 
 HERE = Path(__file__).parent
@@ -42,17 +41,17 @@ OPTIONS = ("-Xshare:auto", "-Xlog:disable")  # what the archive's check says is 
 
 
 def archive(java: str) -> Path:
-    """Where the archive of this Java and Spark is or would be. Cost: a stat of the ``java`` file."""
+    """Return the path of the class archive for this Java and Spark. Cost: a stat of the ``java`` file."""
     from pyspark import __version__  # not the installation's: a Spark that was unpacked says nothing there
 
-    found = Path(java).resolve()
-    depends_on = f"{found} {found.stat().st_mtime_ns} {__version__}"
+    resolved = Path(java).resolve()
+    depends_on = f"{resolved} {resolved.stat().st_mtime_ns} {__version__}"
     name = f"spark-{hashlib.sha256(depends_on.encode()).hexdigest()[:16]}.jsa"
     return KEPT / name
 
 
 def spark_home() -> str | None:
-    """Where pyspark has Spark; None where it has to look itself.
+    """Return the Spark of pyspark's installation; None if pyspark has to look for it.
 
     pyspark looks first into the directory above the working directory, and would start a ``bin/spark-submit`` there
     (``pyspark.find_spark_home``), which may come with the input.
@@ -67,31 +66,31 @@ def spark_home() -> str | None:
 
 
 def options(java: str | None, *, short: bool = True) -> str:
-    """``spark.driver.extraJavaOptions``; ``short``: of a driver that has no cluster to wait for.
+    """Return ``spark.driver.extraJavaOptions``; ``short``: of a driver without a cluster.
 
-    Settings of the logging come by path: with an archive no folder on the class path may hold files, and there is where
-    Spark puts its folder of settings.
+    Logging is configured by path: with an archive no directory on the class path may have files, where Spark puts its
+    configuration directory.
     """
     always = SHORT + OPTIONS if short else OPTIONS
     chosen = [*always, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
     if made := os.environ.get(ARCHIVE):
         chosen.append(f'"-XX:ArchiveClassesAtExit={made}"')
-    elif java is not None and (kept := archive(java)).is_file():
-        chosen.append(f'"-XX:SharedArchiveFile={kept}"')
+    elif java is not None and (class_archive := archive(java)).is_file():
+        chosen.append(f'"-XX:SharedArchiveFile={class_archive}"')
     return " ".join(chosen)
 
 
 def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
-    """Runs Python with ``arguments``, which starts a session, and keeps its classes; None where it cannot.
+    """Run Python with ``arguments``, which starts a session, and archive its classes; None where that fails.
 
     Cost: half a minute and 160 MB of disk, once.
     """
-    kept = archive(java)
-    if kept.is_file():
-        return kept
-    part = kept.with_suffix(f".{os.getpid()}.part")
+    target = archive(java)
+    if target.is_file():
+        return target
+    part = target.with_suffix(f".{os.getpid()}.part")
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
     # The JVM outlives the Python that started it; its end is that of its output.
@@ -100,15 +99,14 @@ def make_archive(java: str, arguments: Sequence[str]) -> Path | None:
     )
     if not part.is_file():
         return None
-    part.replace(kept)
-    return kept
+    part.replace(target)
+    return target
 
 
-# What the JVM says on standard error, without the one line that Spark makes it say at every start.
+# Filter for the JVM's stderr, which drops the one line that Spark causes at every start.
 #
-# Spark's launcher asks for the module jdk.incubator.vector whatever it is told, and Java (ModuleBootstrap) has no
-# option that keeps it from warning about incubating modules. So the JVM's standard error passes through here, and that
-# line alone is dropped.
+# Spark's launcher always adds the module jdk.incubator.vector, and Java (ModuleBootstrap) has no option against the
+# warning about incubating modules.
 
 
 DROPPED = b"WARNING: Using incubator modules: jdk.incubator.vector"
@@ -117,9 +115,9 @@ EXIT_S = 1.0  # that the last words of a JVM that did not start are waited for
 
 @contextlib.contextmanager
 def filtered() -> Iterator[None]:
-    """Processes started within write to standard error through a thread, for as long as they live.
+    """Pipe the stderr of processes started within through a thread, for as long as they live.
 
-    Nothing changes where there is no standard error.
+    Nothing changes without stderr.
     """
     try:
         ours = os.dup(2)
@@ -142,34 +140,34 @@ def filtered() -> Iterator[None]:
 
 
 def _pass_on(reading: int, writing: int) -> None:
-    """Everything but the dropped line, as it comes: only what may become that line waits for its end."""
-    held, at_start = b"", True
+    """Pass on everything but the dropped line; only what may become that line waits for its end."""
+    partial_line, at_start = b"", True
     with contextlib.suppress(OSError):
         while data := os.read(reading, 1 << 16):
-            *lines, held = (held + data).split(b"\n")
+            *lines, partial_line = (partial_line + data).split(b"\n")
             for line in lines:
                 if not (at_start and line.rstrip() == DROPPED):
                     os.write(writing, line + b"\n")
                 at_start = True
-            if held and not (at_start and DROPPED.startswith(held)):
-                os.write(writing, held)
-                held, at_start = b"", False
-        os.write(writing, held)
+            if partial_line and not (at_start and DROPPED.startswith(partial_line)):
+                os.write(writing, partial_line)
+                partial_line, at_start = b"", False
+        os.write(writing, partial_line)
     os.close(reading)
     os.close(writing)
 
 
-# Whether a Spark Connect server answers. pyspark's own client tries again for some 100 s, and says nothing.
+# Availability of a Spark Connect server. pyspark's own client retries for some 100 s without a message.
 
 
 SILENT_S, WAIT_S = 2, 30  # after so many seconds it is said that a server is waited for, and so many it is
 
 
 def wait_for(url: str, say: Callable[[str], None]) -> None:
-    """Waits until the server of an ``sc://`` URL takes connections, with TLS where the URL asks for it.
+    """Wait until the server of an ``sc://`` URL accepts connections, with TLS where the URL asks for it.
 
-    What is missing for Connect is left to pyspark to say. Errors: :class:`AuditInputError` for a URL that is none, and
-    where nobody answers.
+    Missing packages for Connect are left to pyspark to report. Errors: :class:`AuditInputError` for an invalid URL, and
+    without an answer.
     """
     if importlib.util.find_spec("grpc") is None:
         return
@@ -205,7 +203,7 @@ def _within(ready: object, seconds: float) -> bool:
     return True
 
 
-# Starting Spark the way the auditor needs it: our interpreter in the workers, retries as on a cluster.
+# Sessions: our interpreter in the workers, retries as on a cluster.
 
 
 LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
@@ -225,13 +223,13 @@ GIB = 1 << 30
 
 
 def local_with_retries(master: str) -> str:
-    """``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; other masters as they are."""
-    found = LOCAL.fullmatch(master)
-    return f"local[{found[1] or '1'},{TASK_FAILURES}]" if found else master
+    """Return ``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; others unchanged."""
+    matched = LOCAL.fullmatch(master)
+    return f"local[{matched[1] or '1'},{TASK_FAILURES}]" if matched else master
 
 
 def find_java() -> str | None:
-    """The ``java`` that Spark will start: below JAVA_HOME, else on PATH; None where there is none."""
+    """Return the ``java`` that Spark will start: below JAVA_HOME, else on PATH; None without one."""
     home = os.environ.get("JAVA_HOME")
     if home and (java := Path(home, "bin", "java")).exists():
         return str(java)
@@ -239,14 +237,14 @@ def find_java() -> str | None:
 
 
 def java_version(java: str) -> int:
-    """The feature release of a ``java`` (17, 21, ...), 0 when it does not say."""
+    """Return the feature release of a ``java`` (17, 21, ...), 0 if it does not say."""
     ran = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
-    found = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
-    return int(found[1]) if found else 0
+    matched = re.search(r'version "(?:1\.)?(\d+)', ran.stderr)
+    return int(matched[1]) if matched else 0
 
 
 def require_java() -> None:
-    """Fails with a hint when there is no Java that Spark 4 runs on."""
+    """Raise :class:`AuditInputError` with a hint if there is no Java that Spark 4 runs on."""
     java = find_java()
     if java is None:
         raise AuditInputError("no Java found; install Java 17 or 21, or point JAVA_HOME at it ('make setup' says how)")
@@ -257,21 +255,21 @@ def require_java() -> None:
 
 
 def machine_bytes() -> int:
-    """The memory of this machine, or of the container around this process where it has less; 0 where nobody says."""
-    known = []
+    """Return the memory of this machine, or of the container if it has less; 0 if unknown."""
+    sizes = []
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     for file in ("memory.max", "memory/memory.limit_in_bytes"):  # cgroup versions 2 and 1
         with contextlib.suppress(OSError, ValueError):
-            known.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
-    return min((size for size in known if size > 0), default=0)
+            sizes.append(int(Path("/sys/fs/cgroup", file).read_text(encoding="ascii")))
+    return min((size for size in sizes if size > 0), default=0)
 
 
 def heap_bytes(machine: int, input_bytes: int) -> int:
-    """The most that the driver's heap may grow to, in bytes of the machine's memory and of the input.
+    """Return the driver's maximum heap, by the machine's memory and the input, in bytes.
 
-    A GiB is Java's own where nothing is said, and enough for most; facts of large replicas pass through the heap, three
-    times. Beyond 31 GiB Java's references double. Python's workers and the page cache need the rest of the machine.
+    A GiB is Java's default, and enough for most; facts of large replicas pass through the heap three times. Beyond 31
+    GiB Java's references double. Python's workers and the page cache need the rest of the machine.
     """
     return max(GIB, min(GIB + 4 * input_bytes, machine // 4, 31 * GIB))
 
@@ -282,20 +280,20 @@ def start(
     input_bytes: int = 0,
     say: Callable[[str], None] | None = None,
 ) -> SparkSession:
-    """The running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
-    ``say`` hears that a Connect server is waited for, and that the workers of a session that others started import
-    from their working directory.
+    """Return the running session, or a new one. ``master`` None: whatever spark-submit or the environment says.
 
-    Workers get this interpreter, so that they see the same packages, and import nothing from the working directory,
-    which may hold the input; Arrow is on; the UI is off unless asked for. Under spark-submit its master and settings
-    count, ``master`` does not, and only what results depend on and what keeps the input from being run is set.
+    ``say`` is called while a Connect server is waited for, and if the workers of an existing session import from their
+    working directory. Workers get this interpreter, so that they have the same packages, and import nothing from the
+    working directory, which may be the input; Arrow is on; the UI is off unless asked for. Under spark-submit its
+    master and settings count, ``master`` does not, and only what results depend on and what keeps the input from being
+    run is set.
     """
     from pyspark.sql import SparkSession
 
     say = say or (lambda _: None)
     if master is not None and master.startswith("sc://"):
         wait_for(master, say)
-        session = _settled(SparkSession.builder.remote(master).getOrCreate())
+        session = _configured(SparkSession.builder.remote(master).getOrCreate())
         return _checked(session, say)
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
@@ -347,7 +345,7 @@ def _checked(session: SparkSession, say: Callable[[str], None]) -> SparkSession:
 
 @contextlib.contextmanager
 def _environment(**variables: str | None) -> Iterator[None]:
-    """Variables that a JVM which starts within gets, and what it starts; those that are set stay as they are."""
+    """Set variables for a JVM that starts within; those that are set already stay as they are."""
     ours = {name: value for name, value in variables.items() if value and not os.environ.get(name)}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
@@ -361,9 +359,11 @@ def _environment(**variables: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hushed(session: SparkSession) -> Iterator[None]:
-    """Around a question of somebody's: a mistake in it is said once, not with a trace of Java's for each attempt of a
-    task. Sessions that others started say what they say."""
+def quiet_errors(session: SparkSession) -> Iterator[None]:
+    """Log a mistake in a user's query once, without Java's trace for each attempt of a task.
+
+    Sessions that others started are left as they are.
+    """
     if session not in _ours:
         yield
         return
@@ -377,11 +377,11 @@ def hushed(session: SparkSession) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tuned(session: SparkSession) -> Iterator[None]:
-    """Around a query whose few rows take Python long: Spark interprets its plan, where it would write Java for it and
-    compile that for half a second, and shares out rows that it would have taken for one task's.
+    """Run a query whose few rows take Python long: without code generation, and with small partitions.
 
-    Several threads may be in such queries of one session: the last one leaves it as the first one found it. What goes
-    wrong in a query is raised as it is, also where Java is gone and no setting can be put back.
+    Generated code would be compiled for half a second, and the rows would go to one task. Several threads may be in
+    such queries of one session: the last one leaves it as the first one found it. Errors of a query are raised as they
+    are, also where Java is gone and no setting can be restored.
     """
     with _tuning:
         inside, before = _tuned.setdefault(session, (0, {}))
@@ -394,12 +394,12 @@ def tuned(session: SparkSession) -> Iterator[None]:
         yield
     except BaseException:
         with contextlib.suppress(Exception):
-            _leave(session)
+            _restore_settings(session)
         raise
-    _leave(session)
+    _restore_settings(session)
 
 
-def _leave(session: SparkSession) -> None:
+def _restore_settings(session: SparkSession) -> None:
     with _tuning:
         inside, before = _tuned.pop(session)
         if inside > 1:
@@ -412,8 +412,8 @@ def _leave(session: SparkSession) -> None:
                 session.conf.set(key, value)
 
 
-def _settled(session: SparkSession) -> SparkSession:
-    """A session of another's server (Spark Connect), with what can be set and results depend on."""
+def _configured(session: SparkSession) -> SparkSession:
+    """A session of a Connect server, with the settings that results depend on."""
     for key, value in NEEDED.items():
         if session.conf.isModifiable(key):
             session.conf.set(key, value)
@@ -443,15 +443,15 @@ SETTINGS = {"spark.ui.showConsoleProgress": "false"}
 OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own
 
 
-# Sessions that others started: they learn the data sources, and their workers the Python that has this package.
+# Registers our data sources in an existing Spark session and ships the package to its workers.
 
 
-_TOLD: WeakSet[SparkSession] = WeakSet()
+_WARNED: WeakSet[SparkSession] = WeakSet()
 LACKS = re.compile(r"(?:No module named '|has no package )(auditor|numpy|numba|pyarrow|cramjam|xxhash)\b")
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the data sources ``kafka_log_batches`` and the like known to a session, classic or Connect.
+    """Register the data sources ``kafka_log_batches`` and so on in a session, classic or Connect.
 
     A local session whose workers were not given a Python gets this one: the default, ``python3`` on the PATH, need not
     have this package.
@@ -464,7 +464,7 @@ def register(spark: SparkSession) -> None:
 
 
 def register_running() -> None:
-    """The same for the session that runs, if one does. An old or closed session is left as it is."""
+    """Register in the running session, if there is one. An old or closed session is left as it is."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -474,7 +474,7 @@ def register_running() -> None:
 
 
 def adopt(spark: SparkSession) -> SparkSession:
-    """The session, whose workers on this machine use this Python where nobody chose another."""
+    """Return the session, whose workers on this machine use this Python unless another was chosen."""
     _say_once(spark)
     context = None if "connect" in type(spark).__module__ else spark.sparkContext
     chosen = "PYSPARK_PYTHON" in os.environ or (context and context.getConf().get("spark.pyspark.python"))
@@ -484,22 +484,22 @@ def adopt(spark: SparkSession) -> SparkSession:
 
 
 def _say_once(spark: SparkSession) -> None:
-    """Logs, once for each session, what would keep its workers from importing what lies beside the input."""
+    """Log once per session that its workers import from the working directory, beside the input."""
 
-    if spark not in _TOLD and imports_from_directory(spark):
+    if spark not in _WARNED and imports_from_directory(spark):
         logging.getLogger("auditor").warning(IMPORTS_FROM_DIRECTORY)
-    _TOLD.add(spark)
+    _WARNED.add(spark)
 
 
 def lacking(error: BaseException) -> str | None:
-    """What to say where Spark's workers lack this package or its libraries; None for any other error."""
+    """Return the message for Spark workers without this package or its libraries; None for any other error."""
     from auditor.connectors.tables.sources import NO_PACKAGE
 
-    found = LACKS.search(str(error))
-    return None if found is None else NO_PACKAGE.format(found[1])
+    matched = LACKS.search(str(error))
+    return None if matched is None else NO_PACKAGE.format(matched[1])
 
 
-# How far Spark's running jobs are, asked while they run.
+# Progress of Spark's running jobs.
 
 
 PAUSE_S = 0.5
@@ -507,8 +507,10 @@ PAUSE_S = 0.5
 
 @contextlib.contextmanager
 def watched(spark: SparkSession, heard: Callable[[float], None] | None) -> Iterator[None]:
-    """Says again and again which part of the running jobs' tasks is done. Says nothing over Spark Connect, which has no
-    such news, and where nobody listens."""
+    """Report repeatedly which part of the running jobs' tasks is done.
+
+    Silent on Spark Connect, which has no such status, and without ``heard``.
+    """
     tracker = None
     if heard is not None:
         with contextlib.suppress(Exception):  # of Connect, in the words of many versions
@@ -525,10 +527,10 @@ def watched(spark: SparkSession, heard: Callable[[float], None] | None) -> Itera
                 for job in tracker.getActiveJobsIds()
                 for stage in getattr(tracker.getJobInfo(job), "stageIds", ())
             ]
-            known = [stage for stage in stages if stage is not None]
-            tasks = sum(stage.numTasks for stage in known)
+            running = [stage for stage in stages if stage is not None]
+            tasks = sum(stage.numTasks for stage in running)
             if tasks and not over.is_set():
-                heard(sum(stage.numCompletedTasks for stage in known) / tasks)
+                heard(sum(stage.numCompletedTasks for stage in running) / tasks)
 
     asking = threading.Thread(target=ask, name="progress of Spark", daemon=True)
     asking.start()

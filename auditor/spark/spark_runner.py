@@ -1,4 +1,4 @@
-"""The two steps of an audit on Spark."""
+"""Runner of an audit's two steps on Spark."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.connectors.tables.sources import spark_schema
-from auditor.pipeline import frames_audit
 from auditor.pipeline.cluster_context import Brief
-from auditor.pipeline.frames_audit import COLUMNS, KEY
 from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
 from auditor.spark.session import tuned, watched
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
@@ -32,7 +27,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder
 
 
-# The two steps of an audit on Spark: any master, classic or Connect.
+# Runner on Spark: any master, classic or Connect.
 
 
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
@@ -57,34 +52,34 @@ class SparkReplicas(Replicas):
 
     @cached_property
     def frame(self) -> DataFrame:
-        """The frame; with a work folder what is not there yet is read for it."""
+        """The frame; with a work folder, missing facts are read for it."""
         return self._frame() if callable(self._frame) else self._frame
 
     def briefs(self) -> list[Brief]:
-        """The briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
+        """Return the briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         frame = self.frame
         with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
-            found = self.frame.select("brief").toArrow().column("brief")
-        return briefs_of(row for chunk in found.chunks for row in chunk.to_pylist())
+            column = self.frame.select("brief").toArrow().column("brief")
+        return briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
 
     def rows(self) -> list[KeptFacts]:
-        """All facts, on the driver."""
+        """Bring all facts to the driver."""
         return [KeptFacts(**row) for row in self.frame.toArrow().to_pylist()]
 
     def replaced(self, again: Replicas) -> SparkReplicas:
-        """The newer facts of each replica."""
+        """Return the facts with newer ones of some replicas."""
         assert isinstance(again, SparkReplicas)
         gone = again.frame.select(*REPLICA)
         return SparkReplicas(self.frame.join(gone, list(REPLICA), "left_anti").unionByName(again.frame))
 
     def close(self) -> None:
-        """Gives back Spark's memory, where Java has not ended: then what ended it is the error to show, not this."""
+        """Release Spark's memory, unless Java has ended: then what ended it is the error to show, not this."""
         with contextlib.suppress(Exception):
             self.frame.unpersist()
 
 
 class SparkRunner(Runner):
-    """Runs on a session: the caller's, or one that is started, for an input of so many bytes, when it is needed."""
+    """Runs on a session: the caller's, or one that is started when needed, for an input of so many bytes."""
 
     slow_start = True
 
@@ -94,7 +89,7 @@ class SparkRunner(Runner):
         self.name = "Spark"
 
     def ready(self) -> None:
-        """Starts the session."""
+        """Start the session."""
         _ = self.spark
 
     @cached_property
@@ -104,11 +99,10 @@ class SparkRunner(Runner):
         return self._start(self.input_bytes)
 
     def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
-        """Plans the first job."""
+        """Plan the first job."""
         from auditor.spark import jobs
 
         if work is not None:
-            from auditor.spark import jobs
 
             def read() -> DataFrame:
                 with watched(self.spark, self.progress), tuned(self.spark):
@@ -119,59 +113,58 @@ class SparkRunner(Runner):
         return SparkReplicas(jobs.read_replicas(self.spark, tasks), self.progress)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
-        """Facts that the driver has, as a frame."""
+        """Hold facts of the driver as a frame."""
         from auditor.spark import jobs
 
-        return SparkReplicas(jobs.held(self.spark, rows))
+        return SparkReplicas(jobs.facts_frame(self.spark, rows))
 
     def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Runs the second job."""
+        """Run the second job."""
         from auditor.spark import jobs
 
         assert isinstance(replicas, SparkReplicas)
         return jobs.judge_logs(replicas.frame, clusters, judge)
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """One job."""
-        from auditor.spark import spark_tables as spark_spark_tables
+        """Write tables in one job."""
+        from auditor.spark import spark_tables
 
-        return spark_spark_tables.run(self.spark, self.pool, audit, wanted)
+        return spark_tables.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
-        """A frame."""
+        """Return a table as a frame."""
         from auditor.spark import spark_tables
 
         return spark_tables.frame(self.spark, audit, _facts(audit, name), name)
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
-        """Asks Spark."""
+        """Query Spark."""
         from auditor.spark.spark_tables import query
 
         return query(self.spark, audit, text, tables)
 
     @property
     def elsewhere(self) -> bool:
-        """On any cluster, and where a server of Connect's may be another machine."""
+        """Whether tasks may run on other machines: on any cluster, and with a Connect server."""
         from auditor.spark.session import LOCAL_ATTEMPTS
 
         here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
         return here is None or not hasattr(self.spark, "_jvm")
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Counts with Spark."""
+        """Count with Spark."""
         from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, written, table), table)
 
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:
-    """What a derived table is made of; None for any other."""
     from auditor.pipeline.derived_tables import OF_FACTS
 
     return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
 
 
-# A DataFrame of batches on Spark, classic or Connect: brought into the order of logs, a task replays log after log.
+# A DataFrame of batches, classic or Connect: sorted by log, so that a task replays log after log.
 
 
 # Of Spark's types those that columns of batches may have, and a few that they may not.
@@ -195,19 +188,24 @@ NUMBER = r"(\d{20})[^/]*$"  # that in the name of a segment's file
 
 
 def check(batches: DataFrame) -> None:
-    """Errors: ``AuditInputError`` where the columns are not those of ``batches``."""
+    """Raise ``AuditInputError`` unless the columns are those of ``batches``."""
+    from auditor.pipeline import frames_audit
+
     types = ((field.name, field.dataType.simpleString().partition("(")[0]) for field in batches.schema)
     frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
 
 
 def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkReplicas:
-    """The facts of each replica of a frame, kept for what is judged; ``compacted``: globs of compacted topics, None
-    where nobody knows. Nothing runs until it is asked for.
+    """Return the facts of each replica of a frame, persisted for the judge step. Lazy.
 
-    Cost: one exchange of all rows by replica, sorted, which spills to disk; a task holds the batches of one replica at
-    a time, packed.
+    ``compacted``: globs of compacted topics, None if unknown. Cost: one exchange of all rows by replica, sorted, which
+    spills to disk; a task holds the batches of one replica at a time, packed.
     """
     from pyspark.sql import functions as F
+
+    from auditor.connectors.tables.sources import spark_schema
+    from auditor.pipeline.frames_audit import COLUMNS, KEY, replicas_of
+    from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
 
     types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
     columns = [F.col(n) if n in batches.columns else F.lit(None).cast(types[n]).alias(n) for n in COLUMNS.names]
@@ -215,6 +213,6 @@ def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkRepl
     ordered = rows.sortWithinPartitions(*KEY, F.regexp_extract("file", NUMBER, 1), "file", "position")
 
     def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches((kept(facts) for facts in frames_audit.replicas_of(parts, compacted)), FACTS_ARROW)
+        yield from in_batches(map(kept, replicas_of(parts, compacted)), FACTS_ARROW)
 
     return SparkReplicas(ordered.mapInArrow(work, FACTS).persist())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,65 +25,63 @@ from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
-from auditor.pipeline import derived_tables as pipeline_derived_tables
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import jobs
-from auditor.spark.jobs import FAILED, LOG, attempts, by_log, in_batches, logs, mistake, rounds, worker_died
-from auditor.spark.session import hushed
+from auditor.spark.session import quiet_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import WrittenTables
-    from auditor.rules.seen.cluster_view import Cluster
 
 
-# Files that kill who reads them for a table: they are looked for when a job has failed, and left out of the next one.
+# Files that kill their reader: searched once a job has failed, and excluded from the next one.
 #
-# The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only the decoding into rows dies
-# of.
+# The replay finds its own (:mod:`auditor.processes.isolation`); here are those that only kill the decoding into rows.
 
 
 Result = TypeVar("Result")
 Work = tuple[Piece, frozenset[str], How]
 
 FATAL = "log_dir string, file string, detail string"
-FATAL_ARROW = pa.schema([("log_dir", pa.string()), ("file", pa.string()), ("detail", pa.string())])
+FATAL_ARROW = jobs.arrow_schema(FATAL)
 UNCUT = 1 << 62  # bytes of a piece: cutting a segment would read its index here, on the driver
 
 
-def without(spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]) -> Result:
-    """``work``, which reads decoded tables; where it fails for files that kill their reader, once more without them.
+def without_fatal_files(
+    spark: SparkSession, audit: Audited, tables: frozenset[str], work: Callable[[], Result]
+) -> Result:
+    """Return the result of ``work``, which reads decoded tables; if files kill its workers, repeat it without them.
 
-    They go to ``audit.fatal``, and are looked for where a Python worker died alone. Cost: there the tables' files are
-    read twice more. Errors: those of ``work`` where no file is the cause.
+    These files are added to ``audit.fatal``, and searched only where a Python worker died. Cost: the tables' files are
+    then read twice more. Errors: those of ``work`` where no file is the cause.
     """
     try:
         return work()
-    except FAILED as error:
-        if not worker_died(error):
+    except jobs.FAILED as error:
+        if not jobs.worker_died(error):
             raise
-        known = audit.refused()
+        refused = audit.refused()
         audit.fatal += _find(spark, audit, tables)
-        if audit.refused() == known:
+        if audit.refused() == refused:
             raise
     return work()
 
 
 def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[tuple[str, DecodeError]]:
-    """Reads the files that some tables need in processes apart; those that kill, in a fixed order."""
+    """Read the files that some tables need in processes apart; return those that kill, in a fixed order."""
     options, tables = audit.options, tables | {"decode_errors"}
     how = How(options.limits, options.include_payload, options.records)
-    found = input_splits.plan(audit.scoped, tables, UNCUT)
-    lists = [[(piece, tables, how) for piece in some] for some in input_splits.spread(found, jobs.slots(spark))]
+    pieces = input_splits.plan(audit.scoped, tables, UNCUT)
+    lists = [[(piece, tables, how) for piece in some] for some in input_splits.spread(pieces, jobs.slots(spark))]
 
     def look(work: list[Work]) -> Iterator[pa.RecordBatch]:
-        for found in read_apart(work, _fatal):
-            yield from found
+        for rows in read_apart(work, _fatal):
+            yield from rows
 
     rows = jobs.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
     sizes = {(d.name, f.name): f.size for d in audit.inventory.log_dirs for f in d.files()}
@@ -94,31 +92,29 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
 
 
 def _fatal(work: Work) -> list[pa.RecordBatch]:
-    """What the reader of a piece was not allowed to open."""
-    found = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
-    kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in found]
+    """Errors of files that the reader of a piece was not allowed to open."""
+    batches = [rows for table, rows in read_piece(*work) if table == "decode_errors"]
+    kills = [pa.compute.starts_with(rows.column("detail"), KILLS) for rows in batches]
     return [
-        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(found, kills, strict=True)
+        rows.filter(mask).select(FATAL_ARROW.names).cast(FATAL_ARROW) for rows, mask in zip(batches, kills, strict=True)
     ]
 
 
-# The tables of contract section 4 on Spark, as frames and as views for SQL (``--tables``: :mod:`.table_job`).
+# Tables of contract section 4 on Spark, as frames and as views for SQL.
 #
-# Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts of
-# :mod:`auditor.spark.jobs`, and the rest is what the driver holds (:mod:`auditor.pipeline.derived_tables`).
+# Decoded tables come from the data sources of :mod:`auditor.connectors.tables.sources`, derived ones from the facts
+# of :mod:`auditor.spark.jobs`, and the rest is in memory of the driver (:mod:`auditor.pipeline.derived_tables`).
 
 
 SHARES = "join_key string, topic string, partition int, share binary"
-SHARES_ARROW = pa.schema(
-    [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("share", pa.binary())]
-)
+SHARES_ARROW = jobs.arrow_schema(SHARES)
 
 
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
-    """A decoded table of the audit's paths. Nothing is read until it is asked for, and then only this table's files."""
+    """Return a decoded table of the audit's paths. Lazy; only this table's files are read."""
     options = audit.options
-    if (held := audit.held(table)) is not None:
-        return local(spark, held)
+    if (table_in_memory := audit.held(table)) is not None:
+        return local(spark, table_in_memory)
     source = next(source for source in SOURCES if source.table == table)
     register_all(spark)
     reader = spark.read.format(source.format).options(
@@ -138,7 +134,7 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, derived_tables.outside(audit.inventory, audit.outside)))
+        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside)))
     return rows
 
 
@@ -146,75 +142,79 @@ _SHIPPED: WeakKeyDictionary[Audited, str] = WeakKeyDictionary()
 
 
 def _shipped(audit: Audited) -> str:
-    """What the audit reads as text, for the data sources, so that they list nothing again."""
+    """The audit's inventory as text, for the data sources, so that they list nothing again."""
     if audit not in _SHIPPED:
         _SHIPPED[audit] = input_splits.dumps(audit.scoped)
     return _SHIPPED[audit]
 
 
 def local(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """A table that the driver holds."""
+    """Return a table of the driver as a frame."""
     empty = pa.RecordBatch.from_pylist([], schema=table.schema)  # Spark takes no table without a single batch
     batches = [for_spark(batch) for batch in table.to_batches() or [empty]]
     return spark.createDataFrame(pa.Table.from_batches(batches), schema=spark_schema(table.schema))
 
 
 def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
-    """``producer_states`` or ``transactions``: one exchange by log, since the replicas of a log explain each other."""
+    """Return a derived table: one exchange by log, since the replicas of a log explain each other."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
-        for (join_key, *_), found in logs(batches):
-            for rows in derived_tables.of_log([pickle.loads(replica) for (replica,) in found], known[join_key], table):
+        clusters_by_key = pickle.loads(shipped)
+        for (join_key, *_), replicas in jobs.logs(batches):
+            for rows in derived_tables.of_log(
+                [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[join_key], table
+            ):
                 yield for_spark(rows)
 
-    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
+    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """What each log knows of whole transactions, in :data:`SHARES`: that of one coordinators' log comes together."""
+    """Return each log's shares of whole transactions, in :data:`SHARES`, by partition of the coordinators' log."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
-        yield from in_batches(
+        clusters_by_key = pickle.loads(shipped)
+        yield from jobs.in_batches(
             (
                 (join_key, TRANSACTION_STATE, partition, share)
-                for (key, *_), found in logs(batches)
-                for join_key, partition, share in pipeline_derived_tables.shares_of(
-                    key, [pickle.loads(replica) for (replica,) in found], known[key]
+                for (key, *_), replicas in jobs.logs(batches)
+                for join_key, partition, share in derived_tables.shares_of(
+                    key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
                 )
             ),
             SHARES_ARROW,
         )
 
-    return by_log(by_log(facts.select(*LOG, "facts")).mapInArrow(work, SHARES))
+    return jobs.by_log(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, SHARES))
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """The table that all logs have a share in: a second exchange."""
+    """The table that all logs contribute to: a second exchange."""
     shipped = pickle.dumps(clusters, 5)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = pickle.loads(shipped)
-        for (join_key, _, partition), found in logs(batches):
-            for rows in pipeline_derived_tables.coordinated_rows(
-                known[join_key], partition, [share for (share,) in found]
+        clusters_by_key = pickle.loads(shipped)
+        for (join_key, _, partition), shares in jobs.logs(batches):
+            for rows in derived_tables.coordinated_rows(
+                clusters_by_key[join_key], partition, [share for (share,) in shares]
             ):
                 yield for_spark(rows)
 
-    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(pipeline_derived_tables.COORDINATED))
+    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.COORDINATED))
 
 
 def path_of(folder: Path) -> str:
-    """A folder of this machine as Spark writes to it: not as a URI, whose escapes it takes for names."""
+    """Return a local directory as Spark writes to it: not as a URI, whose escapes it would take literally."""
     return f"file:{folder.absolute()}"
 
 
 def read(spark: SparkSession, written: WrittenTables, table: str) -> DataFrame:
-    """A table that was written. Brackets and the like in the name of a folder are no pattern. What is in a store, tasks
-    open by the drivers that read input, since Spark's own may know nothing of it."""
+    """Return a table that was written; glob characters in the directory's name are escaped.
+
+    Tasks open parts in a store by the drivers that read input, since Spark's own may lack access.
+    """
     if table not in written.stored:
         return spark.read.parquet(re.sub(r"([\[\]{}*?\\])", r"\\\1", path_of(written.folder / table)))
     where = written.staging
@@ -227,7 +227,7 @@ def read(spark: SparkSession, written: WrittenTables, table: str) -> DataFrame:
 
 
 def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: str) -> DataFrame:
-    """Any table of an audit; ``facts`` for the derived ones."""
+    """Return any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
         if table == derived_tables.COORDINATED_TRANSACTIONS:
@@ -237,8 +237,10 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
 
 
 def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
-    """The result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for a text that is wrong."""
-    return without(spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted))
+    """Return the result of an SQL text over ``wanted`` tables. Errors: :class:`AuditInputError` for an invalid text."""
+    return without_fatal_files(
+        spark, audit, wanted & frozenset(schema.DECODED), partial(_ask, spark, audit, text, wanted)
+    )
 
 
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
@@ -247,47 +249,47 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
             facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
-        with hushed(spark):
+        with quiet_errors(spark):
             return spark.sql(text).toArrow()
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
         raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
-    except FAILED as error:
-        if (wrong := mistake(error)) is None:
+    except jobs.FAILED as error:
+        if (wrong := jobs.mistake(error)) is None:
             raise
         raise AuditInputError(wrong) from None
 
 
 def count(rows: DataFrame, table: str) -> list[Fields]:
-    """What a measure counts in a table, a row a key."""
+    """Return the counts of the measures in a table, a row per key."""
     text = measures.counting(table, "{judged}", measures.SPARK)
-    found: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
-    return found
+    counted: list[Fields] = rows.sparkSession.sql(text, judged=rows).toArrow().to_pylist()
+    return counted
 
 
-# The tasks that write tables, as one job of Spark's: no row of a table passes through the JVM, nor the driver.
+# Tasks that write tables, as one Spark job: no row of a table passes through the JVM or the driver.
 
 
 PARTS = "task int, name string, file string"
-PARTS_ARROW = pa.schema([("task", pa.int32()), ("name", pa.string()), ("file", pa.string())])
+PARTS_ARROW = jobs.arrow_schema(PARTS)
 
 
 def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-    """Runs them; once more without files that kill their reader, which go to ``audit.fatal``."""
-    return without(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
+    """Run the tasks; repeat them without files that kill their reader, which are added to ``audit.fatal``."""
+    return without_fatal_files(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
 
 
 def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     refused = audit.refused()
     shares = list(enumerate(table_parts.lists(audit, wanted, jobs.slots(spark), pool, refused)))
-    tries = attempts(spark)
+    tries = jobs.attempts(spark)
     frames = [jobs.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
         facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
         clusters = summary.clusters_for(audit, wanted.derived)
         shipped = pickle.dumps((wanted, clusters), 5)
         if wanted.of_logs:
-            frames.append(by_log(facts.select(*LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
+            frames.append(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
         if wanted.of_all:
             frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
@@ -296,24 +298,18 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) 
     return [WrittenPart(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
-def _reported(parts: Iterable[WrittenPart]) -> Iterator[pa.RecordBatch]:
-    yield from in_batches(parts, PARTS_ARROW)
-
-
 def _decode(
     wanted: TableRequest, refused: dict[str, str], tries: int, numbered: tuple[int, list[Piece]]
 ) -> Iterator[pa.RecordBatch]:
-    with storage.guarded(refused), retries.resigned(rounds(tries) if wanted.has_errors else None):
+    with storage.guarded(refused), retries.resigned(jobs.rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
-    yield from _reported(parts)
+    yield from jobs.in_batches(parts, PARTS_ARROW)
 
 
 def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: TableRequest
-    clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
-    found = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in logs(batches))
-    yield from _reported(table_tasks.gather(wanted, clusters, _number(), found))
+    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in jobs.logs(batches))
+    yield from jobs.in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
 
 
 def _number() -> int:
@@ -324,8 +320,6 @@ def _number() -> int:
 
 
 def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted: TableRequest
-    clusters: dict[str, Cluster]
     wanted, clusters = pickle.loads(shipped)
-    found = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in logs(batches))
-    yield from _reported(table_tasks.derive(wanted, clusters, _number(), found))
+    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in jobs.logs(batches))
+    yield from jobs.in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)

@@ -1,11 +1,11 @@
-"""What would else make the first audits slow: ``python -m auditor.spark.warm [run]``, at the end of set-up.
+"""Warm-up at the end of set-up: ``python -m auditor.spark.warm [run]`` compiles kernels and archives JVM classes.
 
-Compiles every kernel that audits use and keeps the machine code, and keeps the classes of Spark's JVM. With ``run``,
-for ``make demo``, what only a what-if and tables use is left to the first of these: a quarter of the time.
+With ``run``, for ``make demo``, what only a what-if and tables use is left to the first of these: a quarter of the
+time.
 
-Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, whoever audits
-first waits for it. Where the machine code goes is for :mod:`auditor.base.compiled` to say. Takes half a minute, a
-few seconds where nothing changed. The classes (:mod:`auditor.spark.session`) take as long again, once.
+Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, the first audit
+waits for it. The location of machine code is decided by :mod:`auditor.base.compiled`. Takes half a minute, a few
+seconds where nothing changed. The classes (:mod:`auditor.spark.session`) take as long again, once.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ DEMO = Path(__file__).parents[1] / "demo"
 
 
 def warm(logs: Path, audits_only: bool = False) -> None:
-    """Reads all replicas below ``logs`` with and without their records; then one under every policy, one in
-    parts, and all tables."""
+    """Read all replicas below ``logs`` with and without records, one under all policies and in parts, and tables."""
     for records in (True, False):
         options = AuditOptions((str(logs),), logs, records=records)
         inventory = discover([str(logs)])
@@ -62,7 +61,7 @@ def _read_in_parts(task: ReplicaTask) -> None:
 
 
 def keep_classes() -> None:
-    """Runs the demo in a process of its own, for its JVM to keep its classes; nothing where Spark is not installed."""
+    """Run the demo in a process of its own, for its JVM to archive its classes; nothing without Spark."""
     if find_spec("pyspark") is not None and (java := find_java()) is not None:
         with tempfile.TemporaryDirectory() as out:
             demo = ("-P", "-m", "auditor.cli", "demo", "--quiet", "--master", "local[2]", "--out", out)

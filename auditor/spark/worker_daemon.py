@@ -1,6 +1,6 @@
-"""pyspark's daemon, the parent of all Python workers, with what an audit's workers need loaded before it forks them.
+"""pyspark's daemon, the parent of all Python workers, with an audit's modules imported before it forks.
 
-Each worker would load the same modules by itself, some 0.8 s of processor time, and have them in memory of its own.
+Each worker would import the same modules by itself, some 0.8 s of processor time, and have them in memory of its own.
 For sessions that the auditor starts on this machine: ``spark.python.daemon.module``. Source: pyspark/daemon.py
 """
 
@@ -17,7 +17,7 @@ ONE_THREAD = "OPENBLAS_NUM_THREADS"  # numpy's library would start others, which
 
 
 def load() -> None:
-    """Loads :data:`LOADED`. What cannot be loaded here is an error of the worker that needs it."""
+    """Import :data:`LOADED`. An import error here is left to the worker that needs the module."""
     before = os.environ.get(ONE_THREAD)
     os.environ[ONE_THREAD] = "1"
     for name in LOADED:

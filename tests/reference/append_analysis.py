@@ -1,4 +1,4 @@
-"""What is checked of a record set before it is validated: sizes, checksums and the order of offsets.
+"""Checks of a record set before its validation: sizes, checksums and the order of offsets.
 
 Only requests have sizes to be measured against; of checksums and offsets the modules decide that judge logs too.
 Source: UnifiedLog.analyzeAndValidateRecords and append of Kafka's trunk of October 2024; semantics 4.2.
@@ -75,9 +75,9 @@ def analyze(
 
 
 def offsets_refusal(spans: Iterable[tuple[int, int]], log_end: int) -> str | None:
-    """Why a follower refuses batches, by their first and last offsets; None if it takes them.
+    """Return why a follower refuses batches, by their first and last offsets; None if it accepts them.
 
-    A leader gives the offsets itself, and looks at none.
+    A leader assigns the offsets itself and checks none.
     """
     before, first_of_all = -1, log_end
     for number, (first, last) in enumerate(spans):

@@ -1,4 +1,4 @@
-"""One append to a partition: what it holds, and what it would do, kept pending until all of it has passed.
+"""One append to a partition: its items and their effects, pending until all of them have passed.
 
 Sources: ProducerAppendInfo, AppendOrigin (KIP-98, KIP-360, KIP-890).
 """
@@ -88,7 +88,7 @@ class State(Protocol):
 
 
 class Pending:
-    """What one append would do, item by item, on copies of the producers it concerns (ProducerAppendInfo)."""
+    """Effects of one append, item by item, on copies of the producers it concerns (ProducerAppendInfo)."""
 
     def __init__(self, state: State, origin: str) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""What a producer does with a batch that a broker refused, for each generation of clients.
+"""Reaction of a producer to a refused batch, for each generation of clients.
 
 Retries and the delivery time-out are taken as not used up. Source: TransactionManager.canRetry and handleFailedBatch,
 Sender.completeBatch; KIP-360, KIP-467; the page UnknownProducerId/OutOfOrderSequence; semantics 2.4.
@@ -93,12 +93,12 @@ class Failure(NamedTuple):
 
     @property
     def cause(self) -> Cause:
-        """Whether the log was cut above all that was acknowledged."""
+        """Whether the log was truncated above everything that was acknowledged."""
         return truncation_or_loss(self.log_start_offset, self.last_acked_offset)
 
 
 def on_produce_error(policy: str, failure: Failure) -> Action:
-    """Reaction of a client of `policy` (conformance/README.md section 3) to a failed batch."""
+    """Return the reaction of a client of `policy` (conformance/README.md section 3) to a failed batch."""
     reactions = _REACTIONS.get(policy, _KIP_360)
     if failure.error == "DUPLICATE_SEQUENCE_NUMBER":
         return Action.COMPLETE_WITHOUT_OFFSET
@@ -146,7 +146,7 @@ def _out_of_order_before_bumps(failure: Failure) -> Action:
 
 
 def _may_be_waiting(failure: Failure) -> bool:
-    """Whether an earlier batch of the same client is still on its way, so that nothing need be missing."""
+    """Whether an earlier batch of the same client is in flight, so that nothing need be missing."""
     return not failure.has_unresolved_sequence and (failure.sequence_has_been_reset or not failure.is_next)
 
 
@@ -168,7 +168,7 @@ def _out_of_order(failure: Failure) -> Action:
 
 
 class _Reactions(NamedTuple):
-    """A client generation: what it does with a lost producer state, a gap, and any other error it cannot retry."""
+    """A client generation: its reactions to lost producer state, to a gap, and to any other error it cannot retry."""
 
     unknown_producer: Callable[[Failure], Action]
     out_of_order: Callable[[Failure], Action]

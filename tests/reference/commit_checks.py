@@ -1,4 +1,4 @@
-"""Who may commit offsets for a consumer group (KIP-447): the checks before a commit reaches the log.
+"""Checks of an offset commit for a consumer group (KIP-447) before it reaches the log.
 
 Source: ClassicGroup, ConsumerGroup and StreamsGroup.validateOffsetCommit, OffsetMetadataManager of Kafka's trunk of
 October 2024 and of 4.0.0, 4.2.0 and 4.3.1 (KIP-1251); semantics 5.2.
@@ -11,8 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.model.policies import OLDER_EPOCHS_COMMIT, UNNAMED_COMMIT, Version
+from auditor.model.policies import Version
 from tests.reference.refusal import ILLEGAL_ARGUMENT, Refused
+
+UNNAMED_COMMIT: Version = (4, 0)  # groups of KIP-848 take transactional commits without any ids, as classic ones do
+OLDER_EPOCHS_COMMIT: Version = (4, 3)  # and commits of epochs from a partition's assignment on (KIP-1251)
 
 FIRST_CONSUMER_GROUPS: Version = (3, 7)  # the first release whose brokers have groups of KIP-848
 NO_GENERATION = -1
@@ -63,11 +66,11 @@ class Group:
     members: list[Member] = field(default_factory=list)
 
     def member(self, member_id: str) -> Member | None:
-        """The member of that id, if there is one."""
+        """Return the member of that id, if there is one."""
         return next((member for member in self.members if member.member_id == member_id), None)
 
     def replace_static_member(self, instance_id: str, old_member_id: str, new_member_id: str) -> None:
-        """A restarted instance takes its place under a new member id; the old one is fenced."""
+        """Let a restarted instance take its place under a new member id; the old one is fenced."""
         for index, member in enumerate(self.members):
             if (member.instance_id, member.member_id) == (instance_id, old_member_id):
                 self.members[index] = member._replace(member_id=new_member_id)
@@ -82,7 +85,7 @@ def check_commit(
     partition: str = "",
     release: Version = FIRST_CONSUMER_GROUPS,
 ) -> None:
-    """Refused with the error that the commit of a `partition` gets; `group` None when the coordinator does not know it.
+    """Raise Refused with the error of a `partition`'s commit; `group` None: unknown to the coordinator.
 
     A transactional commit is let through in two cases in which a plain one is not: without any ids to a group that has
     members (clients before KIP-447: the hole that KIP-447 leaves; to one of KIP-848 since 4.0), and while a rebalance
@@ -126,7 +129,7 @@ def _check_classic_member(group: Group, committer: Committer) -> None:
 def _check_consumer_group(
     group: Group, committer: Committer, transactional: bool, partition: str, release: Version
 ) -> None:
-    """A group of KIP-848: consumers, or streams (KIP-1071), of which no member follows the classic protocol."""
+    """Check a KIP-848 group: consumers, or streams (KIP-1071), without members of the classic protocol."""
     if committer.generation < 0 and not group.members:
         return
     if transactional and committer == ANONYMOUS and release >= UNNAMED_COMMIT:
@@ -139,8 +142,10 @@ def _check_consumer_group(
 
 
 def _takes_epoch(member: Member, epoch: int, partition: str, release: Version) -> bool:
-    """Whether a member may commit a partition in an epoch: its own, and since KIP-1251 any from that on in which the
-    partition came to it. One that it neither has nor has still to give up can come to it in no older epoch."""
+    """Whether a member may commit a partition in an epoch: its own, and since KIP-1251 older ones.
+
+    No older than that in which the partition came to it, which must be assigned or still to be revoked.
+    """
     if epoch == member.epoch or release < OLDER_EPOCHS_COMMIT or member.assignment_epochs is None:
         return epoch == member.epoch
     return member.assignment_epochs.get(partition, member.epoch) <= epoch < member.epoch

@@ -1,9 +1,9 @@
-"""The transaction coordinator's decisions: InitProducerId, AddPartitionsToTxn, EndTxn, markers and time-outs.
+"""Decisions of the transaction coordinator: InitProducerId, AddPartitionsToTxn, EndTxn, markers and timeouts.
 
-Every refusal is a :class:`tests.reference.refusal.Refused` that leaves no trace, except where an error of the
-log leaves one by design (a fencing epoch that was taken). Internal errors are reported as such, not as a client would
-see them. Times are arguments, epoch milliseconds.
-Source: TransactionCoordinator of Kafka's trunk of October 2024; KIP-98, KIP-360, KIP-890; semantics section 3.
+Every refusal is a :class:`tests.reference.refusal.Refused` that leaves no trace, except where an error of the log
+leaves one by design (a fencing epoch that was taken). Internal errors are reported as such, not as a client would see
+them. Times are arguments, epoch milliseconds. Source: TransactionCoordinator of Kafka's trunk of October 2024; KIP-98,
+KIP-360, KIP-890; semantics section 3.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _STATES_OF = {
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer signs its batches with."""
+    """Producer id and epoch that a producer's batches carry."""
 
     producer_id: int
     producer_epoch: int
 
 
 class MarkersSent(NamedTuple):
-    """One decision on its way to the partitions of a transaction."""
+    """A decision on its way to the partitions of a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -55,7 +55,7 @@ class MarkersSent(NamedTuple):
 
 
 class CoordinatorPolicy(NamedTuple):
-    """Where generations of coordinators differ.
+    """Differences between generations of coordinators.
 
     `fenced_error`: name of the error for a wrong epoch; `takes_expected_epoch`: InitProducerId looks at the epoch a
     client holds (2.5); `keeps_last_epoch`: the last epoch survives a failover, as KIP-360's text has it.
@@ -105,7 +105,7 @@ class Coordinator:
         expected: ProducerIdAndEpoch | None = None,
         append: str = OK,
     ) -> ProducerIdAndEpoch:
-        """InitProducerId (KIP-360): the id and epoch the producer goes on with.
+        """Answer InitProducerId (KIP-360): the producer's next id and epoch.
 
         `transactional_id` None: idempotence only, nothing is remembered. `expected`: what a recovering producer holds.
         """
@@ -162,7 +162,7 @@ class Coordinator:
         now: int,
         append: str = OK,
     ) -> bool:
-        """AddPartitionsToTxn: whether a record was needed; none is when the open transaction has the partitions."""
+        """Answer AddPartitionsToTxn: whether a record was needed, which it is not for partitions added before."""
         transactional_id, metadata = self._of_producer(transactional_id, producer)
         if metadata.pending_state is not None or metadata.value.state in PREPARED:
             raise Refused("CONCURRENT_TRANSACTIONS")
@@ -176,7 +176,7 @@ class Coordinator:
     def verify_partitions(
         self, transactional_id: str | None, producer: ProducerIdAndEpoch, partitions: Iterable[str]
     ) -> dict[str, str]:
-        """Verify-only AddPartitionsToTxn (KIP-890): for each partition NONE, or the error of one not in the set."""
+        """Answer a verify-only AddPartitionsToTxn (KIP-890): for each partition NONE, or its error."""
         _, metadata = self._of_producer(transactional_id, producer)
         if metadata.value.state in PREPARED:
             raise Refused("CONCURRENT_TRANSACTIONS")
@@ -209,7 +209,7 @@ class Coordinator:
         now: int,
         append: str = OK,
     ) -> ProducerIdAndEpoch:
-        """EndTxn of a client: the decision is written and the markers sent; returns what the producer goes on with.
+        """Answer a client's EndTxn: write the decision, send the markers, return the producer's next id and epoch.
 
         `client_tv`: transaction.version the client speaks, 2 for EndTxn version 5.
         """
@@ -276,7 +276,7 @@ class Coordinator:
         return ProducerIdAndEpoch(completion.producer_id, completion.producer_epoch)
 
     def marker_acked(self, transactional_id: str, partition: str) -> list[str]:
-        """One partition wrote its marker; returns the partitions, sorted, that have not answered yet."""
+        """Note that a partition wrote its marker; return the partitions, sorted, that have not answered yet."""
         metadata = self.store.known(transactional_id)
         if metadata.value.state not in PREPARED:
             raise Refused(ILLEGAL_STATE)
@@ -285,7 +285,7 @@ class Coordinator:
         return sorted(remaining)
 
     def complete_markers(self, transactional_id: str, append: str = OK) -> None:
-        """Every partition answered: write the Complete record. COORDINATOR_NOT_AVAILABLE leaves it to be retried.
+        """Write the Complete record after all partitions answered.
 
         A decision whose markers this coordinator never sent completes as of the time it was taken.
         """
@@ -299,7 +299,7 @@ class Coordinator:
         self.store.append(transactional_id, prepared, append, retried=("COORDINATOR_NOT_AVAILABLE",))
 
     def abort_timed_out(self, now: int, append: str = OK) -> dict[str, str]:
-        """One pass of the time-out task: for each transaction that ran out of time NONE, or why it could not end."""
+        """Run the timeout task once: for each overdue transaction NONE, or why it could not end."""
         outcomes = {}
         for name in self.store.timed_out(now):
             try:
@@ -310,12 +310,12 @@ class Coordinator:
         return outcomes
 
     def _fence_and_abort(self, name: str, metadata: TransactionMetadata, now: int, append: str) -> None:
-        """Abort an open transaction on the coordinator's own account, with an epoch that its producer does not hold."""
+        """Abort an open transaction on the coordinator's own account, with an epoch that fences its producer."""
         epoch = metadata.prepare_fence().producer_epoch
         self._decide(name, metadata, epoch, ABORT, self.server_tv, now, append)
 
     def load(self, records: Iterable[LogRecord], coordinator_epoch: int, now: int) -> list[MarkersSent]:
-        """Become the owner from the log; returns the markers sent again for decided transactions, in order of id."""
+        """Become the owner from the log; return the markers sent again for decided transactions, in order of id."""
         decided = self.store.load(records, coordinator_epoch)
         for name in decided:
             self._send_markers(name, self.store.txns[name], now)

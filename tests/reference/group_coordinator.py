@@ -1,7 +1,7 @@
-"""What a group coordinator answers to requests about offsets: commits, fetches, deletions, and their expiration.
+"""Answers of a group coordinator to requests about offsets: commits, fetches, deletions, and their expiration.
 
-What it holds, and what records do to it, is :mod:`auditor.model.groups`. Source: OffsetMetadataManager of Kafka's
-trunk of October 2024; semantics section 5. Times are epoch milliseconds.
+What it holds, and what records do to it, is :mod:`auditor.model.groups`. Source: OffsetMetadataManager of Kafka's trunk
+of October 2024; semantics section 5. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class GroupCoordinator(GroupOffsets):
         self.release = release
 
     def validate(self, group: str, committer: Committer, transactional: bool, partition: str = "") -> None:
-        """Only the checks of a commit of a partition; Refused with its error."""
-        known = committer if self.stable_fetch or not transactional else ANONYMOUS
-        check_commit(self.groups.get(group), known, transactional, partition, self.release)
+        """Check a commit of a partition; Refused with its error."""
+        checked = committer if self.stable_fetch or not transactional else ANONYMOUS
+        check_commit(self.groups.get(group), checked, transactional, partition, self.release)
 
     def commit(
         self,
@@ -56,7 +56,7 @@ class GroupCoordinator(GroupOffsets):
         record_offset: int,
         producer_id: int = NO_PRODUCER_ID,
     ) -> None:
-        """OffsetCommit, or TxnOffsetCommit with a producer id: check, then store `offsets` by partition.
+        """Answer OffsetCommit, or TxnOffsetCommit with a producer id: check, then store `offsets` by partition.
 
         Refused with the error of the first partition that is refused; a broker answers each by itself.
         """
@@ -66,29 +66,29 @@ class GroupCoordinator(GroupOffsets):
             self.replay(GroupPartition(group, partition), CommittedOffset(offset, record_offset), producer_id)
 
     def replay(self, place: GroupPartition, value: CommittedOffset, producer_id: int = NO_PRODUCER_ID) -> None:
-        """An offset record of the log; a group that nothing else is known of is there from then on."""
+        """Apply an offset record of the log, which creates an unknown group."""
         self.groups.setdefault(place.group, Group())
         super().replay(place, value, producer_id)
 
     def fetch(self, group: str, partitions: Iterable[str] | None, require_stable: bool) -> dict[str, int | str]:
-        """OffsetFetch: an offset, -1 for none, or :data:`UNSTABLE` for each partition.
+        """Answer OffsetFetch: an offset, -1 for none, or :data:`UNSTABLE` for each partition.
 
         `partitions` None asks for all that have a committed value. A stable fetch refuses partitions for which any
         producer has a pending value.
         """
         if partitions is None:
             partitions = sorted(place.partition for place in self.committed if place.group == group)
-        found: dict[str, int | str] = {}
+        offsets: dict[str, int | str] = {}
         for partition in partitions:
             place = GroupPartition(group, partition)
             if require_stable and self.stable_fetch and self.is_pending(place):
-                found[partition] = UNSTABLE
+                offsets[partition] = UNSTABLE
             else:
-                found[partition] = self.committed[place].offset if place in self.committed else NO_OFFSET
-        return found
+                offsets[partition] = self.committed[place].offset if place in self.committed else NO_OFFSET
+        return offsets
 
     def is_pending(self, place: GroupPartition) -> bool:
-        """Whether any producer has a value there that is not decided."""
+        """Whether any producer has an undecided value there."""
         return any(place in values for values in self.pending.values())
 
     def _places(self) -> Iterator[GroupPartition]:
@@ -103,23 +103,23 @@ class GroupCoordinator(GroupOffsets):
         return removed
 
     def delete(self, group: str, partitions: Iterable[str]) -> list[GroupPartition]:
-        """OffsetDelete: returns the places, sorted, that got a tombstone, pending ones included."""
+        """Answer OffsetDelete: the places, sorted, that got a tombstone, pending ones included."""
         if group not in self.groups:
             raise Refused("GROUP_ID_NOT_FOUND")
         wanted = {GroupPartition(group, partition) for partition in partitions}
         return self._remove(wanted.intersection(self._places()))
 
     def delete_group(self, group: str) -> list[GroupPartition]:
-        """The offsets part of DeleteGroups; returns as :meth:`delete`."""
+        """Delete the offsets of a group (DeleteGroups); return as :meth:`delete`."""
         return self._remove(place for place in self._places() if place.group == group)
 
     def delete_partitions(self, partitions: Iterable[str]) -> list[GroupPartition]:
-        """Partitions were deleted with their topic: every group loses its values there; returns as :meth:`delete`."""
+        """Delete every group's values of partitions that were deleted with their topic; return as :meth:`delete`."""
         gone = set(partitions)
         return self._remove(place for place in self._places() if place.partition in gone)
 
     def expire(self, group: str, now: int, subscribed_topics: Iterable[str]) -> tuple[list[GroupPartition], bool]:
-        """Offsets of a group whose retention ran out: (tombstones, whether the group may go).
+        """Expire offsets of a group: (tombstones, whether the group may be removed).
 
         Values of subscribed topics and places with a pending value stay; a group with either stays too.
         """

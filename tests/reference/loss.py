@@ -31,7 +31,7 @@ def truncation_or_loss(log_start_offset: int, last_acked_offset: int | None) -> 
 
 
 class Gap(NamedTuple):
-    """A jump forward in the sequences of one producer in one stored partition, and what surrounds it.
+    """A jump forward in the sequences of one producer in one stored partition, with its surroundings.
 
     `compacted`: the cleaner may have been there; `at_log_start`: the gap lies below the log start or in the first
     segment that is kept; `leader_epoch_changed` and `producer_epoch_changed`: between the batches on both sides.
@@ -54,7 +54,7 @@ class GapCause(StrEnum):
 
 
 def gap_cause(gap: Gap) -> GapCause:
-    """The first cause that explains a gap without loss, or the kind of loss it proves (semantics 6.2)."""
+    """Return the first cause that explains a gap without loss, or the kind of loss it proves (semantics 6.2)."""
     if gap.compacted:
         return GapCause.UNPROVABLE
     if gap.at_log_start:

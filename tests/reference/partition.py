@@ -1,8 +1,8 @@
-"""One partition as a broker keeps it: the producer-state map behind a log.
+"""One partition as a broker keeps it: the producer-state map of a log.
 
-Over :mod:`tests.reference.producer_state` it looks for duplicates, asks for verification guards and keeps
-offsets in bounds. Sources: UnifiedLog.append, analyzeAndValidateProducerState, maybeIncrementLogStartOffset,
-truncateTo, rebuildProducerState, recoverSegment (KIP-98, KIP-360, KIP-890).
+Over :mod:`tests.reference.producer_state` it looks for duplicates, asks for verification guards and keeps offsets in
+bounds. Sources: UnifiedLog.append, analyzeAndValidateProducerState, maybeIncrementLogStartOffset, truncateTo,
+rebuildProducerState, recoverSegment (KIP-98, KIP-360, KIP-890).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.reference.transactions import Completed
 
 
 class Duplicate(NamedTuple):
-    """An append that was there already: offsets of the cached batch."""
+    """An append that repeats a cached batch: the offsets of that batch."""
 
     first_offset: int
     last_offset: int
@@ -44,7 +44,7 @@ class Partition(ProducerState):
         self.map_end = self.last_snapshot = log_end
 
     def append_to_log(self, items: Sequence[Item], origin: str) -> Duplicate | list[Completed]:
-        """Append as one request: the transactions it closed, or where it was found (then nothing is written)."""
+        """Append as one request; return the transactions it closed, or the batch it repeats (nothing is written)."""
         if origin == REPLICATION:
             self._check_offsets(items)
         pending = Pending(self, origin)
@@ -60,7 +60,7 @@ class Partition(ProducerState):
         return completed
 
     def _check_offsets(self, items: Sequence[Item]) -> None:
-        """A follower, or recovery, takes offsets as given: they must rise, from where the map ends on."""
+        """Check the given offsets of a follower or a recovery: they must ascend from the end of the map."""
         refusal = offsets_refusal([(item.first_offset, item.last_offset) for item in items], self.map_end)
         if refusal is not None:
             raise Refused(refusal)
@@ -68,11 +68,11 @@ class Partition(ProducerState):
     def _find_duplicate(self, batch: Batch) -> Duplicate | None:
         p = self.producers
         row = kernel.find(p, batch.producer_id)
-        at = producers.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
-        if at == NONE:
+        place = producers.find_duplicate(p, row, batch.epoch, batch.first_sequence, batch.last_sequence)
+        if place == NONE:
             return None
-        last_offset = int(p.last_offset[row, at])
-        return Duplicate(last_offset - int(p.offset_delta[row, at]), last_offset)
+        last_offset = int(p.last_offset[row, place])
+        return Duplicate(last_offset - int(p.offset_delta[row, place]), last_offset)
 
     def _check_guard(self, batch: Batch) -> None:
         """Transactional data needs an open transaction or the guard of a live verification (KIP-890 part 1)."""
@@ -93,7 +93,7 @@ class Partition(ProducerState):
     # --- offsets ---
 
     def first_unstable(self) -> int | None:
-        """As of the map, but not below the log start."""
+        """First unstable offset of the map, but not below the log start."""
         unstable = super().first_unstable()
         return None if unstable is None else max(unstable, self.log_start)
 
@@ -111,7 +111,7 @@ class Partition(ProducerState):
     # --- truncation and recovery ---
 
     def truncate_and_reload(self, log_start: int, log_end: int, now: int) -> None:
-        """Cut the log to [``log_start``, ``log_end``) and bring the map in line with its snapshots."""
+        """Truncate the log to [``log_start``, ``log_end``) and reload the map from its snapshots."""
         super().truncate_and_reload(log_start, log_end, now)
         self.log_start, self.log_end = log_start, log_end
         self.advance_high_watermark(self.high_watermark)

@@ -1,4 +1,4 @@
-"""Several batches in one append: the producers that it concerns, on the side until all of it has passed.
+"""Pending producers of an append of several batches, apart until all of it has passed.
 
 Source: ProducerAppendInfo, ProducerStateEntry.update (KIP-98).
 """
@@ -11,13 +11,13 @@ from auditor.model.producers import Producers, cached_slot, find, insert, rememb
 
 @kernel
 def begin(p: Producers, pending: Producers, producer_id: int) -> int:
-    """Row of the producer in ``pending``: at first what ``p`` knows of it but its batches. -1 when there is no room."""
+    """Return the row of the producer in ``pending``: its state in ``p`` without batches. -1 without room."""
     row = find(pending, producer_id)
     if row >= 0:
         return row
-    row, known = insert(pending, producer_id), find(p, producer_id)
-    if row >= 0 and known >= 0:
-        entry, stored = pending.entries[row], p.entries[known]
+    row, stored_row = insert(pending, producer_id), find(p, producer_id)
+    if row >= 0 and stored_row >= 0:
+        entry, stored = pending.entries[row], p.entries[stored_row]
         entry.epoch = stored.epoch
         entry.coordinator_epoch = stored.coordinator_epoch
         entry.last_timestamp = stored.last_timestamp

@@ -1,8 +1,7 @@
-"""The producer-state map of one partition, without its log: what appends of several batches do, and what outlives them.
+"""The producer-state map of one partition, without its log: effects of appends, and what survives a restart.
 
 Sources: ProducerStateManager, ProducerAppendInfo (KIP-98, KIP-360, KIP-890). Checks and effects are those of
-:mod:`auditor.model.producers`; this adds pending state, transactions, expiration, snapshots, and log start
-movement.
+:mod:`auditor.model.producers`; this adds pending state, transactions, expiration, snapshots, and log start movement.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LATE_TRANSACTION_BUFFER_MS = 300_000
 
 
 class Settings(NamedTuple):
-    """What a broker's configuration decides. Times in ms; the defaults are those of the conformance cases."""
+    """Settings of a broker. Times in ms; the defaults are those of the conformance cases."""
 
     producer_id_expiration_ms: int = 86_400_000
     max_transaction_timeout_ms: int = 300_000
@@ -61,14 +60,14 @@ class ProducerState:
     # --- appends ---
 
     def append(self, items: Sequence[Item], origin: str) -> list[Completed]:
-        """Apply the items of one append together, or refuse them together; the transactions they closed."""
+        """Apply the items of one append together, or refuse them together; return the transactions they closed."""
         pending = Pending(self, origin)
         for item in items:
             pending.take(item)
         return self.apply(pending, items)
 
     def apply(self, pending: Pending, items: Sequence[Item]) -> list[Completed]:
-        """Take over what :class:`Pending` prepared: first all producers, then all completions."""
+        """Apply what :class:`Pending` prepared: first all producers, then all completions."""
         for pending_row in range(int(pending.producers.meta[0])):
             row = self.row_for(int(pending.producers.producer_id[pending_row]))
             pending_producers.merge(self.producers, row, pending.producers, pending_row)
@@ -89,7 +88,7 @@ class ProducerState:
         return closed
 
     def row_for(self, producer_id: int) -> int:
-        """Row of the producer, which is entered if unknown."""
+        """Return the row of the producer, which is added if unknown."""
         row = kernel.insert(self.producers, producer_id)
         if row == NONE:
             self.producers = kernel.grow(self.producers)
@@ -103,12 +102,12 @@ class ProducerState:
         return self.transactions.first_unstable(self.high_watermark)
 
     def last_stable_offset(self) -> int:
-        """Where consumers of committed data stop: the first unstable offset, but never above the high watermark."""
+        """Last stable offset: the first unstable one, but never above the high watermark."""
         unstable = self.first_unstable()
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
     def advance_high_watermark(self, high_watermark: int) -> None:
-        """Decided transactions whose marker is replicated hold nothing back any more."""
+        """Release decided transactions whose marker is replicated."""
         self.high_watermark = high_watermark
         self.transactions.forget_decided_below(high_watermark)
 
@@ -131,9 +130,9 @@ class ProducerState:
 
     def _evict_below(self, log_start: int) -> None:
         offsets = [kernel.newest_offset(self.producers, row) for row in self._rows()]
-        kept = np.array([offset >= log_start for offset in offsets], np.bool_)
-        self.transactions.forget_producers({int(self.producers.producer_id[row]) for row in np.flatnonzero(~kept)})
-        kernel.keep(self.producers, kept)
+        wanted = np.array([offset >= log_start for offset in offsets], np.bool_)
+        self.transactions.forget_producers({int(self.producers.producer_id[row]) for row in np.flatnonzero(~wanted)})
+        kernel.keep(self.producers, wanted)
 
     def _expire_entries(self, now: int) -> None:
         limit = self.settings.producer_id_expiration_ms
@@ -146,7 +145,7 @@ class ProducerState:
         self.verifications.expire(now, self.settings.producer_id_expiration_ms)
 
     def has_late_transaction(self, now: int) -> bool:
-        """Whether the oldest transaction's producer has been idle for longer than any time-out (KIP-664's metric)."""
+        """Whether the oldest transaction's producer has been idle for longer than any timeout (KIP-664's metric)."""
         first = self.transactions.first_undecided()
         if first is None:
             return False
@@ -175,14 +174,14 @@ class ProducerState:
         p = self.producers
         sequence, offset, delta = NONE, NONE, 0
         if p.cached[row]:
-            at = int(p.newest[row])
-            sequence, offset, delta = (int(c[row, at]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
+            newest = int(p.newest[row])
+            sequence, offset, delta = (int(c[row, newest]) for c in (p.last_sequence, p.last_offset, p.offset_delta))
         timestamp = int(producers.idle_since(p, row, self.policy))
         fixed = (int(c[row]) for c in (p.coordinator_epoch, p.txn_first_offset))
         return SnapshotEntry(int(p.producer_id[row]), int(p.epoch[row]), sequence, offset, delta, timestamp, *fixed)
 
     def load(self, entry: SnapshotEntry) -> None:
-        """Enter a producer as a snapshot shows it; an open transaction is ongoing again."""
+        """Add a producer from a snapshot; an open transaction is ongoing again."""
         row, p = self.row_for(entry.producer_id), self.producers
         p.epoch[row] = entry.epoch
         p.coordinator_epoch[row] = entry.coordinator_epoch

@@ -57,7 +57,7 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class RecordError:
-    """A culprit: the record's position in its batch, and the error's name."""
+    """A refused record: its position in the batch, and the error's name."""
 
     index: int
     error: str
@@ -91,19 +91,19 @@ class ValidationMetrics:
     no_key_compacted: int = 0
 
     def add(self, counts: np.record) -> None:
-        """Count up what an answer of :mod:`auditor.model.batch_validation` counts."""
+        """Count what an answer of :mod:`auditor.model.batch_validation` counts."""
         for name in METRICS:
             setattr(self, name, getattr(self, name) + int(counts[name]))
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         return asdict(self)
 
 
 def without_culprits(batch: Batch, errors: tuple[RecordError, ...]) -> Batch:
-    """What KIP-467's text lets a client send again: the batch without the records that failed, numbered from 0.
+    """Return what KIP-467's text lets a client send again: the batch without failed records, numbered from 0.
 
-    No released client does this. The batch may come out empty; then nothing is left to send.
+    No released client does this. The batch may be empty; then nothing is left to send.
     """
     culprits = {error.index for error in errors}
     left = [record for index, record in enumerate(batch.records) if index not in culprits]

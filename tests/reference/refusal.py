@@ -1,4 +1,4 @@
-"""How a model says no."""
+"""Error codes returned by the model."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ class Refused(Exception):
         self.error = error
 
     def as_seen_by_client(self) -> Refused:
-        """The same refusal as the protocol shows it."""
+        """Return the same refusal as the protocol shows it."""
         return Refused(UNKNOWN_SERVER_ERROR) if self.error in INTERNAL else self

@@ -23,17 +23,17 @@ class SnapshotEntry(NamedTuple):
 
 
 class Snapshots:
-    """Snapshot files by offset. A damaged one has no entries to give: None."""
+    """Snapshot files by offset. A damaged one has no entries: None."""
 
     def __init__(self) -> None:
         self.files: dict[int, list[SnapshotEntry] | None] = {}
 
     def newest(self) -> int | None:
-        """Offset of the newest file, readable or not."""
+        """Return the offset of the newest file, readable or not."""
         return max(self.files, default=None)
 
     def load_newest(self) -> tuple[int, list[SnapshotEntry]] | None:
-        """Offset and entries of the newest readable file; unreadable ones met on the way are deleted."""
+        """Return offset and entries of the newest readable file; delete unreadable newer ones."""
         for offset in sorted(self.files, reverse=True):
             entries = self.files[offset]
             if entries is not None:
@@ -47,7 +47,7 @@ class Snapshots:
 
     def delete_before(self, offset: int) -> None:
         """Delete those below ``offset``."""
-        self.files = {at: entries for at, entries in self.files.items() if at >= offset}
+        self.files = {base: entries for base, entries in self.files.items() if base >= offset}
 
     def remove_stray(self, segment_base_offsets: Collection[int]) -> None:
         """Keep those of segments, and the newest stray one unless a segment begins above it (KIP-98; since 2.8)."""

@@ -1,4 +1,4 @@
-"""What a coordinator remembers of one transactional id, and the two steps of each of its transitions.
+"""State of one transactional id in a coordinator, and the two steps of each of its transitions.
 
 A transition is prepared (computed and noted as pending), written to the transaction log, then completed (checked and
 applied). Source: TransactionMetadata of Kafka's trunk of October 2024; KIP-98, KIP-360, KIP-890.
@@ -30,7 +30,7 @@ from tests.reference.refusal import ILLEGAL_ARGUMENT, ILLEGAL_STATE, Refused
 
 
 def state_by_id(state_id: int) -> TransactionState:
-    """State of the byte in a log record; Refused(ILLEGAL_STATE) for a byte that names none."""
+    """Return the state of the byte in a log record; Refused(ILLEGAL_STATE) for an unknown byte."""
     if not 0 <= state_id < len(STATES_BY_ID):
         raise Refused(ILLEGAL_STATE)
     return STATES_BY_ID[state_id]
@@ -102,7 +102,7 @@ class TransactionMetadata:
         )
 
     def prepare_end(self, state: TransactionState, client_tv: int, next_producer_id: int, now: int) -> TransactionValue:
-        """The decision: PrepareCommit or PrepareAbort, under transaction.version 2 with the epoch raised by one.
+        """Prepare the decision: PrepareCommit or PrepareAbort, with transaction.version 2 with a bumped epoch.
 
         `next_producer_id`: id that takes over at completion when the epochs are exhausted, -1 otherwise. An epoch that
         fencing has taken to 32767 stays there.
@@ -123,7 +123,7 @@ class TransactionMetadata:
         )
 
     def prepare_complete(self, now: int) -> TransactionValue:
-        """The end of a decided transaction, once every partition has its marker."""
+        """Prepare the end of a decided transaction, once every partition has its marker."""
         value = self.value
         state = COMPLETION_OF.get(value.state, TransactionState.COMPLETE_ABORT)
         done = value._replace(state=state, partitions=frozenset(), last_update_ts=now, next_producer_id=NO_PRODUCER_ID)
@@ -136,7 +136,7 @@ class TransactionMetadata:
         return prepared
 
     def prepare_fence(self) -> TransactionValue:
-        """Epoch with which the coordinator fences the producer before it aborts; never written by itself."""
+        """Prepare the epoch that fences the producer before an abort; it is never written by itself."""
         value = self.value
         epoch = value.producer_epoch
         if not self.has_failed_epoch_fence:
@@ -150,7 +150,7 @@ class TransactionMetadata:
         )
 
     def prepare_dead(self) -> TransactionValue:
-        """The tombstone of an expired id."""
+        """Prepare the tombstone of an expired id."""
         return self._prepare(self.value._replace(state=TransactionState.DEAD, partitions=frozenset()))
 
     def _prepare(self, new: TransactionValue) -> TransactionValue:

@@ -29,7 +29,7 @@ _AS_COORDINATOR_ERROR = {
 
 
 class Availability(StrEnum):
-    """Whether this broker leads the partition, and has read it."""
+    """Whether this broker leads the partition, and has loaded it."""
 
     OWNER = "owner"
     LOADING = "loading"
@@ -52,7 +52,7 @@ class Prepared(NamedTuple):
 
 
 def coordinator_error(append_error: str) -> str:
-    """What the coordinator makes of an error of the log, for its client."""
+    """Return the coordinator's error for its client after an error of the log."""
     return _AS_COORDINATOR_ERROR.get(append_error, append_error)
 
 
@@ -82,7 +82,7 @@ class TransactionStore:
         self.last_record: LogRecord | None = None
 
     def find(self, transactional_id: str) -> TransactionMetadata | None:
-        """Metadata of an id, None when there is none; Refused while the partition is loading or led elsewhere."""
+        """Return the metadata of an id, None without one; Refused while the partition is loading or led elsewhere."""
         if self.availability == Availability.LOADING:
             raise Refused("COORDINATOR_LOAD_IN_PROGRESS")
         if self.availability == Availability.NOT_OWNER:
@@ -137,7 +137,7 @@ class TransactionStore:
         return sorted(name for name, metadata in self.txns.items() if metadata.value.state in PREPARED)
 
     def _as_read(self, value: TransactionValue, version: int | None) -> TransactionValue:
-        """What of a value survives the log: version 0 has no tagged fields, and the last epoch is never written."""
+        """A value as read back from the log: version 0 has no tagged fields, and the last epoch is never written."""
         if not self.keeps_last_epoch:
             value = value._replace(last_producer_epoch=NO_PRODUCER_EPOCH)
         if version == 0:
@@ -213,7 +213,7 @@ class TransactionStore:
         return ids, sorted(states - {state.value for state in TransactionState})
 
     def known(self, transactional_id: str) -> TransactionMetadata:
-        """Metadata of an id that the caller must know; Refused(ILLEGAL_STATE) otherwise."""
+        """Return the metadata of an id that the caller must have; Refused(ILLEGAL_STATE) otherwise."""
         metadata = self.find(transactional_id)
         if metadata is None:
             raise Refused(ILLEGAL_STATE)

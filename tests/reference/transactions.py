@@ -1,4 +1,4 @@
-"""Transactions of one partition as its log sees them: open, decided but not yet replicated, and what they hold back.
+"""Transactions of one partition as its log sees them: open, or decided but not yet replicated; and the LSO.
 
 Sources: KIP-98; ProducerStateManager.ongoingTxns, unreplicatedTxns, firstUnstableOffset, lastStableOffset.
 """
@@ -51,11 +51,11 @@ class Transactions:
         return True
 
     def forget_decided_below(self, offset: int) -> None:
-        """Markers below ``offset`` (the high watermark, or the log start) hold nothing back any more."""
+        """Forget decided transactions whose marker is below ``offset`` (the high watermark, or the log start)."""
         self.decided = {first: marker for first, marker in self.decided.items() if marker >= offset}
 
     def forget_producers(self, producer_ids: Collection[int]) -> None:
-        """Open transactions of evicted producers are forgotten with them (up to 2.3)."""
+        """Forget the open transactions of evicted producers (up to 2.3)."""
         self.ongoing = {first: owner for first, owner in self.ongoing.items() if owner not in producer_ids}
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Validation of a produced record set by a partition leader, and the offsets it is given (KIP-467 as implemented).
+"""Validation of a produced record set by a partition leader, and its offsets (KIP-467 as implemented).
 
 What no log shows: which path a set takes, whether it is rebuilt, what it is converted to, what the time index is told.
 Of each batch and record :mod:`auditor.model.batch_validation` decides. Source: LogValidator of Kafka's trunk of October
@@ -42,7 +42,7 @@ _ZSTD_SINCE = (2, 1)
 
 
 class TopicSettings(NamedTuple):
-    """What a record set is measured against.
+    """Topic settings that a record set is validated against.
 
     `target_compression`: the topic's codec, the source's own where the topic says `producer`; `target_magic`: message
     format; `log_append_time`: the broker stamps records; `before_max_ms`, `after_max_ms`: how far a CreateTime may lie
@@ -147,7 +147,7 @@ def _needs_rebuild(batches: Sequence[Batch], settings: TopicSettings, source_com
 
 
 def _check_format(batch: Batch, target_magic: int, origin: str, metrics: ValidationMetrics) -> None:
-    """A client's header (semantics 4.3, 4 to 8), then whether the format that is stored can hold it (9 and 10)."""
+    """Check a client's header (semantics 4.3, 4 to 8), then whether the stored format can hold it (9 and 10)."""
     if origin == CLIENT:
         _raise_refused(batch, _sent(batch, NONE, client=True), NO_TOPIC, metrics)
     if target_magic < 2 and (batch.transactional or batch.producer_id != NO_PRODUCER_ID):
@@ -157,7 +157,7 @@ def _check_format(batch: Batch, target_magic: int, origin: str, metrics: Validat
 def _check_records(
     batch: Batch, topic: Topic, source_compression: str, metrics: ValidationMetrics
 ) -> tuple[Record, ...]:
-    """Every record of a batch, all of them visited before the batch is refused; returns those that a reader finds."""
+    """Check every record of a batch before it is refused; return those that a reader would return."""
     sent = _sent(batch, source_compression, client=False)
     sent["looked"], sent["records"] = True, len(batch.records)
     _raise_refused(batch, sent, topic, metrics)
@@ -189,7 +189,7 @@ def _raise_refused(batch: Batch, sent: np.ndarray, topic: Topic, metrics: Valida
     named: tuple[RecordError, ...] = ()
     if cause in (RECORDS, TIMES):
         causes = enumerate(records["cause"].tolist())
-        named = tuple(RecordError(index, ERRORS[each]) for index, each in causes if each != FINE)
+        named = tuple(RecordError(index, ERRORS[code]) for index, code in causes if code != FINE)
     raise Rejected(ERRORS[cause], named)
 
 

@@ -21,14 +21,14 @@ class Verification:
     guard: object
 
     def lower(self, sequence: int, epoch: int) -> None:
-        """One more batch waits: a lower sequence of the same epoch, or any of a higher one, takes over."""
+        """Add a waiting batch: a lower sequence of the same epoch, or any of a higher one, takes over."""
         if epoch > self.epoch:
             self.epoch, self.lowest_sequence = epoch, sequence
         elif epoch == self.epoch:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
     def admits(self, policy: Policy, first_sequence: int, knows_batches: bool) -> bool:
-        """Whether a client's batch keeps the order among those that wait; also when verification is off by now."""
+        """Whether a client's batch keeps the order among waiting ones; also when verification is off by now."""
         strict = policy.strict_first_sequence and self.supports_epoch_bump
         if strict and not knows_batches and first_sequence != 0:
             return False
@@ -36,13 +36,13 @@ class Verification:
 
 
 class Verifications:
-    """The verifications under way in one partition, by producer id."""
+    """The verifications in progress in one partition, by producer id."""
 
     def __init__(self) -> None:
         self.entries: dict[int, Verification] = {}
 
     def start(self, producer_id: int, sequence: int, epoch: int, now: int, supports_epoch_bump: bool) -> object:
-        """Begin, or join, the verification of a producer at ``now`` (ms); its guard."""
+        """Begin, or join, the verification of a producer at ``now`` (ms); return its guard."""
         entry = self.entries.get(producer_id)
         if entry is None:
             entry = Verification(now, sequence, epoch, supports_epoch_bump, guard=object())
@@ -56,7 +56,7 @@ class Verifications:
         return entry is not None and entry.guard is guard
 
     def clear(self, producer_id: int) -> None:
-        """The producer's verification is over."""
+        """End the verification of a producer."""
         self.entries.pop(producer_id, None)
 
     def expire(self, now: int, expiration_ms: int) -> None:

@@ -173,7 +173,7 @@ def lost_twice(replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str,
 
 def test_attempts_that_were_lost_leave_no_file_out(long: Long, spark: SparkSession) -> None:
     assert long.again, "nothing is read again"
-    held = jobs.held(spark, long.rows())
+    held = jobs.facts_frame(spark, long.rows())
     assert said(jobs.judge_logs(held, long.clusters, partial(lost_twice, kinds=long.kinds))) == long.inline()
 
 
@@ -184,7 +184,9 @@ def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) 
         files = getattr(facts.digests, "files", None)
         if files is not None and files.place == place and name in [segment[0] for segment in files.segments]:
             facts.digests.files = replace(files, place=CrashingPlace(*place, name, "exit", ""))  # type: ignore[union-attr, arg-type]
-    found = said(jobs.judge_logs(jobs.held(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds)))
+    found = said(
+        jobs.judge_logs(jobs.facts_frame(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds))
+    )
     assert found == long.inline() != whole
     (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
     detail = "reading it ends the process: exit status 7, when replicas were compared"

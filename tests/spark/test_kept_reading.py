@@ -48,7 +48,7 @@ def test_what_another_attempt_kept_counts_once(
         spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: WorkFolderContent
     ) -> DataFrame:
         assert read_missing(spark, named, work, before) is None
-        return jobs.held(spark, mine)
+        return jobs.facts_frame(spark, mine)
 
     monkeypatch.setattr(jobs, "_read_missing", also_loose)
     assert replicas(jobs.read_kept_replicas(spark, tasks, work, [])) == replicas_of(tasks)

@@ -133,7 +133,7 @@ def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> 
     parallelism = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "4")  # as users have it
     try:
-        rows = [row for _, row in jobs.judge_logs(jobs.held(spark, facts), {"c": None}, note_task)]
+        rows = [row for _, row in jobs.judge_logs(jobs.facts_frame(spark, facts), {"c": None}, note_task)]
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", parallelism)
     of_task = Counter(row["task"] for row in rows)

@@ -42,22 +42,22 @@ def of(*entries: AcceptedFinding) -> Baseline:
     [("error", LAST_MS, True), ("error", NEXT_MS, False), ("warning", LAST_MS, True), ("critical", LAST_MS, False)],
 )
 def test_an_entry_counts_to_the_end_of_its_day_and_up_to_its_severity(severity: str, as_of: int, accepts: bool) -> None:
-    found = baseline.judge(of(entry()), [(A, severity)], as_of, ())
+    found = baseline.compare(of(entry()), [(A, severity)], as_of, ())
     assert [e is not None for e in found.accepted] == [accepts]
     assert [e.fingerprint for e, _ in found.back] == ([] if accepts else [A])
 
 
 def test_without_a_day_an_entry_has_no_end() -> None:
-    assert baseline.judge(of(entry(until=None)), [(A, "error")], 1 << 50, ()).accepted[0] is not None
+    assert baseline.compare(of(entry(until=None)), [(A, "error")], 1 << 50, ()).accepted[0] is not None
 
 
 def test_what_no_finding_has_is_said_only_where_it_was_looked_for() -> None:
     given = of(entry(A, rule="r"), entry(B, rule="other"))
-    assert [e.fingerprint for e in baseline.judge(given, [], 0, ["r"]).gone] == [A]
-    assert baseline.judge(given, [], 0, None).gone == ()
+    assert [e.fingerprint for e in baseline.compare(given, [], 0, ["r"]).gone] == [A]
+    assert baseline.compare(given, [], 0, None).gone == ()
     of_one = of(dataclasses.replace(entry(), cluster="one"))
-    assert [e.fingerprint for e in baseline.judge(of_one, [], 0, [], ["one"]).gone] == [A]
-    assert baseline.judge(of_one, [], 0, [], ["two"]).gone == []
+    assert [e.fingerprint for e in baseline.compare(of_one, [], 0, [], ["one"]).gone] == [A]
+    assert baseline.compare(of_one, [], 0, [], ["two"]).gone == []
 
 
 def test_one_file_for_two_clusters_keeps_the_entries_of_each(
@@ -69,13 +69,13 @@ def test_one_file_for_two_clusters_keeps_the_entries_of_each(
     for meta in copy.rglob("meta.properties"):
         meta.write_text(re.sub("cluster.id=.*", "cluster.id=another", meta.read_text()))
     assert cli.main(["baseline", "--out", str(first / "out"), "--baseline", str(file), "--reason", "known"]) == 0
-    kept = baseline.read(file).entries
+    kept = baseline.read_baseline(file).entries
     assert {e.cluster for e in kept.values()} == {"Q0xVU1RFUi0tLS0tLS0tLQ"}
     out = str(tmp_path / "out")
     cli.main(["audit", str(copy), "--out", out, "--master", "inline[1]", "--baseline", str(file), "--format", "json"])
     assert "matches nothing" not in capsys.readouterr().err
     assert cli.main(["baseline", "--out", out, "--baseline", str(file), "--prune"]) == 0
-    assert baseline.read(file).entries == kept
+    assert baseline.read_baseline(file).entries == kept
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_one_file_for_two_clusters_keeps_the_entries_of_each(
 def test_a_file_that_is_no_baseline_is_a_mistake(tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "b.json").write_text(text, encoding="utf-8")
     with pytest.raises(AuditInputError, match=says):
-        baseline.read(tmp_path / "b.json")
+        baseline.read_baseline(tmp_path / "b.json")
     with pytest.raises(AuditInputError, match="cannot read"):
-        baseline.read(tmp_path / "none")
+        baseline.read_baseline(tmp_path / "none")
 
 
 def test_a_file_reads_as_it_was_written(tmp_path: Path) -> None:
     entries = {A: entry(), B: entry(B, until=None, rule="r")}
     (tmp_path / "b.json").write_text(baseline.text_of(entries.values()), encoding="utf-8")
-    assert baseline.read(tmp_path / "b.json").entries == entries
+    assert baseline.read_baseline(tmp_path / "b.json").entries == entries
 
 
 @pytest.fixture(scope="module")
@@ -192,9 +192,9 @@ def test_fingerprints_prefixes_and_prune(first: Path, tmp_path: Path, capsys: py
     assert cli.main([*common, "fff0000000"]) == 2
     assert cli.main([*common, "--rule", "no-such"]) == 2
     assert cli.main([*common, name[:12], "--who", "bob", "--until", "2026-12-31"]) == 0
-    assert baseline.read(file).entries.keys() == {A, name}
+    assert baseline.read_baseline(file).entries.keys() == {A, name}
     assert cli.main([*common, "--prune"]) == 0
-    assert baseline.read(file).entries.keys() == {name}
+    assert baseline.read_baseline(file).entries.keys() == {name}
     assert capsys.readouterr().out.endswith(f"1 entry taken away\n{file} has 1 entry\n")
     assert cli.main([*common, "--until", "someday"]) == 2
     assert cli.main(["baseline", "--out", str(tmp_path)]) == 2

@@ -96,8 +96,8 @@ def test_tables_that_have_become_large_are_not_kept() -> None:
     state._spare.clear()
     params, none = np.zeros(1, state.PARAMS), np.empty(0, np.int64)
     replay = state.new_replay(params, none, none)
-    state.let_go(state.ensure_room(replay, 1 << 16))
+    state.release_tables(state.ensure_room(replay, 1 << 16))
     assert not state._spare
-    state.let_go(replay)
+    state.release_tables(replay)
     assert state.new_replay(params, none, none).live is replay.live
     assert state.new_replay(params, none, none).live is not replay.live

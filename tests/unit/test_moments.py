@@ -7,7 +7,7 @@ import pytest
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.pipeline.cluster_context import brief, build
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.moments import ReadLog, copying_ms, passes, settled
+from auditor.pipeline.moments import ReadLog, checkpoint_passes, complete_until, copying_ms
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Election, LeaderBounds, ReadTimes
 from auditor.rules.seen.coordinator_history import StateRecord, build_history
@@ -33,7 +33,7 @@ def log(name: str, newest: int, folder: str = "broker-1", *, text: bool = False)
 
 
 def moments(*logs: ReadLog, cluster: Cluster | None = None) -> dict[str, int]:
-    return settled(list(logs), cluster or Cluster(NOW, NOW), 30 * S)
+    return complete_until(list(logs), cluster or Cluster(NOW, NOW), 30 * S)
 
 
 def test_each_directory_goes_by_its_own_newest_time() -> None:
@@ -133,7 +133,7 @@ def led(name: str, newest: int, end: int, checkpoint: int | None, epoch_start: i
 
 
 def passed(*logs: ReadLog) -> dict[tuple[str, int], tuple[str, int]]:
-    return passes(list(logs), Cluster(NOW, NOW, leaders={(log.topic, log.partition): 1 for log in logs}))
+    return checkpoint_passes(list(logs), Cluster(NOW, NOW, leaders={(log.topic, log.partition): 1 for log in logs}))
 
 
 def test_a_checkpoint_is_one_moment_of_all_the_logs_of_its_directory() -> None:
@@ -161,14 +161,16 @@ def test_what_a_log_needs_to_be_known_by_its_checkpoint(
 ) -> None:
     beside = led("u-0", NOW, 20, 20)
     cluster = Cluster(NOW, NOW, leaders={("u", 0): 1} | ({} if leader is None else {("t", 0): leader}))
-    assert (("t", 0) in passes([led("t-0", NOW - MIN, end, checkpoint, epoch_start), beside], cluster)) == there
+    assert (
+        ("t", 0) in checkpoint_passes([led("t-0", NOW - MIN, end, checkpoint, epoch_start), beside], cluster)
+    ) == there
 
 
 def test_a_leader_that_has_stopped_since_is_the_one_of_its_epoch() -> None:
     elected = Election("id", 1, 3, 2, (1,), (1, 2), (), (), recovering=False, reassigned=False, offset=9, time=NOW)
     gone = elected._replace(leader=-1, leader_epoch=4, last_leader=1)
     cluster = Cluster(NOW, NOW, leaders={("t", 0): -1}, elections={("t", 0): [elected, gone]})
-    assert ("t", 0) in passes([led("t-0", NOW, 10, 10)], cluster)
+    assert ("t", 0) in checkpoint_passes([led("t-0", NOW, 10, 10)], cluster)
 
 
 def test_times_behind_an_entry_say_nothing_of_when_the_checkpoint_was_written() -> None:

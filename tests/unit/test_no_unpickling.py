@@ -62,7 +62,7 @@ ALLOWED = {
     "auditor/pipeline/runner.py::judged_rows": OWN_TASKS,
     "auditor/pipeline/runner.py::judged_texts": OWN_TASKS,
     "auditor/pipeline/derived_tables.py::coordinated_rows": OWN_TASKS,
-    "auditor/pipeline/table_tasks.py::derive": OWN_TASKS,
+    "auditor/pipeline/table_tasks.py::derive.rows": OWN_TASKS,
     "auditor/processes/isolation.py::MessageSocket.hear": OWN_WORKERS,
     "auditor/processes/isolation.py::Note.read": OWN_WORKERS,
     "auditor/processes/worker.py::_serve": OWN_WORKERS,

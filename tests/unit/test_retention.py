@@ -18,25 +18,25 @@ from auditor.model.log_maintenance import (
     UNDATED,
     WATERMARK,
     YOUNG,
-    RetainedSegment,
+    LogSegment,
     RetentionSettings,
     RetentionVerdict,
-    kept,
+    retention_verdicts,
 )
 
 NOW = 10_000
 LOG = [
-    RetainedSegment(0, 100, 1_000),
-    RetainedSegment(10, 100, 2_000),
-    RetainedSegment(20, 100, 3_000),
-    RetainedSegment(30, 50, 4_000),
+    LogSegment(0, 100, 1_000),
+    LogSegment(10, 100, 2_000),
+    LogSegment(20, 100, 3_000),
+    LogSegment(30, 50, 4_000),
 ]
 
 
 def said(
-    segments: list[RetainedSegment], rules: RetentionSettings, *, start: int = 0, watermark: int = 40, now: int = NOW
+    segments: list[LogSegment], rules: RetentionSettings, *, start: int = 0, watermark: int = 40, now: int = NOW
 ) -> list[RetentionVerdict]:
-    return kept(segments, start, 40, watermark, rules, now)
+    return retention_verdicts(segments, start, 40, watermark, rules, now)
 
 
 def test_segments_go_by_their_largest_timestamp_and_the_active_one_too() -> None:
@@ -85,7 +85,7 @@ def test_a_tiered_log_waits_for_the_copy() -> None:
 
 
 def test_an_empty_active_segment_stays_and_holds_nothing() -> None:
-    found = said([*LOG[:2], RetainedSegment(40, 0, -1)], RetentionSettings(True, 100, -1))
+    found = said([*LOG[:2], LogSegment(40, 0, -1)], RetentionSettings(True, 100, -1))
     assert [k.goes for k in found] == [TIME, TIME, ""]
     assert found[2].by == EMPTY
 

@@ -10,7 +10,7 @@ import pytest
 from kafka.record.util import calc_crc32c
 
 from auditor.connectors.codec.cluster_metadata import Change, MetadataRecord, PartitionState
-from auditor.pipeline.cluster_settings import elected
+from auditor.pipeline.cluster_settings import note_election
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections
 from auditor.rules.seen.view import Finding
@@ -174,7 +174,7 @@ def test_what_makes_an_election_unclean(before: PartitionState, changed: dict[st
     state = before._replace(leader_epoch=before.leader_epoch + 1, **changed)  # type: ignore[arg-type]
     found: Elections = {}
     record = MetadataRecord("PartitionChangeRecord", 0, {})
-    elected(Change(7, 1_000, record, topic="t", partition=state, before=before), found, {})
+    note_election(Change(7, 1_000, record, topic="t", partition=state, before=before), found, {})
     ((one,),) = found.values()
     assert one.clean is clean
 

@@ -17,7 +17,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir.files import Replica
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.lag_table import stable_end
-from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead, count, headers_from
+from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead, count, headers_of, stretches
 from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.copies import copy_of
@@ -154,8 +154,9 @@ def _compared(ahead: RecordsAhead) -> list[Any]:
 
 
 def _walked(task: ReplicaTask, offset: int) -> np.ndarray:
-    found = [some.rows for some in headers_from(task, offset, 1 << 62) if not isinstance(some, DecodeError)]
-    return np.concatenate(found)
+    numbers = [number for number, (_, behind) in enumerate(stretches(task)) if behind > offset]
+    parts = [rows for number in numbers for rows in headers_of(task, number, offset)]
+    return np.concatenate([rows for rows in parts if not isinstance(rows, DecodeError)])
 
 
 def test_a_batch_that_was_being_written_while_it_was_copied_hides_nothing(tmp_path: Path) -> None:

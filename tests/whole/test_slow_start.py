@@ -11,7 +11,7 @@ from auditor.base.errors import AuditInputError
 from auditor.inline import InlineRunner
 from auditor.pipeline import cluster_settings, whole_audit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.whole_audit import Audit, beside
+from auditor.pipeline.whole_audit import Audit, in_background
 from tests import corpora
 from tests.facts import here, opened
 
@@ -86,4 +86,4 @@ def test_what_goes_wrong_beside_is_for_who_asks() -> None:
         raise MemoryError("too little")
 
     with pytest.raises(MemoryError, match="too little"):
-        beside(fails).result(60)
+        in_background(fails).result(60)

@@ -87,8 +87,8 @@ def test_metadata_tables() -> None:
 
 
 def test_only_what_is_named_is_computed() -> None:
-    assert derived_tables.mentioned("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
-    assert derived_tables.mentioned("select 'findings'") == {"findings"}
+    assert derived_tables.tables_in("SELECT * FROM Batches b JOIN transactions_x t") == {"batches"}
+    assert derived_tables.tables_in("select 'findings'") == {"findings"}
 
 
 def test_without_records_all_other_tables_are_written(tmp_path: Path) -> None:

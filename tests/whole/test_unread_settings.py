@@ -12,7 +12,7 @@ from auditor.base.errors import is_unread
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.pipeline.cluster_settings import ClusterSettings, leave_out_refused
+from auditor.pipeline.cluster_settings import ClusterSettings, drop_invalid_settings
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published
@@ -49,7 +49,7 @@ def test_what_the_metadata_sets_is_taken_as_controllers_take_it() -> None:
         metadata, source=LogDir("b", StorageLocation("file", "/b"), "k"), topic_configs=dict(metadata.topic_configs),
         broker_configs={"": {NAME: "x"}, "1": {NAME: "60000"}},
     )  # fmt: skip
-    errors = leave_out_refused(cluster)
+    errors = drop_invalid_settings(cluster)
     assert [error.detail.partition(" has ")[0] for _, error in errors] == [
         f"{NAME} of broker default", "retention.ms of topic t0 and 999 more"
     ]  # fmt: skip

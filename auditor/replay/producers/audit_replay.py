@@ -29,18 +29,14 @@ from auditor.facts.replica_facts import (
 )
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
-from auditor.replay.producers import kernel
-from auditor.replay.producers import state as st
+from auditor.replay.producers import kernel, state
 from auditor.replay.producers.kernel import replay_and_note, replay_batches
-from auditor.replay.producers.snapshot_chain import OPEN, Chain, Stored
-from auditor.replay.producers.snapshot_chain import IndexedSnapshot as SnapshotChainKnown
+from auditor.replay.producers.snapshot_chain import OPEN, Chain, IndexedSnapshot, Stored
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from auditor.replay.task import FAR, ReplicaTask, as_records
 
-# What of a replica may be judged, worked out once for every replay of it: where the log starts, what was never
-# cleaned, which producers a broker may have known before the first batch that is still there (rules.md, *judged*,
-# *intact*,
-# *inherited*).
+# Bounds of a replica for every replay of it: where the log starts, what was never cleaned, which producers a broker
+# may have known before the first stored batch (rules.md, *judged*, *intact*, *inherited*).
 
 
 METADATA = "__cluster_metadata"
@@ -48,13 +44,12 @@ INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__share_group
 
 
 class ReplicaBounds(NamedTuple):
-    """What is fixed for a replica before its first batch. Offsets are of records; a batch is judged when its last
-    offset is at or above ``log_start``.
+    """Bounds of a replica, fixed before its first batch.
 
-    ``intact_from``: offsets below it may have been cleaned. ``sequences``: whether sequences mean something in this
-    topic; ``broker_times``: whether every time-stamp in it is a broker's; ``kraft``: whether it is
-    ``__cluster_metadata``, where control batches of other types are at home. ``expiration_ms``: how long its broker
-    remembers an idle producer.
+    Offsets are of records; a batch is judged if its last offset is at or above ``log_start``. ``intact_from``: offsets
+    below it may have been cleaned. ``sequences``: whether sequences mean something in this topic; ``broker_times``:
+    whether every timestamp in it is a broker's; ``kraft``: whether it is ``__cluster_metadata``, which has control
+    batches of other types. ``expiration_ms``: producer.id.expiration.ms of its broker.
     """
 
     log_start: int
@@ -66,8 +61,9 @@ class ReplicaBounds(NamedTuple):
 
 
 class Inherited(NamedTuple):
-    """The producers that snapshots know: sorted ids, each with the offset of the first snapshot that has it, and the
-    offset of the first snapshot above the log's first offset, beyond all offsets where there is none.
+    """Producers in snapshots: sorted ids, each with the offset of the first snapshot that has it.
+
+    ``first_snapshot``: offset of the first snapshot above the log's first offset, beyond all offsets without one.
     """
 
     producer_ids: np.ndarray  # int64
@@ -76,7 +72,7 @@ class Inherited(NamedTuple):
 
 
 def bounds_of(task: ReplicaTask) -> ReplicaBounds:
-    """The bounds of a replica, by its segments' names, its checkpoints and its topic."""
+    """Return the bounds of a replica, by its segments' names, its checkpoints and its topic."""
     topic = task.replica.topic or ""
     return ReplicaBounds(
         log_start_of(task),
@@ -89,21 +85,21 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
 
 
 def log_start_of(task: ReplicaTask) -> int:
-    """Where a replica's log starts, by its checkpoint and its first segment."""
+    """Return the log start of a replica, by its checkpoint and its first segment."""
     return max([task.log_start or 0, *(s.base_offset for s in task.replica.segments[:1])])
 
 
 def unread_from(task: ReplicaTask) -> int:
-    """Where the log starts whose first segments are not read, -1 where nothing of it is left out."""
+    """Return the log start if the first segments are not read, -1 if all are."""
     start = max(task.log_start or 0, task.replica.first_offset)
     return start if task.replica.unread and start < log_start_of(task) else -1
 
 
 def intact_from(task: ReplicaTask) -> int:
-    """Offsets below it may have been cleaned (rules.md, *intact*).
+    """Return the offset below which records may have been cleaned (rules.md, *intact*).
 
-    The cleaner writes its checkpoint behind its work, and a running broker's checkpoints are copied before or after its
-    logs: only the active segment, which no cleaner touches, is intact for sure where nothing shut down.
+    The cleaner writes its checkpoint after its work, and a running broker's checkpoints are copied before or after its
+    logs: only the active segment, which the cleaner never touches, is certainly intact without a clean shutdown.
     """
     if not task.may_be_cleaned:
         return 0
@@ -114,10 +110,10 @@ def intact_from(task: ReplicaTask) -> int:
 
 
 def known_of(task: ReplicaTask, number: int) -> SegmentContext:
-    """What is known of a segment's end beside its batches.
+    """Return what is known of a segment's end apart from its batches.
 
-    A clean shutdown writes the log's end as recovery point and names a snapshot by it. Nothing is ever missing within
-    a controller's log. Source: UnifiedLog.close
+    A clean shutdown writes the log's end as recovery point and names a snapshot by it. Nothing is ever missing within a
+    controller's log. Source: UnifiedLog.close
     """
     replica, point, end = task.replica, task.recovery_point, -1
     if replica.segments[number].place is None:  # remote ones of different leaders overlap
@@ -130,31 +126,34 @@ def known_of(task: ReplicaTask, number: int) -> SegmentContext:
 
 
 def inherited(stored: Sequence[Stored], begins: int) -> Inherited:
-    """What the snapshots that could be read know; ``begins``: the log's first offset. Cost: a sort of their entries."""
+    """Return the producers in the readable snapshots; ``begins``: the log's first offset.
+
+    Cost: a sort of their entries.
+    """
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     if not sound:
         return Inherited(np.empty(0, np.int64), np.empty(0, np.int64), FAR)
     ids = np.concatenate([np.asarray(s.entries.producer_id, np.int64) for s in sound])
-    at = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
+    offsets = np.concatenate([np.full(len(s.entries.producer_id), s.offset, np.int64) for s in sound])
     unique, first = np.unique(ids, return_index=True)
-    return Inherited(unique, at[first], next((s.offset for s in sound if s.offset >= begins), FAR))
+    return Inherited(unique, offsets[first], next((s.offset for s in sound if s.offset >= begins), FAR))
 
 
-# What is left to say of a replica when its last batch was replayed.
+# Facts after the last batch.
 
 
 AT_ONCE = 16_384  # producers that stay in the processor's cache until each of their columns is packed
 
 
 def open_rows(replay: Replay) -> np.ndarray:
-    """The transactions still open, by first offset."""
+    """Return the transactions still open, by first offset."""
     if not (count := int(replay.progress["open"])):
         return NO_TRANSACTIONS
     return np.sort(replay.open[replay.queue["slot"][:count]], order="first_offset")
 
 
 def sums(replay: Replay) -> dict[str, int]:
-    """Volumes and offset accounting."""
+    """Return volumes and offset accounting."""
     progress, used = replay.progress, int(replay.producers.meta[0])
     return {
         "batches": int(progress["batches"]),
@@ -170,7 +169,7 @@ def sums(replay: Replay) -> dict[str, int]:
 
 
 def pending_ahead(replay: Replay) -> LargestCreateTime | None:
-    """The batch with the largest producer time that no broker-written time follows."""
+    """Return the batch with the largest producer time that no broker-written time follows."""
     progress = replay.progress
     if progress["ahead_time"] < 0:
         return None
@@ -178,7 +177,7 @@ def pending_ahead(replay: Replay) -> LargestCreateTime | None:
 
 
 def add_snapshot_knowledge(facts: ReplicaFacts, replay: Replay, stored: list[Stored]) -> None:
-    """Adds to the facts what only snapshots remember: producers below the log start, and transactions left open."""
+    """Add to the facts what only snapshots have: producers below the log start, and open transactions."""
     sound = sorted((s for s in stored if s.sound), key=lambda s: s.offset)
     _deny_or_know(facts, sound)
     kernel.judge(facts, replay, sound)
@@ -193,27 +192,26 @@ def add_snapshot_knowledge(facts: ReplicaFacts, replay: Replay, stored: list[Sto
 
 
 def _producers(replay: Replay, below: dict[str, np.ndarray], others: np.ndarray) -> np.ndarray | PackedRows:
-    """The producers of the log with what snapshots say of some, and behind them ``others``. Many are packed."""
+    """Producers of the log with what snapshots add, and then ``others``. Many are packed."""
     used = int(replay.producers.meta[0])
     if not used and not len(others):
         return others
     if used + len(others) > PACK_ABOVE:
-        parts = (_of_the_log(replay, below, slice(at, at + AT_ONCE)) for at in range(0, used, AT_ONCE))
+        parts = (_of_the_log(replay, below, slice(first, first + AT_ONCE)) for first in range(0, used, AT_ONCE))
         return PackedRows(PRODUCER, itertools.chain(parts, [others]))
     rows = _of_the_log(replay, below)
     return np.concatenate([rows, others]) if len(others) else rows
 
 
 def _of_the_log(replay: Replay, below: dict[str, np.ndarray], wanted: slice = slice(None)) -> np.ndarray:
-    """The producers of the log, or some."""
     rows = rows_of_producers(replay, wanted)
-    for name, said in below.items():
-        rows[name] = said[wanted]
+    for name, values in below.items():
+        rows[name] = values[wanted]
     return rows
 
 
 def _deny_or_know(facts: ReplicaFacts, sound: list[Stored]) -> None:
-    """Asks the snapshots at or below each FIRST_NONZERO event whether they know its producer."""
+    """Set whether the snapshots at or below each FIRST_NONZERO event have its producer."""
     if not len(facts.events):
         return
     first = np.flatnonzero(facts.events["kind"] == EventKind.FIRST_NONZERO)
@@ -228,7 +226,7 @@ def _deny_or_know(facts: ReplicaFacts, sound: list[Stored]) -> None:
 
 
 def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
-    """PRODUCER rows of those that the log does not show, as the newest snapshot that knows each has them."""
+    """PRODUCER rows of those that the log does not show, as the newest snapshot with each has them."""
     if not sound:
         return NO_PRODUCERS
     ids = np.concatenate([np.empty(0, np.int64), *(s.entries.producer_id for s in sound)])
@@ -248,7 +246,7 @@ def _only_in_snapshots(replay: Replay, sound: list[Stored]) -> np.ndarray:
 
 
 def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndarray]:
-    """Columns below_* with what snapshots say of producers of which the log has markers alone; empty if none is."""
+    """Columns below_* from snapshots for producers of which the log has markers alone; empty without any."""
     if not sound:
         return {}
     bare = np.flatnonzero(
@@ -257,14 +255,14 @@ def _data_in_snapshots(replay: Replay, sound: list[Stored]) -> dict[str, np.ndar
     out: dict[str, np.ndarray] = {}
     for snapshot in sound if len(bare) else ():
         e = snapshot.entries
-        known = SnapshotChainKnown(e)
-        there = known.rows(column(replay, "producer_id")[bare])
-        rows, at = bare[there >= 0], there[there >= 0]
-        with_data = e.last_offset[at] >= 0
-        rows, at = rows[with_data], at[with_data]
+        snapshot_index = IndexedSnapshot(e)
+        positions = snapshot_index.rows(column(replay, "producer_id")[bare])
+        rows, entry_rows = bare[positions >= 0], positions[positions >= 0]
+        with_data = e.last_offset[entry_rows] >= 0
+        rows, entry_rows = rows[with_data], entry_rows[with_data]
         for name, below in COPIED.items():
             if len(rows) and below.startswith("below_"):
-                out.setdefault(below, column(replay, below).copy())[rows] = getattr(e, name)[at]
+                out.setdefault(below, column(replay, below).copy())[rows] = getattr(e, name)[entry_rows]
         if len(rows):
             out.setdefault("below_in_snapshot", column(replay, "below_in_snapshot").copy())[rows] = 1
     return out
@@ -282,32 +280,31 @@ COPIED = {
 
 
 def _begin_below(facts: ReplicaFacts, sound: list[Stored]) -> None:
-    """Open transactions whose first batches are not here, though the log has them, begin where the snapshot at the
-    first offset that is here says."""
+    """Set the begin of open transactions whose first batches are not here, by the snapshot at the log start."""
     t = facts.transactions
     if facts.own_start >= facts.log_start or not len(t):
         return
     for snapshot in (s for s in sound if s.offset == facts.log_start):
-        known = SnapshotChainKnown(snapshot.entries)
+        snapshot_index = IndexedSnapshot(snapshot.entries)
         rows = np.flatnonzero((t["marker_offset"] < 0) & (t["first_offset"] >= 0) & (t["prev_marker_offset"] < 0))
-        there = known.rows(t["producer_id"][rows])
-        rows, there = rows[there >= 0], there[there >= 0]
-        first, time = known.column(OPEN, there), known.column("last_timestamp", there)
+        entry_rows = snapshot_index.rows(t["producer_id"][rows])
+        rows, entry_rows = rows[entry_rows >= 0], entry_rows[entry_rows >= 0]
+        first, time = snapshot_index.column(OPEN, entry_rows), snapshot_index.column("last_timestamp", entry_rows)
         goes_on = (first >= facts.own_start) & (first < t["first_offset"][rows])
-        goes_on &= known.column("producer_epoch", there) == t["producer_epoch"][rows]
+        goes_on &= snapshot_index.column("producer_epoch", entry_rows) == t["producer_epoch"][rows]
         t["first_offset"][rows[goes_on]] = first[goes_on]
         for name in ("first_timestamp", "first_time"):
             t[name][rows[goes_on]] = np.minimum(t[name][rows[goes_on]], time[goes_on])
 
 
 def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:
-    """Open transactions that only the newest snapshot remembers, with no marker behind it."""
+    """Open transactions that only the newest snapshot has, with no marker after it."""
     out = []
     e = newest.entries
     for row in np.flatnonzero(e.current_txn_first_offset >= 0):
         first, pid = int(e.current_txn_first_offset[row]), int(e.producer_id[row])
-        at = int(model.find(replay.producers, pid))
-        if first >= facts.log_start or (at >= 0 and _moved_on(replay, at, newest.offset)):
+        log_row = int(model.find(replay.producers, pid))
+        if first >= facts.log_start or (log_row >= 0 and _moved_on(replay, log_row, newest.offset)):
             continue
         t = np.zeros(1, TRANSACTION)
         for name in TRANSACTION.names or ():
@@ -323,22 +320,23 @@ def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndar
 
 
 def _moved_on(replay: Replay, row: int, offset: int) -> bool:
-    """Whether the log shows the transaction itself, or a marker of the producer behind the snapshot."""
+    """Whether the log has the transaction itself, or a marker of the producer after the snapshot."""
     o = replay.live[row]
     return bool(o["open_slot"] >= 0 or (o["marked"] >= 0 and replay.marked["offset"][o["marked"]] >= offset))
 
 
-# The audit's own listener of the reader: the compiled replay, the snapshots it passes, and the facts it leaves.
+# Replay of the audit: the compiled replay, the snapshots it passes, and the facts it leaves.
 
 
 MAX_EVENTS_OF_A_KIND = 10_000  # kept per replica; what is beyond is counted
 
 
 class AuditReplay:
-    """The replay of one replica into its facts. ``compacted``: its records may have been cleaned away; ``policy``: what
-    its broker decides by; ``noted``: whether what each batch came to is asked for (:attr:`steps`).
+    """The replay of one replica into its facts.
 
-    ``checkpoint``: epochs and their starts of the leader-epoch checkpoint. Memory: the producers' states.
+    ``compacted``: its records may have been cleaned; ``policy``: its broker's; ``noted``: whether what each batch came
+    to is needed (:attr:`steps`). ``checkpoint``: epochs and their starts of the leader-epoch checkpoint. Memory: the
+    producers' states.
     """
 
     def __init__(
@@ -353,13 +351,13 @@ class AuditReplay:
         noted: bool = False,
     ) -> None:
         self.facts, self.bounds, self.stored = facts, bounds, stored
-        self.kept: dict[int, int] = {}
+        self.event_counts: dict[int, int] = {}
         self.events: list[np.ndarray] = []
         self.transactions: list[np.ndarray] = []
         self.chain = Chain(stored, bounds.log_start, compacted)
-        self.replay = st.new_replay(_params(bounds), *checkpoint, policy)
+        self.replay = state.new_replay(_params(bounds), *checkpoint, policy)
         self.noted = noted
-        self.steps = np.empty(1024 if noted else 0, st.STEP)
+        self.steps = np.empty(1024 if noted else 0, state.STEP)
 
     @property
     def broker_time(self) -> int:
@@ -377,29 +375,29 @@ class AuditReplay:
         return int(self.replay.progress["segment"])
 
     def take_flaws(self) -> int:
-        """The flaws of the batches since it was asked last, all together."""
+        """Return the flaws of the batches since the last call, as one bit set."""
         progress = self.replay.progress
         flaws, progress["flaws"] = int(progress["flaws"]), 0
         return flaws & ~UNVERIFIED
 
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
-        """A segment comes; ``after`` is the next one's base offset, -1 for none."""
+        """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         progress = self.replay.progress
         progress["segment"], progress["segment_base_offset"] = number, base_offset
         self.segment_ends(after)
         progress["segment_time"] = progress["segment_any_time"] = -1
 
     def segment_ends(self, after: int) -> None:
-        """The segment being read has this one behind it by now, by its base offset, -1 for none."""
+        """Set the base offset of the next segment, -1 for none."""
         self.replay.progress["next_segment_base_offset"] = after
 
     def end_segment(self, after: int) -> None:
-        """Notes the newest time of the segment."""
+        """Note the newest time of the segment."""
         progress = self.replay.progress
         self.facts.segment_times.append(int(max(progress["segment_time"], progress["segment_any_time"])))
 
     def note_unreadable(self, *, lost: bool, until: int = 0) -> None:
-        """Bytes that could not be read lie here, perhaps with what offsets up to ``until`` held."""
+        """Note unreadable bytes here, perhaps with what offsets up to ``until`` had."""
         progress = self.replay.progress
         until = max(until, int(progress["expected_offset"]))
         progress["unreadable_ordinal"], progress["unreadable_offset"] = progress["ordinal"], until
@@ -407,71 +405,71 @@ class AuditReplay:
             self.facts.lost_at = until
 
     def _note_checksums(self, rows: np.ndarray) -> None:
-        """Note which offsets have batches with a CRC mismatch, and batches whose checksum nobody has verified."""
+        """Note offsets of batches with a CRC mismatch, and batches whose checksum nobody has verified."""
         flaws = rows[:, walking.FLAWS]
         if not np.bitwise_or.reduce(flaws, initial=0) & (UNVERIFIED | FLAW_CRC):
             return
         damaged = rows[flaws & FLAW_CRC != 0, walking.BASE_OFFSET]
         if len(damaged):
             self.facts.damaged = joined(self.facts.damaged, damaged, damaged)
-        found = rows[flaws & UNVERIFIED != 0]
-        if len(found):
-            self.facts.unverified_batches += len(found)
+        unverified = rows[flaws & UNVERIFIED != 0]
+        if len(unverified):
+            self.facts.unverified_batches += len(unverified)
             self.facts.unverified = joined(
-                self.facts.unverified, found[:, walking.BASE_OFFSET], found[:, walking.LAST_OFFSET]
+                self.facts.unverified, unverified[:, walking.BASE_OFFSET], unverified[:, walking.LAST_OFFSET]
             )
 
     def take(self, rows: np.ndarray) -> None:
-        """Replays the rows of a walk one by one, stopping at each snapshot's offset to compare. Where they are noted,
-        ``steps`` then has a STEP for each of them, until the next call."""
+        """Replay the rows of a walk one by one, stopping at each snapshot's offset to compare it.
+
+        If ``noted``, ``steps`` then has a STEP for each of them, until the next call.
+        """
         if self.noted and len(self.steps) < len(rows):
-            self.steps = np.empty(2 * len(rows), st.STEP)
+            self.steps = np.empty(2 * len(rows), state.STEP)
         self._note_checksums(rows)
-        at, batches = 0, as_records(rows)
+        start, batches = 0, as_records(rows)
         self.chain.date(batches, self.bounds.broker_times)
-        while at < len(rows):
+        while start < len(rows):
             stop = len(rows)
             if self.chain.waiting:
-                behind = np.flatnonzero(batches["base_offset"][at:] >= self.chain.next_offset())
-                stop = at + int(behind[0]) if len(behind) else stop
-                if stop == at:
-                    self._compare()
-                    self.chain.date(batches[at:], self.bounds.broker_times)
+                behind = np.flatnonzero(batches["base_offset"][start:] >= self.chain.next_offset())
+                stop = start + int(behind[0]) if len(behind) else stop
+                if stop == start:
+                    self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
+                    self.chain.date(batches[start:], self.bounds.broker_times)
                     continue
-            self.replay = st.ensure_room(self.replay, stop - at)
+            self.replay = state.ensure_room(self.replay, stop - start)
             if self.noted:
-                at = int(replay_and_note(self.replay, batches, at, stop, self.steps))
+                start = int(replay_and_note(self.replay, batches, start, stop, self.steps))
             else:
-                at = int(replay_batches(self.replay, batches, at, stop))
+                start = int(replay_batches(self.replay, batches, start, stop))
             self._drain()
 
-    def _compare(self) -> None:
-        """Compares the next snapshot, before whose offset the replay stands."""
-        self.chain.compare(self.replay, self.replay.progress["unreadable_ordinal"] < 0)
-
     def _drain(self) -> None:
-        events, transactions = st.take_rows(self.replay)
+        events, transactions = state.take_rows(self.replay)
         if len(events):
             self.keep([events])
         if len(transactions):
             self.transactions.append(transactions)
 
-    def keep(self, found: Iterable[np.ndarray]) -> None:
-        """Keeps events up to a number of each kind, and counts those beyond."""
-        for events in found:
+    def keep(self, batches: Iterable[np.ndarray]) -> None:
+        """Keep events up to a number of each kind, and count those beyond."""
+        for events in batches:
             for kind in np.unique(events["kind"]) if len(events) else ():
-                mine = events[events["kind"] == kind]
-                room = max(0, MAX_EVENTS_OF_A_KIND - self.kept.get(int(kind), 0))
-                self.kept[int(kind)] = self.kept.get(int(kind), 0) + min(room, len(mine))
-                if len(mine) > room:
+                of_kind = events[events["kind"] == kind]
+                room = max(0, MAX_EVENTS_OF_A_KIND - self.event_counts.get(int(kind), 0))
+                self.event_counts[int(kind)] = self.event_counts.get(int(kind), 0) + min(room, len(of_kind))
+                if len(of_kind) > room:
                     dropped = self.facts.dropped_events
-                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(mine) - room
+                    dropped[int(kind)] = dropped.get(int(kind), 0) + len(of_kind) - room
                 if room:
-                    self.events.append(mine[:room].copy())  # a slice would keep all of them in memory
+                    self.events.append(of_kind[:room].copy())  # a slice would keep all of them in memory
 
     def finish(self, last_base: int) -> None:
-        """Fills the facts, when every segment has been replayed; ``last_base``: where the last one begins. To be called
-        last: the replay is another's then."""
+        """Fill the facts after every segment; ``last_base``: base offset of the last one.
+
+        To be called last: the replay's tables are reused then.
+        """
         facts, progress = self.facts, self.replay.progress
         facts.log_end = max(int(progress["expected_offset"]), facts.log_start, last_base, 0)
         self.chain.finish(self.replay, progress["unreadable_ordinal"] < 0, facts.log_end)
@@ -490,7 +488,7 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = pending_ahead(self.replay)
-        st.let_go(self.replay)
+        state.release_tables(self.replay)
 
 
 def _params(bounds: ReplicaBounds) -> np.ndarray:
@@ -502,4 +500,4 @@ def _params(bounds: ReplicaBounds) -> np.ndarray:
         "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
     }
-    return np.array([tuple(params[name] for name in st.PARAMS.names or ())], st.PARAMS)
+    return np.array([tuple(params[name] for name in state.PARAMS.names or ())], state.PARAMS)

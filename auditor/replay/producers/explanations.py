@@ -9,33 +9,14 @@ from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import AFTER_UNREADABLE, IN_TRANSACTION, KNOWN_BELOW, STATE_MAY_BE_LOST
 from auditor.model import producers as model
-from auditor.model import producers as model_producers
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK
-from auditor.replay.producers.state import (
-    ATTR_APPEND_TIME,
-    ATTR_CONTROL,
-    ATTR_TRANSACTIONAL,
-    BUMP_NONZERO,
-    EPOCH_REGRESSION,
-    EPOCH_STORM,
-    FIRST_NONZERO,
-    MARKER_EPOCH_REGRESSION,
-    MAX_OLD_RUNS,
-    SEQUENCE_GAP,
-    SEQUENCE_OVERLAP,
-    SEQUENCE_RESET,
-    SEQUENCE_RESUMED,
-    ZERO,
-    LogContext,
-    Replay,
-    later_row,
-    new_event,
-)
+from auditor.replay.producers import state
+from auditor.replay.producers.state import LogContext, Replay
 
-# Where a producer's sequences were stored before, compiled: runs of them without a gap, the newest beside LIVE.
+# Runs of a producer's sequences without a gap, compiled; the newest is part of LIVE.
 #
-# The newest run ends where the producer stands: what repeats older records, or comes from a fenced producer, does not
-# move it. A broker's own state remembers five batches; a log remembers all of them.
+# The newest run ends where the producer stands: repetitions, and data of a fenced producer, do not move it. A
+# broker's state remembers five batches; a log has all of them.
 
 
 NOTHING, SOME, ALL = 0, 1, 2  # of a range
@@ -51,7 +32,7 @@ def _holds(start: int, length: int, sequence: int) -> bool:
 
 @kernel
 def overlap(start: int, length: int, first: int, count: int) -> int:
-    """How much of the ``count`` sequences from ``first`` on a run has: NOTHING, SOME or ALL."""
+    """Return how much of the ``count`` sequences from ``first`` on a run has: NOTHING, SOME or ALL."""
     if _holds(start, length, first):
         return ALL if _holds(start, length, first + count - 1) else SOME
     return SOME if length > 0 and (start - first) & LAST_SEQUENCE < count else NOTHING
@@ -59,13 +40,13 @@ def overlap(start: int, length: int, first: int, count: int) -> int:
 
 @kernel
 def next_in_run(live: np.record) -> int:
-    """The sequence that goes on where the producer stands."""
+    """Return the sequence that follows the producer's newest run."""
     return (live.run_start + live.run_length) & LAST_SEQUENCE
 
 
 @kernel
 def extend_run(live: np.record, count: int) -> None:
-    """The producer goes on; after one full turn of the numbers the oldest ones may come again."""
+    """Extend the newest run; after one full turn the oldest numbers may come again."""
     if live.run_length + count <= LAST_SEQUENCE:
         live.run_length += count
     else:
@@ -74,38 +55,40 @@ def extend_run(live: np.record, count: int) -> None:
 
 @kernel
 def stored_before(replay: Replay, row: int, epoch: int, first: int, count: int, behind: int) -> int:
-    """How much of some sequences the producer stored before in the epoch of its data, by the run that has most of it.
-    ``behind``: bits of RUN.behind, 0 for all runs; else the newest is not asked, nor those after which such a thing
-    began."""
+    """Return how much of some sequences the producer stored before in its data's epoch, by the best run.
+
+    ``behind``: bits of RUN.behind, 0 for all runs; else neither the newest is checked, nor those after which such a
+    thing began.
+    """
     live, later = replay.live[row], replay.born[row].later
     most = NOTHING if behind else overlap(live.run_start, live.run_length, first, count)
-    at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while most < ALL and at >= 0 and steps < MAX_OLD_RUNS:
-        run = replay.runs[at]
+    run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
+    while most < ALL and run_row >= 0 and steps < state.MAX_OLD_RUNS:
+        run = replay.runs[run_row]
         if run.epoch != epoch or run.behind & behind:
             break
         most = max(most, overlap(run.start, run.length, first, count))
-        at, steps = run.older, steps + 1
+        run_row, steps = run.older, steps + 1
     return most
 
 
 @kernel
 def note_crowd(replay: Replay, row: int) -> None:
-    """Notes whether an older run lies where the producer stands, or ahead of it: then to go on may be to repeat."""
+    """Note whether an older run is where the producer stands, or ahead of it: then going on may repeat it."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     following = next_in_run(live)
-    at, steps = replay.later[later].old_run if later >= 0 else -1, 0
-    while at >= 0 and steps < MAX_OLD_RUNS and not replay.runs[at].behind:
-        run = replay.runs[at]
+    run_row, steps = replay.later[later].old_run if later >= 0 else -1, 0
+    while run_row >= 0 and steps < state.MAX_OLD_RUNS and not replay.runs[run_row].behind:
+        run = replay.runs[run_row]
         if _holds(run.start, run.length, following) or (run.start - following) & LAST_SEQUENCE < NEAR:
             live.crowded = 1
-        at, steps = run.older, steps + 1
+        run_row, steps = run.older, steps + 1
 
 
 @kernel
 def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
-    """The producer goes on from here: its run is closed, another begins. ``before``: the epoch of its runs so far."""
+    """Close the producer's run and begin another. ``before``: the epoch of its runs so far."""
     live, later = replay.live[row], replay.born[row].later
     if before != epoch:  # of an epoch that is over nothing can be repeated
         live.crowded = 0
@@ -119,7 +102,7 @@ def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, cou
 
 @kernel
 def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
-    """The producer begins again at 0: what it numbered before says nothing about how it goes on."""
+    """Begin again at 0: earlier numbers say nothing about how the producer goes on."""
     live = replay.live[row]
     begin_run(replay, row, epoch, epoch, 0, count)
     live.crowded = 0
@@ -128,8 +111,7 @@ def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
 
 @kernel
 def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
-    """Sequences of which some at least were stored before, be it below the log start: from now on all of them are, and
-    above it."""
+    """Note sequences of which some were stored before, perhaps below the log start, as stored above it."""
     live = replay.live[row]
     if _holds(live.run_start, live.run_length, first):
         live.run_length = max(live.run_length, ((first - live.run_start) & LAST_SEQUENCE) + count)
@@ -139,7 +121,10 @@ def note_repeated(replay: Replay, row: int, epoch: int, first: int, count: int) 
 
 @kernel
 def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, count: int) -> None:
-    """A batch below the log start, where nothing is judged. ``before``: the epoch of the one before, -1 for none."""
+    """Note a batch below the log start, where nothing is judged.
+
+    ``before``: the epoch of the one before, -1 for none.
+    """
     live = replay.live[row]
     if before == epoch and first == next_in_run(live):
         extend_run(live, count)
@@ -151,7 +136,7 @@ def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, co
 
 @kernel
 def begin_judging(replay: Replay, row: int) -> None:
-    """The older runs lie below the log start: that the producer goes on is compared with what is judged alone."""
+    """Mark older runs as below the log start: going on is compared with judged batches alone."""
     live, later = replay.live[row], replay.born[row].later
     live.crowded = 0
     if later >= 0 and replay.later[later].old_run >= 0:
@@ -160,25 +145,25 @@ def begin_judging(replay: Replay, row: int) -> None:
 
 @kernel
 def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> None:
-    """Notes a run among the older ones of the producer, which all are of one epoch."""
+    """Add a run to the producer's older ones, which are all of one epoch."""
     progress = replay.log.progress[0]
-    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
-    at = progress.runs
-    progress.runs = at + 1
-    run = replay.runs[at]
+    later = replay.later[state.later_row(replay.log, replay.later, replay.born[row])]
+    run_row = progress.runs
+    progress.runs = run_row + 1
+    run = replay.runs[run_row]
     run.epoch = epoch
     run.start = first
     run.length = count
     run.older = later.old_run
     run.behind = 0
-    later.old_run = at
+    later.old_run = run_row
 
 
-# What a leader's answer to a stored batch means, compiled: an event for each that no correct broker had taken.
+# Events for batches that no correct broker had accepted, compiled.
 #
-# The model answers (:mod:`auditor.model.producers`) by the state that the log's own batches left, as if all of
-# them had been accepted. What the log shows beyond that state tells one refusal from another: where the producer stood
-# before something was repeated or fenced, what it had stored before, and its highest epoch.
+# The model answers (:mod:`auditor.model.producers`) by the state that the log's own batches left, as if all of them
+# had been accepted. The log shows more than that state, which tells refusals apart: where the producer stood before
+# something was repeated or fenced, what it had stored before, and its highest epoch.
 
 
 STORM_WINDOW_MS = 600_000
@@ -186,13 +171,12 @@ STORM_EPOCHS = 10
 BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
 
 
-# --- sequences -------------------------------------------------------------------------------------------------------
+# Sequences.
 
 
 @kernel
 def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
-    """Whether a judged data batch, as nearly all, goes on where its producer stands; then the producer stands behind
-    it."""
+    """Whether a judged data batch, as nearly all, continues its producer's run, which is then extended."""
     if answer != OK or live.crowded or live.batches == 0 or batch.producer_epoch != live.data_epoch:
         return False
     if batch.base_sequence == 0 or batch.base_sequence != next_in_run(live):
@@ -203,8 +187,10 @@ def simply_goes_on(live: np.record, batch: np.record, answer: int) -> bool:
 
 @kernel
 def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Notes what is odd about the sequences of a judged data batch that does not simply go on; returns whether some may
-    be stored before."""
+    """Raise events for the sequences of a judged data batch that does not simply go on.
+
+    Returns whether some may be stored before.
+    """
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
     count = batch.last_offset - batch.base_offset + 1
     if live.batches > 0 and epoch == live.data_epoch:
@@ -216,7 +202,7 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
     else:
         stored = False
         if answer != OK and first != 0 and epoch >= live.max_epoch:
-            event = _sequence_event(replay, BUMP_NONZERO, batch, live, answer, ZERO, time)
+            event = _sequence_event(replay, state.BUMP_NONZERO, batch, live, answer, state.ZERO, time)
             replay.log.events[event].previous_epoch = live.data_epoch
         begin_run(replay, row, live.data_epoch, epoch, first, count)
     if first == 0:
@@ -226,10 +212,9 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
 
 @kernel
 def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
-    """A batch of the epoch that the producer's batch before had, with ``count`` sequences, that is not simply the
-    next one."""
+    """Explain a batch of the same epoch as the one before, with ``count`` sequences, that is not simply next."""
     live, first, epoch = replay.live[row], batch.base_sequence, batch.producer_epoch
-    expected = model_producers.next_sequence(live.data_last_sequence)
+    expected = model.next_sequence(live.data_last_sequence)
     goes_on = first == next_in_run(live)  # where it stood before something was repeated or fenced, if not the next one
     behind = (RESET if answer == DUPLICATE else RESET | LOG_START) if goes_on else 0
     stored = stored_before(replay, row, epoch, first, count, behind)
@@ -239,7 +224,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
         if stored != NOTHING:
             _overlap_event(replay, batch, row, answer, expected, time)
         elif refused:
-            _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+            _sequence_event(replay, state.SEQUENCE_RESUMED, batch, live, answer, expected, time)
     elif first == 0 and live.data_last_sequence != LAST_SEQUENCE:
         _from_zero(replay, batch, row, count, answer, expected, time)
     elif stored != NOTHING:
@@ -248,7 +233,7 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
     else:
         if first == expected:
             if refused:  # by what a fenced producer left; its own batch before went beyond a repetition
-                _sequence_event(replay, SEQUENCE_RESUMED, batch, live, answer, expected, time)
+                _sequence_event(replay, state.SEQUENCE_RESUMED, batch, live, answer, expected, time)
         elif answer != OK:
             _gap_event(replay, batch, live, answer, expected, time)
         begin_run(replay, row, epoch, epoch, first, count)
@@ -258,27 +243,27 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
 
 @kernel
 def _from_zero(replay: Replay, batch: np.record, row: int, count: int, answer: int, expected: int, time: int) -> None:
-    """The producer is back at sequence 0: with the same bytes once more, or it numbers anew."""
+    """Explain a return to sequence 0: the same bytes once more, or a new numbering."""
     live, born = replay.live[row], replay.born[row]
     if _same_bytes(replay.later, batch, born):
-        event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)
+        event = _sequence_event(replay, state.SEQUENCE_OVERLAP, batch, live, answer, expected, time)
         replay.log.events[event].stored_base_offset = _zero_base_offset(replay.later, born)
         note_repeated(replay, row, batch.producer_epoch, 0, count)
     else:
-        event = _sequence_event(replay, SEQUENCE_RESET, batch, live, answer, expected, time)
+        event = _sequence_event(replay, state.SEQUENCE_RESET, batch, live, answer, expected, time)
         replay.log.events[event].previous_time = live.data_time
         reset_run(replay, row, batch.producer_epoch, count)
 
 
 @kernel
 def _overlap_event(replay: Replay, batch: np.record, row: int, answer: int, expected: int, time: int) -> None:
-    event = _sequence_event(replay, SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
+    event = _sequence_event(replay, state.SEQUENCE_OVERLAP, batch, replay.live[row], answer, expected, time)
     replay.log.events[event].stored_base_offset = _cached_offset(replay.producers, row, batch.base_sequence)
 
 
 @kernel
 def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, expected: int, time: int) -> None:
-    event = replay.log.events[_sequence_event(replay, SEQUENCE_GAP, batch, live, answer, expected, time)]
+    event = replay.log.events[_sequence_event(replay, state.SEQUENCE_GAP, batch, live, answer, expected, time)]
     event.previous_time = live.data_time
     if event.context & IN_TRANSACTION and not event.context & AFTER_UNREADABLE:
         transaction = replay.open[live.open_slot]
@@ -288,14 +273,17 @@ def _gap_event(replay: Replay, batch: np.record, live: np.record, answer: int, e
 
 @kernel
 def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer: int, time: int) -> bool:
-    """A producer's first judged batch: what is known from below the log start is compared when all has been read
-    (:mod:`auditor.replay.producers.kernel`), but for a retry that nobody knew any more."""
+    """Explain a producer's first judged batch.
+
+    What is known from below the log start is compared after all has been read (:mod:`auditor.replay.producers.kernel`),
+    except for a retry that nobody remembered.
+    """
     live, born, first = replay.live[row], replay.born[row], batch.base_sequence
     again = first == 0 and born.below >= 0 and _same_bytes(replay.later, batch, born)
     if again or (first != 0 and answer == DUPLICATE):
         below = replay.below[born.below]
-        expected = model_producers.next_sequence(below.last_sequence)
-        event = replay.log.events[_sequence_event(replay, SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
+        expected = model.next_sequence(below.last_sequence)
+        event = replay.log.events[_sequence_event(replay, state.SEQUENCE_OVERLAP, batch, live, answer, expected, time)]
         event.stored_base_offset = _cached_offset(replay.producers, row, first)
         if again:
             event.stored_base_offset = replay.later[born.later].zero_base_offset
@@ -312,8 +300,10 @@ def _first_batch(replay: Replay, batch: np.record, row: int, count: int, answer:
 
 @kernel
 def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int, again: bool) -> bool:
-    """Adds the first judged batch to what lies below; whether some of it was stored there already. ``again``: it is the
-    last one from sequence 0 on once more."""
+    """Append the first judged batch to the runs below; return whether some of it was stored there already.
+
+    ``again``: it repeats the last batch from sequence 0.
+    """
     live = replay.live[row]
     stored = stored_before(replay, row, epoch, first, count, 0) != NOTHING
     goes_on, anew = first == next_in_run(live), first == 0 and not again
@@ -333,9 +323,9 @@ def _take_first_run(replay: Replay, row: int, epoch: int, first: int, count: int
 def _sequence_event(
     replay: Replay, kind: int, batch: np.record, live: np.record, answer: int, expected: int, time: int
 ) -> int:
-    """A new event of a kind with the columns SEQUENCE; returns its row."""
+    """Add an event of a kind with the columns SEQUENCE; return its row."""
     log = replay.log
-    row = new_event(log, kind, batch, batch.max_timestamp, time)
+    row = state.new_event(log, kind, batch, batch.max_timestamp, time)
     event = log.events[row]
     event.answer = answer
     event.expected_sequence = expected
@@ -355,8 +345,8 @@ def _sequence_event(
 
 @kernel
 def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: int, time: int) -> None:
-    """A producer's first judged batch does not begin with sequence 0."""
-    event = log.events[new_event(log, FIRST_NONZERO, batch, batch.max_timestamp, time)]
+    """Raise an event for a first judged batch that does not begin with sequence 0."""
+    event = log.events[state.new_event(log, state.FIRST_NONZERO, batch, batch.max_timestamp, time)]
     event.answer = answer
     event.found_sequence = batch.base_sequence
     flags = KNOWN_BELOW if born.below >= 0 else 0
@@ -367,7 +357,7 @@ def _first_sequence(log: LogContext, batch: np.record, born: np.record, answer: 
 
 @kernel
 def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
-    """Base offset of the cached batch that holds this sequence, -1 when it left the cache of five."""
+    """Base offset of the cached batch that has this sequence, -1 when it left the cache of five."""
     for age in range(producers.entries[row].cached):
         cached = producers.rings[model.cached_slot(producers, row, age), row]
         if (cached.last_sequence - first) % SEQUENCES <= cached.offset_delta:
@@ -375,7 +365,7 @@ def _cached_offset(producers: model.Producers, row: int, first: int) -> int:
     return -1
 
 
-# --- batches that begin at 0: the same bytes may come again -----------------------------------------------------------
+# Batches that begin at sequence 0: the same bytes may come again.
 
 
 @kernel
@@ -389,9 +379,8 @@ def _note_zero(replay: Replay, batch: np.record, row: int) -> None:
 
 @kernel
 def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
-    """What a batch that begins at sequence 0 is made of, other than the first judged one: the same bytes may come
-    again."""
-    later = replay.later[later_row(replay.log, replay.later, replay.born[row])]
+    """Store what a later batch from sequence 0 is made of: the same bytes may come again."""
+    later = replay.later[state.later_row(replay.log, replay.later, replay.born[row])]
     later.zero_epoch = batch.producer_epoch
     later.zero_crc = batch.crc
     later.zero_bytes = batch.bytes
@@ -401,8 +390,10 @@ def remember_zero(replay: Replay, batch: np.record, row: int) -> None:
 
 @kernel
 def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
-    """Whether the batch is the last one that began at sequence 0 once more, but for the time that a broker wrote.
-    ``table``: LATER."""
+    """Whether the batch repeats the last one from sequence 0, apart from the broker-written time.
+
+    ``table``: LATER.
+    """
     if born.later >= 0:
         later = table[born.later]
         if later.zero_epoch != batch.producer_epoch or later.zero_bytes != batch.bytes:
@@ -413,30 +404,30 @@ def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
             return False
         crc, time = born.zero_crc, born.first_timestamp
     change = time ^ batch.max_timestamp
-    if change and not batch.attributes & ATTR_APPEND_TIME:
+    if change and not batch.attributes & state.ATTR_APPEND_TIME:
         return False
     return crc ^ batch.crc == crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
 
 
 @kernel
 def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
-    """Where a producer's last batch begins that began at sequence 0."""
+    """Base offset of a producer's last batch that began at sequence 0."""
     return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
 
 
-# --- epochs ----------------------------------------------------------------------------------------------------------
+# Epochs.
 
 
 @kernel
 def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> bool:
-    """Epochs that go down, and producers whose epochs climb too fast. Returns whether the epoch is an old one."""
+    """Raise events for epochs that decrease, or that climb too fast. Returns whether the epoch is an old one."""
     log, live, born = replay.log, replay.live[row], replay.born[row]
-    epoch, marker = batch.producer_epoch, batch.attributes & ATTR_CONTROL
+    epoch, marker = batch.producer_epoch, batch.attributes & state.ATTR_CONTROL
     if epoch == live.max_epoch:
         return False
     if epoch < live.max_epoch:
-        kind = MARKER_EPOCH_REGRESSION if marker else EPOCH_REGRESSION
-        event = log.events[new_event(log, kind, batch, batch.max_timestamp, time)]
+        kind = state.MARKER_EPOCH_REGRESSION if marker else state.EPOCH_REGRESSION
+        event = log.events[state.new_event(log, kind, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.known_epoch = live.max_epoch
         event.known_epoch_offset = born.first_offset if born.later < 0 else replay.later[born.later].max_epoch_offset
@@ -446,29 +437,29 @@ def explain_epoch(replay: Replay, batch: np.record, row: int, answer: int, time:
         return True
     live.max_epoch = epoch
     if goes_on_from_first(live, born) or marker:
-        later = replay.later[later_row(log, replay.later, born)]
+        later = replay.later[state.later_row(log, replay.later, born)]
         later.max_epoch_offset = batch.base_offset
         later.max_epoch_leader = batch.partition_leader_epoch
-        if not marker and not batch.attributes & ATTR_TRANSACTIONAL and live.batches > 0:
+        if not marker and not batch.attributes & state.ATTR_TRANSACTIONAL and live.batches > 0:
             _count_epoch(log, batch, later, time)
     return False
 
 
 @kernel
 def goes_on_from_first(live: np.record, born: np.record) -> bool:
-    """Whether what a judged data batch leaves has to be noted in LATER: it is not the first, or there is a row."""
+    """Whether a judged data batch has to be noted in LATER: it is not the first, or there is a row."""
     return live.batches > 0 or born.later >= 0
 
 
 @kernel
 def _count_epoch(log: LogContext, batch: np.record, later: np.record, time: int) -> None:
-    """A new epoch of a producer without transactions: an event when there are many within a short time."""
+    """Count a new epoch of a producer without transactions; raise an event when there are many in a short time."""
     stamp = batch.max_timestamp
     if later.epoch_window_count == 0 or stamp - later.epoch_window_start > STORM_WINDOW_MS:
         later.epoch_window_start = stamp
         later.epoch_window_count = 0
     later.epoch_window_count += 1
     if later.epoch_window_count == STORM_EPOCHS:
-        event = log.events[new_event(log, EPOCH_STORM, batch, stamp, time)]
+        event = log.events[state.new_event(log, state.EPOCH_STORM, batch, stamp, time)]
         event.epochs = later.epoch_window_count
         event.first_epoch = batch.producer_epoch - STORM_EPOCHS + 1

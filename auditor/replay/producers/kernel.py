@@ -1,4 +1,4 @@
-"""The compiled replay of batches against the model."""
+"""Compiled replay of batches against the model."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producers
-from auditor.model import producers as model
 from auditor.model.batch_validation import goes_back, header_faults, is_leftover, lacks_records
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
+from auditor.replay.producers import state
 from auditor.replay.producers.explanations import (
     explain_epoch,
     explain_sequences,
@@ -25,50 +25,15 @@ from auditor.replay.producers.explanations import (
     simply_goes_on,
 )
 from auditor.replay.producers.snapshot_chain import OPEN, IndexedSnapshot, Stored
-from auditor.replay.producers.state import (
-    ATTR_APPEND_TIME,
-    ATTR_CONTROL,
-    ATTR_TRANSACTIONAL,
-    COORDINATOR_EPOCH_REGRESSION,
-    COUNT_BELOW_SPAN,
-    CRC,
-    DATA,
-    EPOCH_RESERVED,
-    EVENTS_OF_A_BATCH,
-    HEADER_FLAW,
-    IDLE_BEYOND_EXPIRY,
-    LEADER_EPOCH_CHECKPOINT,
-    LEADER_EPOCH_DECREASE,
-    LEFTOVER_FIELDS,
-    MARKER,
-    NOTHING,
-    OFFSET_HOLE,
-    OFFSETS_NOT_INCREASING,
-    OTHER,
-    OUTSIDE_SEGMENT,
-    PLAIN_IN_TRANSACTION,
-    TIMESTAMP_AHEAD,
-    TIMESTAMP_BEHIND,
-    UNREADABLE,
-    LogContext,
-    Replay,
-    column,
-    has_broker_time,
-    is_control,
-    is_foreign,
-    is_marker,
-    later_row,
-    new_event,
-    producer_row,
-)
+from auditor.replay.producers.state import LogContext, Replay
 from auditor.replay.producers.transaction_kernel import close_transaction, extend_transaction, open_transaction
 
-# What a batch's time says of its producer, compiled: idle for longer than brokers remember, a clock that is off.
+# Times of producers, compiled: idle for longer than brokers remember, clocks that are off.
 
 
 @kernel
 def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
-    """Notes how long a producer was idle before a batch of ``stamp`` (ms); whether that is near ``limit`` or more."""
+    """Note how long a producer was idle before a batch of ``stamp`` (ms); return whether that is near ``limit``."""
     if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
         return False
     idle = stamp - live.active_timestamp
@@ -78,14 +43,13 @@ def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
 
 @kernel
 def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int) -> None:
-    """A producer was idle for long; an event where that is longer than the expiration, after which the broker had
-    forgotten it, and the batch goes on all the same."""
+    """Note a long idle time; raise an event if it exceeds the expiration and the batch goes on all the same."""
     log, live, first = replay.log, replay.live[row], batch.base_sequence
     idle = batch.max_timestamp - live.active_timestamp
-    replay.later[later_row(log, replay.later, replay.born[row])].idle_count += 1
+    replay.later[state.later_row(log, replay.later, replay.born[row])].idle_count += 1
     follows = answer == OK or first == next_in_run(live)
     if idle >= log.params[0].expiration_ms and first > 0 and follows and batch.producer_epoch == live.data_epoch:
-        event = log.events[new_event(log, IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.IDLE_BEYOND_EXPIRY, batch, batch.max_timestamp, time)]
         event.idle_ms = idle
         event.broker_time = log.progress[0].broker_time
         event.found_sequence = first
@@ -94,13 +58,16 @@ def note_idle(replay: Replay, batch: np.record, row: int, answer: int, time: int
 
 @kernel
 def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
-    """CreateTime far behind the broker's clock, or ahead of it (known when the next broker-written time comes)."""
+    """Check for a CreateTime far behind the broker's clock, or ahead of it.
+
+    The latter is known when the next broker-written time comes.
+    """
     params, progress, stamp = log.params[0], log.progress[0], batch.max_timestamp
-    if batch.attributes & ATTR_APPEND_TIME or params.broker_times or stamp < 0:
+    if batch.attributes & state.ATTR_APPEND_TIME or params.broker_times or stamp < 0:
         return
     expires = batch.producer_id >= 0 and params.expiration_ms > 0
     if progress.broker_time >= 0 and expires and stamp < progress.broker_time - params.expiration_ms:
-        event = log.events[new_event(log, TIMESTAMP_BEHIND, batch, stamp, time)]
+        event = log.events[state.new_event(log, state.TIMESTAMP_BEHIND, batch, stamp, time)]
         event.broker_time = progress.broker_time
     if stamp > progress.ahead_time:
         progress.ahead_time = stamp
@@ -112,7 +79,7 @@ def check_producer_clock(log: LogContext, batch: np.record, time: int) -> None:
         progress.ahead_position = batch.position
 
 
-# What is odd in a log whoever wrote it: offsets, leader epochs, headers, and the clock.
+# Checks of the log whoever wrote it: offsets, leader epochs, headers, and the clock.
 
 
 AHEAD_MS = 3_600_000
@@ -120,7 +87,10 @@ AHEAD_MS = 3_600_000
 
 @kernel
 def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
-    """Offset order, holes and the segment's bounds; moves the expected offset. Returns whether the batch is judged."""
+    """Check offset order, holes and the segment's bounds; move the expected offset.
+
+    Returns whether the batch is judged.
+    """
     progress, base, last = log.progress[0], batch.base_offset, batch.last_offset
     log_start = log.params[0].log_start
     judged = last >= log_start
@@ -128,10 +98,10 @@ def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
     if judged:
         following = progress.next_segment_base_offset
         if expected >= 0 and goes_back(base, expected):
-            event = log.events[new_event(log, OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
+            event = log.events[state.new_event(log, state.OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
             event.previous_last_offset = expected - 1
         elif base < progress.segment_base_offset or (following >= 0 and last >= following):
-            event = log.events[new_event(log, OUTSIDE_SEGMENT, batch, batch.max_timestamp, time)]
+            event = log.events[state.new_event(log, state.OUTSIDE_SEGMENT, batch, batch.max_timestamp, time)]
             event.segment_base_offset = progress.segment_base_offset
             event.next_segment_base_offset = following
         if progress.first_time < 0:
@@ -155,23 +125,23 @@ def _hole(log: LogContext, batch: np.record, expected: int, time: int) -> None:
         progress.unreadable_offsets += base - intact
     else:
         progress.holes_intact += base - intact
-        event = log.events[new_event(log, OFFSET_HOLE, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.OFFSET_HOLE, batch, batch.max_timestamp, time)]
         event.first_missing_offset = intact
 
 
 @kernel
 def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
-    """Adds the batch's offsets from ``first`` on to the accounting: data, markers, and those cleaned out of it."""
+    """Account for the batch's offsets from ``first`` on: data, markers, and those cleaned out of it."""
     progress = log.progress[0]
     span = batch.last_offset - first + 1
     if span <= 0:
         return
-    there = min(span, max(batch.record_count, 0))
-    if batch.attributes & ATTR_CONTROL and batch.magic == 2:
-        progress.marker_offsets += there
+    present = min(span, max(batch.record_count, 0))
+    if batch.attributes & state.ATTR_CONTROL and batch.magic == 2:
+        progress.marker_offsets += present
     else:
-        progress.data_offsets += there
-    absent = span - there
+        progress.data_offsets += present
+    absent = span - present
     if absent > 0:
         cleaned = min(absent, max(0, min(batch.last_offset + 1, log.params[0].intact_from) - first))
         progress.holes_cleaned += cleaned
@@ -180,20 +150,20 @@ def _count_offsets(log: LogContext, batch: np.record, first: int) -> None:
 
 @kernel
 def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
-    """Leader epochs that go down, or are not what the checkpoint gives."""
+    """Check for leader epochs that decrease or contradict the checkpoint."""
     epoch, base = batch.partition_leader_epoch, batch.base_offset
     if epoch < 0:
         return
     progress = log.progress[0]
     if epoch < progress.leader_epoch:
-        event = log.events[new_event(log, LEADER_EPOCH_DECREASE, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.LEADER_EPOCH_DECREASE, batch, batch.max_timestamp, time)]
         event.expected_leader_epoch = progress.leader_epoch
     contradicted = False
     if len(log.epochs) and base >= log.epoch_starts[0]:
-        at = np.searchsorted(log.epoch_starts, base, side="right") - 1
-        if log.epochs[at] != epoch and base >= log.params[0].log_start:
-            event = log.events[new_event(log, LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
-            event.expected_leader_epoch = log.epochs[at]
+        entry = np.searchsorted(log.epoch_starts, base, side="right") - 1
+        if log.epochs[entry] != epoch and base >= log.params[0].log_start:
+            event = log.events[state.new_event(log, state.LEADER_EPOCH_CHECKPOINT, batch, batch.max_timestamp, time)]
+            event.expected_leader_epoch = log.epochs[entry]
             contradicted = True
     if not contradicted:  # what follows is compared with epochs that the checkpoint confirms
         progress.leader_epoch = max(progress.leader_epoch, epoch)
@@ -201,32 +171,32 @@ def check_leader_epoch(log: LogContext, batch: np.record, time: int) -> None:
 
 @kernel
 def check_header(log: LogContext, batch: np.record, time: int) -> None:
-    """Fields of the header that no broker writes so."""
+    """Check for header fields that no broker writes."""
     if not batch.flaws:  # nearly all
         return
     sequences = log.params[0].has_sequences != 0
     if sequences and not log.progress[0].leftovers and is_leftover(batch.flaws, batch.attributes):
         log.progress[0].leftovers = 1
-        new_event(log, LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
+        state.new_event(log, state.LEFTOVER_FIELDS, batch, batch.max_timestamp, time)
     faults = header_faults(batch.flaws, batch.attributes, sequences)
     if faults:
-        log.events[new_event(log, HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
+        log.events[state.new_event(log, state.HEADER_FLAW, batch, batch.max_timestamp, time)].flaws = faults
     if lacks_records(batch.flaws, batch.last_offset, log.params[0].intact_from):
-        event = log.events[new_event(log, COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.COUNT_BELOW_SPAN, batch, batch.max_timestamp, time)]
         event.record_count = batch.record_count
         event.span = batch.last_offset - batch.base_offset + 1
 
 
 @kernel
 def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
-    """time(b) without its cap, and the newest times seen. A broker-written time also dates the batches before it."""
+    """Return time(b) without its cap, and update the newest times. A broker-written time also dates earlier batches."""
     progress, stamp = log.progress[0], batch.max_timestamp
     progress.any_time = max(progress.any_time, stamp)
     progress.segment_any_time = max(progress.segment_any_time, stamp)
-    if not has_broker_time(batch, marker, log.params[0].broker_times != 0):
+    if not state.has_broker_time(batch, marker, log.params[0].broker_times != 0):
         return max(stamp, progress.broker_time)
     if progress.ahead_time > stamp + AHEAD_MS and stamp >= 0:
-        event = log.events[new_event(log, TIMESTAMP_AHEAD, batch, progress.ahead_time, stamp)]
+        event = log.events[state.new_event(log, state.TIMESTAMP_AHEAD, batch, progress.ahead_time, stamp)]
         event.base_offset = progress.ahead_base_offset
         event.last_offset = progress.ahead_last_offset
         event.segment = progress.ahead_segment
@@ -240,37 +210,29 @@ def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     return stamp
 
 
-# The replay of batches, compiled: the model asked of each in offset order what a leader would have answered.
+# Replay of batches, compiled: the model answers for a leader, batch by batch in offset order.
 #
 # Every batch of a sound log was accepted by a leader once, so the replay accepts all of them, as a follower does
-# (``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, the answer is explained by an event.
-# The one account of producers: what a batch is asked and what it leaves is the model's, and replays under other
-# policies
-# (:mod:`auditor.replay.producers.policy_kernel`) go by the steps that this one leaves. Written in the subset that numba
-# compiles; state lives in numpy arrays, so that a million producers cost no Python object.
+# (``ProducerAppendInfo`` with origin REPLICATION); where a leader could not have, an event explains the answer. This
+# is the only account of producers: replays under other policies (:mod:`auditor.replay.producers.policy_kernel`) use
+# the steps that this one leaves. Written in the subset that numba compiles; state is in numpy arrays, so that a
+# million producers cost no Python object.
 
 
 @kernel
 def _marked_row(log: LogContext, table: np.ndarray, live: np.record) -> int:
-    """The row of what is noted of a producer's markers, a new one at its first."""
+    """Row of a producer's markers, a new one at its first."""
     if live.marked < 0:
         row = log.progress[0].marked
         log.progress[0].marked = row + 1
         live.marked = row
-        marked = table[row]
-        marked.markers = 0
-        marked.coordinator_epoch = -1
-        marked.coordinator_offset = -1
-        marked.offset = -1
-        marked.epoch = -1
-        marked.time = -1
-        marked.commit = 0
+        table[row] = state.NEW_MARKED[0]
     return live.marked
 
 
 @kernel
 def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int) -> int:
-    """An end marker; returns the leader's answer."""
+    """Replay an end marker; return the leader's answer."""
     log, live = replay.log, replay.live[row]
     marked = replay.marked[_marked_row(log, replay.marked, live)]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
@@ -278,7 +240,9 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
     if judged:
         old = explain_epoch(replay, batch, row, answer, time)
         if coordinator_epoch < marked.coordinator_epoch and not old:
-            event = log.events[new_event(log, COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)]
+            event = log.events[
+                state.new_event(log, state.COORDINATOR_EPOCH_REGRESSION, batch, batch.max_timestamp, time)
+            ]
             event.answer = answer
             event.known_coordinator_epoch = marked.coordinator_epoch
             event.coordinator_epoch = coordinator_epoch
@@ -300,8 +264,8 @@ def _marker(replay: Replay, batch: np.record, row: int, judged: bool, time: int)
 
 @kernel
 def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, step: np.record, noted: bool) -> None:
-    """A data batch. What it came to is left in ``step`` where that is ``noted``."""
-    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+    """Replay a data batch. If ``noted``, what it came to is put into ``step``."""
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & state.ATTR_TRANSACTIONAL != 0
     length = batch.last_offset - batch.base_offset
     last_sequence = -1
     if batch.base_sequence >= 0 and length >= 0:
@@ -344,7 +308,7 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, s
 
 @kernel
 def _note_before(replay: Replay, row: int, step: np.record) -> None:
-    """Where the producer's data before ended, and whether bytes between could not be read."""
+    """Note the end of the producer's earlier data, and whether bytes between are unreadable."""
     live, born, unreadable = replay.live[row], replay.born[row], replay.log.progress[0].unreadable_ordinal
     step.previous_offset = -1
     if live.batches > 0:
@@ -357,10 +321,13 @@ def _note_before(replay: Replay, row: int, step: np.record) -> None:
 
 @kernel
 def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, answer: int, time: int) -> bool:
-    """What a leader would have refused, or a client not have sent; returns whether sequences were stored before."""
-    log, live, transactional = replay.log, replay.live[row], batch.attributes & ATTR_TRANSACTIONAL != 0
+    """Raise events for what a leader would have refused, or a client not have sent.
+
+    Returns whether sequences were stored before.
+    """
+    log, live, transactional = replay.log, replay.live[row], batch.attributes & state.ATTR_TRANSACTIONAL != 0
     if producers.check_transaction(replay.producers, row, transactional) != OK:
-        event = log.events[new_event(log, PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
+        event = log.events[state.new_event(log, state.PLAIN_IN_TRANSACTION, batch, batch.max_timestamp, time)]
         event.answer = answer
         event.transaction_first_offset = replay.open[live.open_slot].first_offset
         event.previous_leader_epoch = live.data_leader_epoch
@@ -373,13 +340,13 @@ def _explain(replay: Replay, batch: np.record, row: int, last_sequence: int, ans
     if batch.producer_epoch != live.max_epoch:
         explain_epoch(replay, batch, row, answer, time)
     if transactional and batch.producer_epoch == LAST_EPOCH:
-        new_event(log, EPOCH_RESERVED, batch, batch.max_timestamp, time)
+        state.new_event(log, state.EPOCH_RESERVED, batch, batch.max_timestamp, time)
     return stored
 
 
 @kernel
 def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_sequence: int, time: int) -> None:
-    """What the next batch of this producer will be compared with."""
+    """Store what the next batch of this producer will be compared with."""
     log, live, born, epoch = replay.log, replay.live[row], replay.born[row], batch.producer_epoch
     live.marker_fresh = 0
     live.ordinal = log.progress[0].ordinal
@@ -392,7 +359,7 @@ def _remember(replay: Replay, batch: np.record, row: int, judged: bool, last_seq
     if epoch > live.data_epoch:
         live.data_epoch = epoch
         if goes_on_from_first(live, born):
-            later = replay.later[later_row(log, replay.later, born)]
+            later = replay.later[state.later_row(log, replay.later, born)]
             later.max_data_epoch_offset = batch.base_offset
             later.max_data_epoch_time = time
     if live.batches == 0:
@@ -442,10 +409,10 @@ def _remember_below(replay: Replay, batch: np.record, row: int, last_sequence: i
 
 @kernel
 def _broken(log: LogContext, batch: np.record) -> None:
-    """A batch whose checksum is wrong: nothing may rest on its content, its last offset neither."""
+    """Note a batch with a CRC mismatch: nothing may rest on its content, including its last offset."""
     progress = log.progress[0]
     if max(batch.base_offset, batch.last_offset) >= log.params[0].log_start:
-        log.events[new_event(log, CRC, batch, NOTHING, progress.broker_time)].stored_crc = batch.crc
+        log.events[state.new_event(log, state.CRC, batch, state.NOTHING, progress.broker_time)].stored_crc = batch.crc
     progress.ordinal += 1
     progress.unreadable_ordinal = progress.ordinal
     progress.unreadable_offset = progress.expected_offset
@@ -453,17 +420,17 @@ def _broken(log: LogContext, batch: np.record) -> None:
 
 
 @kernel
-def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted: bool) -> None:
-    """Replays a batch. ``found``: the row of its producer, -1 if it was unknown a few batches ago."""
+def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, noted: bool) -> None:
+    """Replay a batch. ``found_row``: the row of its producer, -1 if it was unknown a few batches ago."""
     log, progress = replay.log, replay.log.progress[0]
     progress.first_event = progress.events
     progress.flaws |= batch.flaws
     if batch.flaws & FLAW_CRC:
         _broken(log, batch)
         if noted:
-            step.kind, step.row = UNREADABLE, -1
+            step.kind, step.row = state.UNREADABLE, -1
         return
-    control, marker = is_control(batch), is_marker(batch)
+    control, marker = state.is_control(batch), state.is_marker(batch)
     time = take_time(log, batch, marker)
     judged = check_offsets(log, batch, time)
     if judged:
@@ -475,14 +442,19 @@ def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted:
     progress.batches += 1
     progress.records += max(batch.record_count, 0)
     if noted:
-        step.kind, step.row, step.time, step.judged = OTHER, -1, time, judged
+        step.kind, step.row, step.time, step.judged = state.OTHER, -1, time, judged
     if batch.magic == 2 and batch.producer_id >= 0:
-        data = not control and not is_foreign(batch, log.params[0].has_sequences != 0)
+        data = not control and not state.is_foreign(batch, log.params[0].has_sequences != 0)
         if marker or data:
-            known = replay.producers.meta[0]
-            row = producer_row(replay, batch.producer_id, found)
+            used_rows = replay.producers.meta[0]
+            row = state.producer_row(replay, batch.producer_id, found_row)
             if noted:
-                step.kind, step.row, step.seen, step.last_sequence = MARKER if marker else DATA, row, row < known, -1
+                step.kind, step.row, step.seen, step.last_sequence = (
+                    state.MARKER if marker else state.DATA,
+                    row,
+                    row < used_rows,
+                    -1,
+                )
             if data:
                 _data(replay, batch, row, judged, time, step, noted)
             else:
@@ -494,45 +466,47 @@ def _batch(replay: Replay, batch: np.record, found: int, step: np.record, noted:
 
 @kernel
 def replay_batches(replay: Replay, batches: np.ndarray, start: int, stop: int) -> int:
-    """Replays rows [start, stop) of BATCH records; returns how far it came.
+    """Replay rows [start, stop) of BATCH records; return how far it came.
 
     It stops early when the tables of events or decided transactions may be full: the caller empties them and goes on.
     ``ensure_room`` must have made room for ``stop - start`` producers.
     """
-    for at in range(start, stop, len(replay.found)):
-        next_ones = batches[at : min(at + len(replay.found), stop)]
-        model.find_many(replay.producers, next_ones, replay.found)
+    for first in range(start, stop, len(replay.found_rows)):
+        next_ones = batches[first : min(first + len(replay.found_rows), stop)]
+        producers.find_many(replay.producers, next_ones, replay.found_rows)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
-                return at + k
-            _batch(replay, next_ones[k], replay.found[k], replay.nothing[0], False)
+                return first + k
+            _batch(replay, next_ones[k], replay.found_rows[k], replay.nothing[0], False)
     return stop
 
 
 @kernel
 def replay_and_note(replay: Replay, batches: np.ndarray, start: int, stop: int, steps: np.ndarray) -> int:
-    """The same, and ``steps`` gets a STEP for each of the batches. Another kernel, since to ask for each batch whether
-    it is wanted takes a tenth of the time."""
-    for at in range(start, stop, len(replay.found)):
-        next_ones = batches[at : min(at + len(replay.found), stop)]
-        model.find_many(replay.producers, next_ones, replay.found)
+    """Replay likewise, and fill ``steps`` with a STEP for each of the batches.
+
+    Another kernel, since asking for each batch whether it is wanted takes a tenth of the time.
+    """
+    for first in range(start, stop, len(replay.found_rows)):
+        next_ones = batches[first : min(first + len(replay.found_rows), stop)]
+        producers.find_many(replay.producers, next_ones, replay.found_rows)
         for k in range(len(next_ones)):
             if _may_be_full(replay):
-                return at + k
-            _batch(replay, next_ones[k], replay.found[k], steps[at + k], True)
+                return first + k
+            _batch(replay, next_ones[k], replay.found_rows[k], steps[first + k], True)
     return stop
 
 
 @kernel
 def _may_be_full(replay: Replay) -> bool:
     progress = replay.log.progress[0]
-    no_event = progress.events + EVENTS_OF_A_BATCH > len(replay.log.events)
+    no_event = progress.events + state.EVENTS_OF_A_BATCH > len(replay.log.events)
     return no_event or progress.transactions >= len(replay.transactions)
 
 
-# A producer's first judged batch compared with what lies below it: batches below the log start, or a snapshot there.
+# A producer's first judged batch compared with earlier knowledge: batches below the log start, or a snapshot.
 #
-# What a snapshot at or above the first stored segment says is what the broker knew: from there on every batch is in the
+# A snapshot at or above the first stored segment shows what the broker knew: from there on every batch is in the
 # files, so the first judged one is as provable as any other (semantics 6.2).
 
 
@@ -551,8 +525,10 @@ PLACES = {
 
 
 class PriorProducerState(NamedTuple):
-    """What was known of one producer right before its first judged batch; ``offset``: of its last batch,
-    ``open_since``: the first offset of its open transaction by a snapshot, -1 where none says so."""
+    """What was known of a producer right before its first judged batch.
+
+    ``offset``: of its last batch; ``open_since``: first offset of its open transaction by a snapshot, -1 without one.
+    """
 
     epoch: int
     sequence: int
@@ -562,8 +538,10 @@ class PriorProducerState(NamedTuple):
 
 
 def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
-    """Adds the events of first batches that do not follow from what was known, and takes away the FIRST_NONZERO of
-    those and of all that a snapshot bears out. ``sound``: the snapshots by offset. Cleaned or damaged logs are left.
+    """Add events of first batches that do not follow from earlier knowledge.
+
+    The FIRST_NONZERO events of those, and of all that a snapshot confirms, are removed. ``sound``: the snapshots by
+    offset. Compacted or damaged logs are not judged.
     """
     params = replay.log.params[0]
     if facts.topic in SEQUENCE_FREE_TOPICS or params["intact_from"] > 0 or facts.absent:
@@ -572,29 +550,33 @@ def judge(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> None:
         return
     if not _anything_known(facts, replay, sound):
         return
-    rows, known, by_snapshot = _known(facts, replay, sound)
-    first = {name: column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
-    ids = column(replay, "producer_id")[rows]
-    answers = _answers(ids, known, first, replay.log.policy)
+    rows, prior, by_snapshot = _known(facts, replay, sound)
+    first = {name: state.column(replay, f"first_{name}")[rows] for name in (*PLACES.values(), "sequence")}
+    ids = state.column(replay, "producer_id")[rows]
+    answers = _answers(ids, prior, first, replay.log.policy)
     follows = answers == OK
-    said = []
+    events_of_first_batches = []
     for k in np.flatnonzero(~follows).tolist():
-        before = PriorProducerState(*(int(column_[k]) for column_ in known))
+        before = PriorProducerState(*(int(column_[k]) for column_ in prior))
         row = {name: int(values[k]) for name, values in first.items()}
         if _marker_between(facts, int(ids[k]), before, row["offset"]):
             continue
         event = _event(facts, int(ids[k]), int(answers[k]), row, before, int(params["expiration_ms"]))
         if event is not None:
-            said.append(event)
-    judged = np.concatenate([ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in said], np.int64)])
+            events_of_first_batches.append(event)
+    judged = np.concatenate(
+        [ids[follows & by_snapshot], np.array([e["producer_id"][0] for e in events_of_first_batches], np.int64)]
+    )
     explained = (facts.events["kind"] == EventKind.FIRST_NONZERO) & np.isin(facts.events["producer_id"], judged)
-    events = np.concatenate([facts.events[~explained], *said])
+    events = np.concatenate([facts.events[~explained], *events_of_first_batches])
     facts.events = events[np.lexsort((events["position"], events["segment"]))]
 
 
 def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> bool:
-    """Whether something may be known from before a first batch: from batches below the log start, or by a snapshot
-    that is not newer than all first batches. Of most replicas nothing is."""
+    """Whether anything may be known from before a first batch, which is so for few replicas.
+
+    From batches below the log start, or by a snapshot that is not newer than all first batches.
+    """
     if replay.progress["below"] or not sound:
         return bool(replay.progress["below"])
     used = int(replay.producers.meta[0])
@@ -604,42 +586,41 @@ def _anything_known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) ->
 
 
 def _known(facts: ReplicaFacts, replay: Replay, sound: list[Stored]) -> tuple[np.ndarray, list[np.ndarray], np.ndarray]:
-    """Rows of producers with judged batches of which something is known from before, the columns of STATE of it, and
-    whether a snapshot says it."""
-    rows = np.flatnonzero(column(replay, "batches") > 0)
-    offset, ids = column(replay, "first_offset")[rows], column(replay, "producer_id")[rows]
-    known = [column(replay, name)[rows].astype(np.int64) for name in BELOW]
+    """Rows of producers with judged batches and earlier knowledge, its columns of STATE, whether by a snapshot."""
+    rows = np.flatnonzero(state.column(replay, "batches") > 0)
+    offset, ids = state.column(replay, "first_offset")[rows], state.column(replay, "producer_id")[rows]
+    prior = [state.column(replay, name)[rows].astype(np.int64) for name in BELOW]
     open_since = np.full(len(rows), -1, np.int64)
     by_snapshot = np.zeros(len(rows), np.bool_)
     for snapshot in sound:
         if not facts.segment_bases[0] <= snapshot.offset <= facts.log_end:
             continue
         entries = IndexedSnapshot(snapshot.entries)
-        there = entries.rows(ids)
-        newer = (there >= 0) & (snapshot.offset <= offset) & (snapshot.offset > known[2])
-        at = there[newer]
-        contradicts = entries.column("last_offset", at) >= facts.log_start  # a batch that the log does not have
+        entry_row_of = entries.rows(ids)
+        newer = (entry_row_of >= 0) & (snapshot.offset <= offset) & (snapshot.offset > prior[2])
+        entry_rows = entry_row_of[newer]
+        contradicts = entries.column("last_offset", entry_rows) >= facts.log_start  # a batch that the log does not have
         by_snapshot[newer] |= ~contradicts
-        for values, name in zip(known, STATE, strict=True):
-            values[newer] = np.where(contradicts, values[newer], entries.column(name, at))
-        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, at))
-    known.append(open_since)
-    sure = (known[0] >= 0) & (known[1] >= 0)
-    return rows[sure], [values[sure] for values in known], by_snapshot[sure]
+        for values, name in zip(prior, STATE, strict=True):
+            values[newer] = np.where(contradicts, values[newer], entries.column(name, entry_rows))
+        open_since[newer] = np.where(contradicts, -1, entries.column(OPEN, entry_rows))
+    prior.append(open_since)
+    sure = (prior[0] >= 0) & (prior[1] >= 0)
+    return rows[sure], [values[sure] for values in prior], by_snapshot[sure]
 
 
-def _answers(ids: np.ndarray, known: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
-    """What a leader that knows just that of each producer answers to its first batch. Cost: a row a producer."""
+def _answers(ids: np.ndarray, prior: list[np.ndarray], first: dict[str, np.ndarray], policy: Policy) -> np.ndarray:
+    """Answers of a leader with just that knowledge to each producer's first batch. Cost: a row per producer."""
     table = producers.new_producers(max(len(ids), 1), policy.cached_batches)
     answers = np.empty(len(ids), np.int64)
-    epoch, sequence, offset, timestamp, _ = known
+    epoch, sequence, offset, timestamp, _ = prior
     _ask(table, policy, (ids, epoch, sequence, offset, timestamp), (first["epoch"], first["sequence"]), answers)
     return answers
 
 
 @kernel
-def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
-    ids, epochs, sequences, offsets, times = known
+def _ask(p, policy, prior, first, answers):  # type: ignore[no-untyped-def]
+    ids, epochs, sequences, offsets, times = prior
     for k in range(len(ids)):
         row = producers.insert(p, ids[k])
         producers.set_epoch(p, row, epochs[k])
@@ -650,19 +631,19 @@ def _ask(p, policy, known, first, answers):  # type: ignore[no-untyped-def]
 
 
 def _marker_between(facts: ReplicaFacts, pid: int, before: PriorProducerState, offset: int) -> bool:
-    """Whether a marker raised the producer's epoch in between: then the batch is judged against that one already."""
+    """Whether a marker bumped the producer's epoch in between: the batch is judged against that one already."""
     t = facts.transactions
-    mine = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
-    return bool(np.any(t["marker_epoch"][mine] > before.epoch))
+    between = (t["producer_id"] == pid) & (t["marker_offset"] > before.offset) & (t["marker_offset"] < offset)
+    return bool(np.any(t["marker_epoch"][between] > before.epoch))
 
 
 def _event(
     facts: ReplicaFacts, pid: int, answer: int, first: dict[str, int], before: PriorProducerState, expiration_ms: int
 ) -> np.ndarray | None:
-    """What is odd about the first batch; None where an event at it says so already."""
+    """Event about a first batch; None where an event at it says so already."""
     kind, expected = _what(answer, first, before)
-    at = facts.events["base_offset"] == first["offset"]
-    if bool(np.any(at & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
+    same_offset = facts.events["base_offset"] == first["offset"]
+    if bool(np.any(same_offset & np.isin(facts.events["kind"], (int(kind), int(EventKind.SEQUENCE_OVERLAP))))):
         return None
     event = blank_events(1)
     for name, source in PLACES.items():
@@ -685,7 +666,7 @@ def _event(
 
 
 def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: PriorProducerState) -> bool:
-    """Whether the batch at ``offset`` went on with a transaction that was open before it; then the hole is its own."""
+    """Whether the batch at ``offset`` continued a transaction that was open before it, which then has the gap."""
     t = facts.transactions
     its = (t["producer_id"] == pid) & (t["first_offset"] <= offset) & (t["last_offset"] >= offset)
     was_open = (before.open_since >= 0) & (t["prev_marker_offset"] <= before.offset)
@@ -695,7 +676,7 @@ def _in_transaction(facts: ReplicaFacts, pid: int, offset: int, before: PriorPro
 
 
 def _what(answer: int, first: dict[str, int], before: PriorProducerState) -> tuple[EventKind, int]:
-    """The kind of its event, by what a leader answers, and what was expected."""
+    """Kind of event by a leader's answer, and what was expected."""
     if answer == INVALID_PRODUCER_EPOCH:
         return EventKind.EPOCH_REGRESSION, before.epoch
     if first["epoch"] > before.epoch:

@@ -1,4 +1,4 @@
-"""The replay under another policy, compiled."""
+"""Compiled replay under another policy."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from auditor.base.compiled import kernel
 from auditor.base.numbers import LAST_SEQUENCE
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
-from auditor.model import producers as model_producers
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
 from auditor.replay.producers.audit_replay import Inherited, ReplicaBounds
 from auditor.replay.producers.state import ATTR_TRANSACTIONAL, DATA, MARKER, UNREADABLE
 from auditor.replay.task import FAR
 
-# What replays under other policies ask of a replica's producers whatever the policy, compiled: whose row is whose,
-# what may be proved, and how fast sequences and epochs are used up.
+# State of producers that is the same under all policies, compiled: rows, what may be proved, and how fast sequences
+# and epochs are used up.
 #
-# They go by the steps that the audit's replay of the same batches leaves (:mod:`auditor.replay.producers.kernel`), and
-# judge nothing here.
+# Based on the steps that the audit's replay of the same batches leaves (:mod:`auditor.replay.producers.kernel`),
+# without judging anything.
 
 
 IN_FLIGHT = 5  # batches that one producer may have under way (max.in.flight.requests.per.connection)
@@ -48,15 +47,18 @@ PACE = np.dtype(
     ],
     align=True,
 )
+NEW_PACE = np.zeros(1, PACE)
+for _name in ("loaded_offset", "first_time", "last_time", "epoch", "last_sequence"):
+    NEW_PACE[_name] = -1
 # One row. now: the newest time(b), beyond which no clock is believed; any_time: the newest time-stamp of all.
 PLACE = np.dtype([("now", "i8"), ("any_time", "i8")])
 
 
 class Paces(NamedTuple):
-    """The producers of one replica. ``newest_time``: no clock is believed beyond it, ms.
+    """Sequence and epoch rates of one replica's producers. ``newest_time``: no clock is believed beyond it, ms.
 
-    Rows are those of the policies' tables, in which the producers of a snapshot come first; ``row_of`` gives them for
-    the rows of the audit's replay, -1 where there is none yet.
+    Rows are those of the policies' tables, in which the producers of a snapshot come first; ``row_of`` maps the rows of
+    the audit's replay to them, -1 where there is none yet.
     """
 
     bounds: ReplicaBounds
@@ -73,7 +75,7 @@ class Paces(NamedTuple):
 def new_rates(
     bounds: ReplicaBounds, inherited: Inherited, *, start_known: bool = True, newest_time: int = FAR
 ) -> Paces:
-    """A replica before its first batch."""
+    """Return the rates of a replica before its first batch."""
     place = np.zeros(1, PLACE)
     for name in PLACE.names or ():
         place[name] = -1
@@ -92,7 +94,7 @@ def new_rates(
 
 
 def rates_with_room(h: Paces, rows: int, highest: int = -1) -> Paces:
-    """The same with room for ``rows`` more producers; ``highest``: the last row of the audit's replay that comes."""
+    """Return the rates with room for ``rows`` more producers; ``highest``: last row of the audit's replay."""
     ids, pace, lengths, row_of = h.ids, h.pace, h.lengths, h.row_of
     if int(ids.meta[0]) + rows > len(ids.entries):
         ids = model.grow(ids, int(ids.meta[0]) + rows)
@@ -104,7 +106,7 @@ def rates_with_room(h: Paces, rows: int, highest: int = -1) -> Paces:
 
 
 def longer(table: np.ndarray, rows: int) -> np.ndarray:
-    """The table with so many rows; those that are new hold anything."""
+    """Return the table with so many rows; new ones are uninitialized."""
     out = np.empty((rows, *table.shape[1:]), table.dtype)
     out[: len(table)] = table
     return out
@@ -112,27 +114,12 @@ def longer(table: np.ndarray, rows: int) -> np.ndarray:
 
 @kernel
 def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
-    """The row of a producer, a new one if it was unknown. ``with_room`` must have made room."""
+    """Return the row of a producer, a new one if it was unknown. ``rates_with_room`` must have made room."""
     row = model.find(h.ids, producer_id)
     if row >= 0:
         return row
     row = model.insert(h.ids, producer_id)
-    o = h.pace[row]
-    o.loaded_offset = -1
-    o.batches = 0
-    o.records = 0
-    o.first_time = -1
-    o.last_time = -1
-    o.wraps = 0
-    o.in_flight = 0
-    o.span = 0
-    o.first_epoch = 0
-    o.last_epoch = 0
-    o.epoch = -1
-    o.last_sequence = -1
-    o.newest_length = 0
-    o.loaded = 0
-    o.transactional = 0
+    h.pace[row] = NEW_PACE[0]
     for k in range(IN_FLIGHT):
         h.lengths[row, k] = 0
     return row
@@ -140,7 +127,7 @@ def producer_row(h, producer_id):  # type: ignore[no-untyped-def]
 
 @kernel
 def load_rates(h, entries, rows):  # type: ignore[no-untyped-def]
-    """The producers of a snapshot before the first batch; fills ``rows`` with the row of each entry."""
+    """Load the producers of a snapshot before the first batch; fill ``rows`` with the row of each entry."""
     for k in range(len(entries.producer_id)):
         rows[k] = producer_row(h, entries.producer_id[k])
         h.pace[rows[k]].loaded_offset = entries.last_offset[k]
@@ -156,15 +143,15 @@ def _inherited(h, batch):  # type: ignore[no-untyped-def]
         return False
     if h.inherited.first_snapshot > batch.base_offset:
         return True
-    known = h.inherited.producer_ids
-    at = np.searchsorted(known, batch.producer_id)
-    found = at < len(known) and known[at] == batch.producer_id
-    return found and h.inherited.known_at[at] <= batch.base_offset
+    ids = h.inherited.producer_ids
+    index = np.searchsorted(ids, batch.producer_id)
+    is_listed = index < len(ids) and ids[index] == batch.producer_id
+    return is_listed and h.inherited.known_at[index] <= batch.base_offset
 
 
 @kernel
 def _provable(h, batch, step):  # type: ignore[no-untyped-def]
-    """Whether nothing can be missing between this batch and the producer's last one but what never was there."""
+    """Whether nothing can be missing between this batch and the producer's last one."""
     intact = h.bounds.intact_from
     if step.unreadable_between:
         return False
@@ -175,23 +162,23 @@ def _provable(h, batch, step):  # type: ignore[no-untyped-def]
 
 @kernel
 def _note_length(h, row, o, same_epoch, length):  # type: ignore[no-untyped-def]
-    """The newest batches, which a new epoch begins anew, and the most sequences that they ever spanned."""
+    """Update the newest batches' lengths, which a new epoch resets, and the most sequences they ever spanned."""
     if not same_epoch:
         for k in range(IN_FLIGHT):
             h.lengths[row, k] = 0
         o.in_flight = 0
-    at = o.newest_length + 1
-    if at == IN_FLIGHT:
-        at = 0
-    o.newest_length = at
-    o.in_flight += length - h.lengths[row, at]
-    h.lengths[row, at] = length
+    place = o.newest_length + 1
+    if place == IN_FLIGHT:
+        place = 0
+    o.newest_length = place
+    o.in_flight += length - h.lengths[row, place]
+    h.lengths[row, place] = length
     o.span = max(o.span, o.in_flight)
 
 
 @kernel
 def _count(h, batch, step, time):  # type: ignore[no-untyped-def]
-    """Adds a data batch to its producer's volumes."""
+    """Add a data batch to its producer's volumes."""
     o, epoch, first, last = h.pace[step.row], batch.producer_epoch, batch.base_sequence, step.last_sequence
     same_epoch = o.epoch == epoch
     if last >= 0:
@@ -213,8 +200,10 @@ def _count(h, batch, step, time):  # type: ignore[no-untyped-def]
 
 @kernel
 def complete_steps(h, batches, steps, count):  # type: ignore[no-untyped-def]
-    """What policies ask beyond the steps of the first ``count`` batches, put into them: rows become those of the
-    policies' tables, ``time`` the newest so far."""
+    """Complete the steps of the first ``count`` batches for policies.
+
+    Rows become those of the policies' tables, ``time`` the newest so far.
+    """
     s = h.place[0]
     for i in range(count):
         batch, step = batches[i], steps[i]
@@ -241,13 +230,12 @@ def complete_steps(h, batches, steps, count):  # type: ignore[no-untyped-def]
         _count(h, batch, step, time)
 
 
-# The same batches under another policy, compiled: what its leader would have answered, and what its state would cost.
+# Replay under another policy, compiled: its leader's answers, and the cost of its state.
 #
-# A log holds only what was accepted. Each data batch counts as one client append, each marker as one of the
-# coordinator,
-# in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one cause is reported
-# once (semantics 2.6). Time passes with the batches: producers expire and segments fall to retention as on a broker.
-# What the log says of a batch whatever the policy is in the steps of the audit's own replay of it.
+# A log has only what was accepted. Each data batch counts as one client append, each marker as one of the
+# coordinator, in offset order; after a refusal the replay goes on as if the batch had been accepted, so that one
+# cause is reported once (semantics 2.6). Time passes with the batches: producers expire and retention removes
+# segments as on a broker. What does not depend on the policy is in the steps of the audit's replay.
 
 
 MAX_VERDICTS = 10_000  # kept of one replica and policy; what is beyond is counted
@@ -278,7 +266,7 @@ TOTALS = np.dtype(
 
 
 class Rules(NamedTuple):
-    """What is fixed for a replica under a policy. Times in ms, sizes in bytes; negative: no limit.
+    """Fixed settings of a replica under a policy. Times in ms, sizes in bytes; negative: no limit.
 
     ``check_ms`` is producer.id.expiration.check.interval.ms.
     """
@@ -292,7 +280,7 @@ class Rules(NamedTuple):
 
 
 class World(NamedTuple):
-    """One replica under one policy; a producer has the same row as in its history."""
+    """One replica under one policy; a producer has the same row as in :class:`Paces`."""
 
     rules: Rules
     producers: model.Producers
@@ -303,7 +291,7 @@ class World(NamedTuple):
 
 
 def new_world(policy: Policy, rules: Rules) -> World:
-    """A replica before its first batch."""
+    """Return the state of a replica before its first batch."""
     totals = np.zeros(1, TOTALS)
     for name in ("swept", "segment", "segment_newest"):
         totals[name] = -1
@@ -312,7 +300,7 @@ def new_world(policy: Policy, rules: Rules) -> World:
 
 
 def verdicts_with_room(w: World, rows: int) -> World:
-    """The same with room for ``rows`` more producers and verdicts, and one more segment."""
+    """Return the state with room for ``rows`` more producers and verdicts, and one more segment."""
     table, verdict_of, verdicts, segments = w.producers, w.verdict_of, w.verdicts, w.segments
     if int(table.meta[0]) + rows > len(table.entries):
         table = model.grow(table, int(table.meta[0]) + rows)
@@ -327,7 +315,7 @@ def verdicts_with_room(w: World, rows: int) -> World:
 
 @kernel
 def end_segment(w, next_base):  # type: ignore[no-untyped-def]
-    """The segment read so far is complete: from now on retention may take it. ``with_room`` must have made room."""
+    """Complete the segment: from now on retention may remove it. ``verdicts_with_room`` must have made room."""
     t = w.totals[0]
     segment = w.segments[t.segments]
     segment.next_base = next_base
@@ -340,7 +328,7 @@ def end_segment(w, next_base):  # type: ignore[no-untyped-def]
 
 @kernel
 def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
-    """Producers as a snapshot before the first batch has them, with their last batches only, and in these rows."""
+    """Load the producers of a snapshot before the first batch, with their last batches only, in these rows."""
     p, t = w.producers, w.totals[0]
     for k in range(len(rows)):
         row = rows[k]
@@ -368,7 +356,7 @@ def load_entries(w, policy, entries, rows):  # type: ignore[no-untyped-def]
 
 @kernel
 def _enter(w, row, producer_id):  # type: ignore[no-untyped-def]
-    """Makes sure that the producer has its row: rows come in the same order as in the history."""
+    """Ensure that the producer has its row: rows come in the same order as in the rates."""
     if row == w.producers.meta[0]:
         model.insert(w.producers, producer_id)
         w.verdict_of[row] = -1
@@ -383,7 +371,7 @@ def _weigh(t):  # type: ignore[no-untyped-def]
 
 @kernel
 def _forget(w, row):  # type: ignore[no-untyped-def]
-    """The broker loses this producer; its row stays, empty, for when it comes back."""
+    """Drop the producer's state; its row stays, empty, for when it returns."""
     entry = w.producers.entries[row]
     if entry.epoch < 0:
         return
@@ -398,21 +386,21 @@ def _forget(w, row):  # type: ignore[no-untyped-def]
 
 @kernel
 def _sweep(w, policy, now):  # type: ignore[no-untyped-def]
-    """Producers that have been idle for too long go, as often as brokers look."""
+    """Expire idle producers, as often as brokers check."""
     t = w.totals[0]
     if t.swept >= 0 and now - t.swept < w.rules.check_ms:
         return
     if t.swept >= 0:
         for row in range(w.producers.meta[0]):
-            known = w.producers.entries[row].epoch >= 0
-            if known and model_producers.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
+            is_live = w.producers.entries[row].epoch >= 0
+            if is_live and model.is_expired(w.producers, row, policy, now, w.rules.expiration_ms):
                 _forget(w, row)
     t.swept = now
 
 
 @kernel
 def _retain(w, batch, now):  # type: ignore[no-untyped-def]
-    """Retention takes complete segments from the oldest on, and with them who wrote nothing since (up to 2.3)."""
+    """Remove complete segments by retention, the oldest first, and with them idle producers (up to 2.3)."""
     t, start = w.totals[0], -1
     t.segment_newest = max(t.segment_newest, batch.max_timestamp)
     t.segment_bytes += batch.bytes
@@ -434,35 +422,33 @@ def _retain(w, batch, now):  # type: ignore[no-untyped-def]
 
 @kernel
 def _answer(w, policy, batch, step, transactional):  # type: ignore[no-untyped-def]
-    """What the leader would have said to a data batch, as far as the log proves it."""
+    """The leader's answer to a data batch, as far as the log proves it."""
     p, row = w.producers, step.row
     last = step.last_sequence if w.rules.sequences else -1
-    answer = model_producers.check_append(
-        p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional
-    )
+    answer = model.check_append(p, row, policy, batch.producer_epoch, batch.base_sequence, last, transactional)
     of_sequences = answer != OK and answer != INVALID_PRODUCER_EPOCH and answer != INVALID_TXN_STATE
     if of_sequences and not step.provable:
-        return model_producers.check_transaction(p, row, transactional)
+        return model.check_transaction(p, row, transactional)
     return answer
 
 
 @kernel
 def _verdict(w, batch, step, error):  # type: ignore[no-untyped-def]
-    """Notes an answer that differs; one that goes on a run only makes that longer."""
+    """Note an answer that differs; one that goes on a run extends it."""
     t, p, row = w.totals[0], w.producers, step.row
-    at = w.verdict_of[row]
-    if at >= 0 and w.verdicts[at].error == error:
-        w.verdicts[at].batches += 1
-        w.verdicts[at].records += max(batch.record_count, 0)
-        w.verdicts[at].run_last_offset = batch.last_offset
+    number = w.verdict_of[row]
+    if number >= 0 and w.verdicts[number].error == error:
+        w.verdicts[number].batches += 1
+        w.verdicts[number].records += max(batch.record_count, 0)
+        w.verdicts[number].run_last_offset = batch.last_offset
         return
-    at = t.verdicts
-    if at >= MAX_VERDICTS:
+    number = t.verdicts
+    if number >= MAX_VERDICTS:
         t.dropped += 1
         return
-    t.verdicts = at + 1
-    w.verdict_of[row] = at
-    v = w.verdicts[at]
+    t.verdicts = number + 1
+    w.verdict_of[row] = number
+    v = w.verdicts[number]
     v.error = error
     v.producer_id = batch.producer_id
     v.producer_epoch = batch.producer_epoch
@@ -499,7 +485,7 @@ def _data(w, policy, batch, step):  # type: ignore[no-untyped-def]
     else:
         w.verdict_of[row] = -1
     t.cached -= entry.cached
-    model_producers.apply_data(
+    model.apply_data(
         p,
         row,
         batch.producer_epoch,
@@ -517,18 +503,18 @@ def _marker(w, batch, step):  # type: ignore[no-untyped-def]
     p, t, row = w.producers, w.totals[0], step.row
     entry = p.entries[row]
     epoch, coordinator_epoch = batch.producer_epoch, batch.coordinator_epoch
-    answer = model_producers.check_marker(p, row, epoch, coordinator_epoch, 0)
+    answer = model.check_marker(p, row, epoch, coordinator_epoch, 0)
     if answer != OK and step.judged:
         _verdict(w, batch, step, answer)
     t.live += entry.epoch < 0
     t.cached -= entry.cached
-    model_producers.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
+    model.apply_marker(p, row, epoch, coordinator_epoch, batch.max_timestamp)
     t.cached += entry.cached
 
 
 @kernel
 def replay_under(w, policy, batches, steps, count):  # type: ignore[no-untyped-def]
-    """Replays the first ``count`` of the batches by their steps; ``with_room`` must have made room for that many."""
+    """Replay the first ``count`` batches by their steps; ``verdicts_with_room`` must have made room for them."""
     t = w.totals[0]
     for i in range(count):
         batch, step = batches[i], steps[i]

@@ -8,8 +8,7 @@ import numpy as np
 
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcomes, ReplicaPolicyOutcome, state_bytes
 from auditor.model.policies import Policy
-from auditor.replay.producers import policy_kernel as paces
-from auditor.replay.producers import policy_kernel as pol
+from auditor.replay.producers import policy_kernel
 from auditor.replay.producers.audit_replay import ReplicaBounds, inherited
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.task import FAR, PolicySettings, as_records
@@ -17,8 +16,8 @@ from auditor.replay.task import FAR, PolicySettings, as_records
 HOUR_MS = 3_600_000
 
 
-def _asked(policy: Policy) -> Policy:
-    """The policy without what no leader's answer to a single append depends on, nor the size of its state."""
+def _relevant(policy: Policy) -> Policy:
+    """The policy without what neither a leader's answer to a single append nor the size of its state depends on."""
     return policy._replace(
         snapshots_follow_log_start=False,
         follower_checks_markers=False,
@@ -31,9 +30,10 @@ def _asked(policy: Policy) -> Policy:
 
 
 class PolicyReplay:
-    """One replica under some policies. Those that could not differ are replayed once. ``first_base``: where the first
-    segment begins, -1 for none; ``start_known``: whether the log starts where ``bounds`` say; ``newest_time``: no
-    producer's clock is believed beyond it, ms.
+    """Replays one replica under some policies; those that cannot differ are replayed once.
+
+    ``first_base``: base offset of the first segment, -1 for none; ``start_known``: whether the log starts where
+    ``bounds`` say; ``newest_time``: no producer's clock is believed beyond it, ms.
     """
 
     def __init__(
@@ -46,57 +46,57 @@ class PolicyReplay:
         start_known: bool = True,
         newest_time: int = FAR,
     ) -> None:
-        self.same = {p.name: p._replace(name="", policy=_asked(p.policy)) for p in policies}
-        self.worlds = {key: pol.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
+        self.same = {p.name: p._replace(name="", policy=_relevant(p.policy)) for p in policies}
+        self.worlds = {key: policy_kernel.new_world(key.policy, _rules(key, bounds)) for key in self.same.values()}
         self.bounds = bounds
-        known = inherited(stored, first_base)
-        self.paces = paces.new_rates(bounds, known, start_known=start_known, newest_time=newest_time)
+        inherited_ids = inherited(stored, first_base)
+        self.paces = policy_kernel.new_rates(bounds, inherited_ids, start_known=start_known, newest_time=newest_time)
         before = [s for s in stored if s.sound and 0 <= s.offset <= first_base]
         if before:
             self._load(max(before, key=lambda s: s.offset))
 
     def _load(self, stored: Stored) -> None:
-        """Begins with what the snapshot knew; what it rests on counts as one segment that retention takes first."""
+        """Begin with the snapshot's producers; what it rests on counts as one segment that retention removes first."""
         rows = np.empty(len(stored.entries.producer_id), np.int32)
-        self.paces = paces.rates_with_room(self.paces, len(rows))
-        paces.load_rates(self.paces, stored.entries, rows)
+        self.paces = policy_kernel.rates_with_room(self.paces, len(rows))
+        policy_kernel.load_rates(self.paces, stored.entries, rows)
         for key, world in self.worlds.items():
-            self.worlds[key] = pol.verdicts_with_room(world, len(rows))
-            pol.load_entries(self.worlds[key], key.policy, stored.entries, rows)
+            self.worlds[key] = policy_kernel.verdicts_with_room(world, len(rows))
+            policy_kernel.load_entries(self.worlds[key], key.policy, stored.entries, rows)
             if len(rows):
-                pol.end_segment(self.worlds[key], stored.offset)
+                policy_kernel.end_segment(self.worlds[key], stored.offset)
 
     def begin_segment(self, number: int) -> None:
-        """The segment of this number comes."""
+        """Begin the segment of this number."""
         for world in self.worlds.values():
             world.totals["segment"] = number
 
     def take(self, rows: np.ndarray, steps: np.ndarray) -> None:
-        """Replays the rows of a walk by what the audit's replay made of each: STEP rows, which are changed."""
+        """Replay the rows of a walk by the audit replay's STEP rows, which are changed."""
         batches, count = as_records(rows), len(rows)
         highest = int(steps["row"][:count].max(initial=-1))
-        self.paces = paces.rates_with_room(self.paces, count, highest)
-        paces.complete_steps(self.paces, batches, steps, count)
+        self.paces = policy_kernel.rates_with_room(self.paces, count, highest)
+        policy_kernel.complete_steps(self.paces, batches, steps, count)
         for key in self.worlds:
-            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], count)
-            pol.replay_under(self.worlds[key], key.policy, batches, steps, count)
+            self.worlds[key] = policy_kernel.verdicts_with_room(self.worlds[key], count)
+            policy_kernel.replay_under(self.worlds[key], key.policy, batches, steps, count)
 
     def end_segment(self, after: int) -> None:
-        """The segment ends, and the next one begins at the offset ``after``; -1 for none."""
+        """End the segment; the next one begins at the offset ``after``, -1 for none."""
         for key in self.worlds if after >= 0 else ():
-            self.worlds[key] = pol.verdicts_with_room(self.worlds[key], 0)
-            pol.end_segment(self.worlds[key], after)
+            self.worlds[key] = policy_kernel.verdicts_with_room(self.worlds[key], 0)
+            policy_kernel.end_segment(self.worlds[key], after)
 
     def finish(self) -> PolicyOutcomes:
-        """What came out."""
-        each = {key: _outcome(world) for key, world in self.worlds.items()}
-        out = PolicyOutcomes({name: each[key] for name, key in self.same.items()})
+        """Return the outcomes."""
+        outcomes = {key: _outcome(world) for key, world in self.worlds.items()}
+        out = PolicyOutcomes({name: outcomes[key] for name, key in self.same.items()})
         out.newest_time = int(self.paces.place["any_time"][0])
         self._count(out)
         return out
 
     def _count(self, out: PolicyOutcomes) -> None:
-        """What holds whatever the policy."""
+        """Count what holds for every policy."""
         used = int(self.paces.ids.meta[0])
         h, ids = self.paces.pace[:used], self.paces.ids.producer_id[:used]
         wrote = h["batches"] > 0
@@ -114,12 +114,12 @@ class PolicyReplay:
             out.fastest = _fastest(h, ids)
         hours = h["first_time"] // HOUR_MS
         for hour in np.unique(hours).tolist():
-            mine = hours == hour
-            out.hours[int(hour)] = int(np.count_nonzero(mine)), int(ids[mine].max())
+            in_hour = hours == hour
+            out.hours[int(hour)] = int(np.count_nonzero(in_hour)), int(ids[in_hour].max())
 
 
-def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
-    return pol.Rules(
+def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> policy_kernel.Rules:
+    return policy_kernel.Rules(
         bounds.log_start,
         bounds.sequences,
         settings.expiration_ms,
@@ -129,8 +129,8 @@ def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> pol.Rules:
     )
 
 
-def _outcome(world: pol.World) -> ReplicaPolicyOutcome:
-    t = {name: int(world.totals[name][0]) for name in pol.TOTALS.names or ()}
+def _outcome(world: policy_kernel.World) -> ReplicaPolicyOutcome:
+    t = {name: int(world.totals[name][0]) for name in policy_kernel.TOTALS.names or ()}
     return ReplicaPolicyOutcome(
         world.verdicts[: t["verdicts"]].copy(),
         t["dropped"],
@@ -143,7 +143,7 @@ def _outcome(world: pol.World) -> ReplicaPolicyOutcome:
 
 
 def _fastest(h: np.ndarray, ids: np.ndarray) -> list[dict[str, int]]:
-    """The producers with the most sequences or epochs a time, each once."""
+    """The producers with the most sequences or epochs per time, each once."""
     elapsed = np.maximum(h["last_time"] - h["first_time"], 1)
     bumps = h["last_epoch"].astype(np.int64) - h["first_epoch"]
     by_records = np.argsort(-h["records"] / elapsed, kind="stable")[:SHOWN]

@@ -1,4 +1,4 @@
-"""The tables of a replay that kernels fill."""
+"""Tables of a replay that kernels fill."""
 
 from __future__ import annotations
 
@@ -7,25 +7,22 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.connectors.codec import batches as codec_batches
+from auditor.connectors.codec.batches import FLAW_CRC, FLAW_PRODUCER_EPOCH, FLAW_PRODUCER_SEQUENCE
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 
-# What kind of batch a row of the walk is, asked in the same words by every replay.
+ATTR_APPEND_TIME, ATTR_TRANSACTIONAL, ATTR_CONTROL = 0x08, 0x10, 0x20  # bits of a batch's attributes
 
 
-FLAW_PRODUCER_SEQUENCE = codec_batches.FLAW_PRODUCER_SEQUENCE
-FLAW_PRODUCER_EPOCH = codec_batches.FLAW_PRODUCER_EPOCH
-FLAW_CRC = codec_batches.FLAW_CRC
-APPEND_TIME, CONTROL = 0x08, 0x20  # bits of the attributes
+# Kinds of batches in a walk's rows, for every replay.
 
 
 @kernel
 def is_control(batch: np.record) -> bool:
-    """Whether a batch holds control records, which clients do not see."""
-    return batch.magic == 2 and batch.attributes & CONTROL != 0
+    """Whether a batch has control records, which clients do not get."""
+    return batch.magic == 2 and batch.attributes & ATTR_CONTROL != 0
 
 
 @kernel
@@ -37,7 +34,7 @@ def is_marker(batch: np.record) -> bool:
 
 @kernel
 def is_foreign(batch: np.record, sequences: bool) -> bool:
-    """Whether no producer writes such a batch: its fields say nothing about the one that it names."""
+    """Whether no producer writes such a batch: its fields say nothing about the named one."""
     missing = FLAW_PRODUCER_EPOCH | (FLAW_PRODUCER_SEQUENCE if sequences else 0)
     return batch.flaws & missing != 0
 
@@ -45,12 +42,12 @@ def is_foreign(batch: np.record, sequences: bool) -> bool:
 @kernel
 def has_broker_time(batch: np.record, marker: bool, broker_times: bool) -> bool:
     """Whether a broker stamped a batch: a marker, LogAppendTime, or a topic that only brokers write."""
-    return marker or broker_times or (batch.magic >= 1 and batch.attributes & APPEND_TIME != 0)
+    return marker or broker_times or (batch.magic >= 1 and batch.attributes & ATTR_APPEND_TIME != 0)
 
 
 @kernel
 def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
-    """The first time in BATCH records that a broker wrote, -1 if there is none; broken batches say nothing."""
+    """Return the first broker-written time in BATCH records, -1 without one; broken batches say nothing."""
     for number in range(len(batches)):
         batch = batches[number]
         sound = batch.flaws & FLAW_CRC == 0 and batch.max_timestamp >= 0
@@ -59,14 +56,10 @@ def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
     return -1
 
 
-# The state of a replay: tables of records that compiled code fills.
+# State of a replay: tables of records that compiled code fills.
 
 
 MAX_OLD_RUNS = 64  # earlier runs of sequences that one producer's duplicates are looked up in
-
-ATTR_APPEND_TIME = 0x08
-ATTR_TRANSACTIONAL = 0x10
-ATTR_CONTROL = 0x20
 
 # What is fixed for a replica. Offsets from ``intact_from`` on were never cleaned. ``has_sequences``: 1 where sequences
 # mean something; ``broker_times``: 1 where every record time is the broker's (internal topics); ``is_kraft``: 1 for
@@ -247,10 +240,28 @@ STEP = np.dtype(
 UNREADABLE, OTHER, DATA, MARKER = 0, 1, 2, 3  # OTHER: of no producer
 
 
-class LogContext(NamedTuple):
-    """What a replay knows of the log whoever wrote it: kernels that need no more are compiled far faster.
+def _new_row(kind: np.dtype, *zeros: str) -> np.ndarray:
+    """One row to copy into a table of this dtype: 0 in the fields ``zeros``, -1 in all others."""
+    row = np.zeros(1, kind)
+    for name in kind.names or ():
+        row[name] = 0 if name in zeros else -1
+    return row
 
-    ``policy``: that of the broker, by which its leader's answers are told.
+
+NEW_LIVE = _new_row(LIVE, "batches", "records", "run_length", "crowded", "max_idle_ms", "transactional", "marker_fresh")
+NEW_BORN = _new_row(BORN, "zero", "zero_crc")
+NEW_MARKED = _new_row(MARKED, "markers", "commit")
+NEW_TRANSACTION = _new_row(
+    TRANSACTION,
+    *("batches", "records", "bytes", "commit", "repeated", "from_snapshot"),
+    *("risen_records", "first_append_time", "prev_marker_commit"),
+)
+
+
+class LogContext(NamedTuple):
+    """Log-wide state of a replay: kernels that need no more are compiled far faster.
+
+    ``policy``: that of the broker, which determines its leader's answers.
     """
 
     events: np.ndarray  # EVENT; rows not used are blank
@@ -262,7 +273,7 @@ class LogContext(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """The state of one replica's replay."""
+    """State of one replica's replay."""
 
     log: LogContext
     producers: model.Producers
@@ -275,12 +286,12 @@ class Replay(NamedTuple):
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
-    found: np.ndarray  # int32, rows of the producers of the batches that come next
+    found_rows: np.ndarray  # int32, rows of the producers of the batches that come next
     nothing: np.ndarray  # STEP, one row that nobody reads
 
     @property
     def progress(self) -> np.void:
-        """What moves with the log: the PROGRESS record itself, to be read and written."""
+        """The PROGRESS record, to be read and written."""
         record: np.void = self.log.progress[0]
         return record
 
@@ -297,7 +308,7 @@ _spare: list[Replay] = []  # one at most
 
 
 def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray, policy: Policy = KIP_360) -> Replay:
-    """A replay before the first batch. ``params``: PARAMS, one row; then the leader-epoch checkpoint."""
+    """Return a replay before the first batch. ``params``: PARAMS, one row; then the leader-epoch checkpoint."""
     try:
         replay = _spare.pop()
     except IndexError:
@@ -312,12 +323,11 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
     return Replay(log, *replay[1:])
 
 
-def let_go(replay: Replay) -> None:
-    """The replay is done: the next replica that this process reads has its tables, unless they have become large.
+def release_tables(replay: Replay) -> None:
+    """Release the replay's tables for the next replica that this process reads, unless they have become large.
 
-    To allocate them takes longer than to replay a few batches. Nobody may have a view of them any more. A row is
-    written whole when it is taken, those of events are blank once they were drained: nothing of a replica gets into
-    another's facts.
+    Allocating them takes longer than replaying a few batches. There must be no views of them any more. A row is written
+    whole when it is used, and event rows are blank once drained: nothing of a replica gets into another's facts.
     """
     tables = (*replay.producers, *replay[2:])
     if not _spare and sum(table.nbytes for table in tables) <= MOST_SPARE_BYTES:
@@ -325,7 +335,6 @@ def let_go(replay: Replay) -> None:
 
 
 def _first_replay(policy: Policy) -> Replay:
-    """One with new tables."""
     capacity, none = 1024, np.empty(0, np.int64)
     return Replay(
         log=LogContext(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
@@ -339,20 +348,20 @@ def _first_replay(policy: Policy) -> Replay:
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
-        found=np.empty(FOUND_AT_ONCE, np.int32),
+        found_rows=np.empty(FOUND_AT_ONCE, np.int32),
         nothing=np.empty(1, STEP),
     )
 
 
 def _free_slots(first: int, behind: int) -> np.ndarray:
-    """QUEUE rows of slots that no transaction has."""
+    """QUEUE rows of free slots."""
     free = np.zeros(behind - first, QUEUE)
     free["slot"] = free["place"] = np.arange(first, behind)
     return free
 
 
 def used(replay: Replay) -> Replay:
-    """The same with no more rows than it uses: to be kept, and gone on with :func:`with_room`."""
+    """Return the replay without spare rows, to be stored and resumed with :func:`with_room`."""
     progress, rows = replay.progress, int(replay.producers.meta[0])
     return replay._replace(
         producers=model.used(replay.producers),
@@ -366,16 +375,16 @@ def used(replay: Replay) -> Replay:
     )
 
 
-def with_room(kept: Replay) -> Replay:
-    """What :func:`used` left, to be gone on with. Events and transactions had been taken from it."""
-    replay = kept._replace(
-        producers=model.grow(kept.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
+def with_room(stored: Replay) -> Replay:
+    """Resume what :func:`used` left. Its events and transactions had been taken."""
+    replay = stored._replace(
+        producers=model.grow(stored.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
     )
     return ensure_room(replay, 1)
 
 
 def ensure_room(replay: Replay, rows: int) -> Replay:
-    """The same replay with room for ``rows`` more producers, open transactions and runs."""
+    """Return the same replay with room for ``rows`` more producers, open transactions and runs."""
     table, progress = replay.producers, replay.progress
     if _has_room(replay, progress, rows):
         return replay
@@ -414,16 +423,16 @@ def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
 
 
 def take_rows(replay: Replay) -> tuple[np.ndarray, np.ndarray]:
-    """The events and the decided transactions so far; their tables are empty afterwards."""
+    """Return the events and decided transactions so far, and empty their tables."""
     progress, events, transactions = replay.progress, replay.log.events, replay.transactions
-    found, decided = events[: progress["events"]], transactions[: progress["transactions"]]
-    if len(found):  # numpy takes 40 us to copy no rows of so many columns
-        found = found.copy()
-        events[: len(found)] = blank_events(len(found))
+    raised, decided = events[: progress["events"]], transactions[: progress["transactions"]]
+    if len(raised):  # numpy takes 40 us to copy no rows of so many columns
+        raised = raised.copy()
+        events[: len(raised)] = blank_events(len(raised))
     if len(decided):
         decided = decided.copy()
     progress["events"] = progress["transactions"] = 0
-    return found, decided
+    return raised, decided
 
 
 def _capacity(rows: int) -> int:
@@ -432,7 +441,7 @@ def _capacity(rows: int) -> int:
 
 
 def _longer(table: np.ndarray, rows: int) -> np.ndarray:
-    """The table with room for ``rows``; what is new is not yet memory that is used."""
+    """The table with room for ``rows``; new rows take no memory yet."""
     if rows <= len(table):
         return table
     longer = np.empty(max(rows, 2 * len(table)), table.dtype)
@@ -440,7 +449,7 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
     return longer
 
 
-# New rows in the tables of a replay: of an event, and of a producer.
+# New rows in the tables of a replay: events and producers.
 
 
 # Kinds of events, as numbers that are no literals: for each literal argument numba would compile a function anew.
@@ -474,10 +483,10 @@ NOTHING, ZERO = np.int64(-1), np.int64(0)  # no literals, for the same reason
 
 @kernel
 def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time: int) -> int:
-    """A new event about a batch, in a row that was blank: what its kind has beyond the place is -1. Returns the row.
+    """Add an event about a batch in a blank row, with -1 in columns of its kind; return the row.
 
-    A batch has one row a kind: raised again, the kind gets the same row anew. So ``EVENTS_OF_A_BATCH`` rows are enough
-    for whatever a batch can raise.
+    A batch has one row per kind: raised again, the kind reuses its row. So ``EVENTS_OF_A_BATCH`` rows are enough for
+    whatever a batch can raise.
     """
     progress = log.progress[0]
     row = progress.first_event
@@ -499,51 +508,29 @@ def new_event(log: LogContext, kind: int, batch: np.record, timestamp: int, time
 
 
 @kernel
-def producer_row(replay: Replay, producer_id: int, found: int) -> int:
-    """The row of a producer, a new one if it was unknown. ``found``: where it was when its batch was first seen, or -1.
+def producer_row(replay: Replay, producer_id: int, found_row: int) -> int:
+    """Return the row of a producer, a new one if it was unknown.
 
-    LOW_31 changes no row. It shows the compiler that none is negative, or it would look at every use whether to count
-    from the end of a table.
+    ``found_row``: its row when its batch was first looked up, or -1. LOW_31 changes no row: it shows the compiler that
+    none is negative, or it would check at every use whether to count from the end of a table.
     """
-    if found >= 0:
-        return found & model.LOW_31
-    known = replay.producers.meta[0]
+    if found_row >= 0:
+        return found_row & model.LOW_31
+    used_rows = replay.producers.meta[0]
     row = model.insert(replay.producers, producer_id) & model.LOW_31
-    if row < known:
+    if row < used_rows:
         return row
-    live = replay.live[row]
-    live.batches = 0
-    live.records = 0
-    live.run_start = -1
-    live.run_length = 0
-    live.data_epoch = -1
-    live.data_last_sequence = -1
-    live.data_last_offset = -1
-    live.data_timestamp = -1
-    live.data_time = -1
-    live.data_leader_epoch = -1
-    live.max_epoch = -1
-    live.crowded = 0
-    live.active_timestamp = -1
-    live.max_idle_ms = 0
-    live.ordinal = -1
-    live.open_slot = -1
-    live.marked = -1
-    live.transactional = 0
-    live.marker_fresh = 0
-    born = replay.born[row]
-    born.first_offset = -1  # an event on an epoch below -1 asks for these two before there is a first batch
-    born.first_leader_epoch = -1
-    born.zero = 0
-    born.below = -1
-    born.later = -1
+    replay.live[row] = NEW_LIVE[0]
+    replay.born[row] = NEW_BORN[0]
     return row
 
 
 @kernel
 def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
-    """The row of LATER of a producer, a new one when it first does more than to go on from its first batch. A new row
-    holds what that batch left; nothing is read from it that no batch left."""
+    """Return the LATER row of a producer, a new one when it first does more than go on from its first batch.
+
+    A new row has what that batch left.
+    """
     if born.later < 0:
         row = log.progress[0].later
         log.progress[0].later = row + 1
@@ -565,7 +552,7 @@ def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
     return born.later
 
 
-# What a replay knows of its producers, in the order of its rows: one column at a time, or all of them at once.
+# Producers of a replay in the order of its rows: one column at a time, or all of them at once.
 
 
 NEWEST = frozenset({"last_sequence", "last_offset", "offset_delta"})
@@ -575,13 +562,15 @@ STATE = {"producer_epoch": "epoch"} | {
 
 
 def column(replay: Replay, name: str) -> np.ndarray:
-    """A column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``; what is not known is -1
-    or 0."""
+    """Return a column of PRODUCER (auditor.facts.replica_facts), or ``markers`` and ``marker_offset``.
+
+    Unknown values are -1 or 0.
+    """
     used = int(replay.producers.meta[0])
     p, live, born = replay.producers, replay.live[:used], replay.born[:used]
     if name in STATE:
-        found: np.ndarray = getattr(p, STATE[name])[:used]
-        return found
+        values: np.ndarray = getattr(p, STATE[name])[:used]
+        return values
     if name in NEWEST:
         newest = getattr(p, name)[np.arange(used), p.newest[:used]]
         return np.where(p.cached[:used] > 0, newest, 0 if name == "offset_delta" else -1)
@@ -607,15 +596,15 @@ def column(replay: Replay, name: str) -> np.ndarray:
 
 
 def _beside(table: np.ndarray, rows: np.ndarray, name: str) -> np.ndarray:
-    """A column of a table that only some producers have a row in; the others count 0 and know nothing."""
+    """A column of a table in which only some producers have a row; others have 0 or -1."""
     out = np.full(len(rows), 0 if name in ZERO_AT_START else -1, table.dtype[name])
-    there = np.flatnonzero(rows >= 0)
-    out[there] = table[name][rows[there]]
+    present = np.flatnonzero(rows >= 0)
+    out[present] = table[name][rows[present]]
     return out
 
 
 def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray:
-    """All columns of PRODUCER as rows: what :func:`column` gives, in one pass. Few producers cost no more than one."""
+    """Return all columns of PRODUCER as rows: those of :func:`column`, in one pass."""
     chosen = range(int(replay.producers.meta[0]))[wanted]
     out = np.empty(len(chosen), PRODUCER)
     if len(out):
@@ -626,9 +615,9 @@ def rows_of_producers(replay: Replay, wanted: slice = slice(None)) -> np.ndarray
 @kernel
 def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
     p = replay.producers
-    for at in range(len(out)):
-        row = first + at
-        o, known, born, entry = out[at], replay.live[row], replay.born[row], p.entries[row]
+    for number in range(len(out)):
+        row = first + number
+        o, live, born, entry = out[number], replay.live[row], replay.born[row], p.entries[row]
         o["producer_id"], o["producer_epoch"] = entry.producer_id, entry.epoch
         o["coordinator_epoch"], o["last_timestamp"] = entry.coordinator_epoch, entry.last_timestamp
         o["txn_first_offset"] = entry.txn_first_offset
@@ -637,40 +626,32 @@ def _fill(out: np.ndarray, first: int, replay: Replay) -> None:
             newest = p.rings[entry.newest, row]
             o["last_sequence"], o["last_offset"] = newest.last_sequence, newest.last_offset
             o["offset_delta"] = newest.offset_delta
-        o["batches"] = known["batches"]
-        o["records"] = known["records"]
-        o["max_epoch"] = known["max_epoch"]
-        o["data_epoch"] = known["data_epoch"]
-        o["data_last_sequence"] = known["data_last_sequence"]
-        o["data_last_offset"] = known["data_last_offset"]
-        o["data_timestamp"] = known["data_timestamp"]
-        o["data_time"] = known["data_time"]
-        o["max_idle_ms"] = known["max_idle_ms"]
-        o["transactional"] = known["transactional"]
-        o["max_data_epoch"] = known["data_epoch"]
-        _fill_first(o, known, born, replay.later)
-        _fill_beside(o, known["marked"], born["below"], replay.marked, replay.below)
+        o["batches"] = live["batches"]
+        o["records"] = live["records"]
+        o["max_epoch"] = live["max_epoch"]
+        o["data_epoch"] = live["data_epoch"]
+        o["data_last_sequence"] = live["data_last_sequence"]
+        o["data_last_offset"] = live["data_last_offset"]
+        o["data_timestamp"] = live["data_timestamp"]
+        o["data_time"] = live["data_time"]
+        o["max_idle_ms"] = live["max_idle_ms"]
+        o["transactional"] = live["transactional"]
+        o["max_data_epoch"] = live["data_epoch"]
+        _fill_first(o, live, born, replay.later)
+        _fill_beside(o, live["marked"], born["below"], replay.marked, replay.below)
 
 
 @kernel
-def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) -> None:
-    """What a first batch and what came later left."""
-    if known["batches"] > 0:
-        o["first_offset"] = born["first_offset"]
-        o["first_sequence"] = born["first_sequence"]
-        o["first_epoch"] = born["first_epoch"]
-        o["first_segment"] = born["first_segment"]
-        o["first_position"] = born["first_position"]
-        o["first_timestamp"] = born["first_timestamp"]
-        o["first_time"] = born["first_time"]
-    else:
-        o["first_offset"] = -1
-        o["first_sequence"] = -1
-        o["first_epoch"] = -1
-        o["first_segment"] = -1
-        o["first_position"] = -1
-        o["first_timestamp"] = -1
-        o["first_time"] = -1
+def _fill_first(o: np.void, live: np.void, born: np.void, table: np.ndarray) -> None:
+    """Fill what a first batch and later ones left."""
+    first = born if live["batches"] > 0 else NEW_BORN[0]
+    o["first_offset"] = first["first_offset"]
+    o["first_sequence"] = first["first_sequence"]
+    o["first_epoch"] = first["first_epoch"]
+    o["first_segment"] = first["first_segment"]
+    o["first_position"] = first["first_position"]
+    o["first_timestamp"] = first["first_timestamp"]
+    o["first_time"] = first["first_time"]
     o["max_data_epoch_offset"], o["max_data_epoch_time"], o["idle_count"] = o["first_offset"], o["first_time"], 0
     if born["later"] >= 0:
         later = table[born["later"]]
@@ -679,13 +660,13 @@ def _fill_first(o: np.void, known: np.void, born: np.void, table: np.ndarray) ->
             later["max_data_epoch_time"],
         )
         o["idle_count"] = later["idle_count"]
-    if known["data_epoch"] < 0:
+    if live["data_epoch"] < 0:
         o["max_data_epoch_offset"], o["max_data_epoch_time"] = -1, -1
 
 
 @kernel
 def _fill_beside(o: np.void, marked_row: int, below_row: int, marked: np.ndarray, below: np.ndarray) -> None:
-    """What only some producers have a row for."""
+    """Fill the columns of tables in which only some producers have a row."""
     o["markers"], o["marker_time"] = 0, -1
     if marked_row >= 0:
         m = marked[marked_row]

@@ -1,4 +1,4 @@
-"""The chunks of a segment and the headers of its batches."""
+"""Chunks of a segment, and headers of its batches."""
 
 from __future__ import annotations
 
@@ -32,25 +32,16 @@ from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
 from auditor.facts.events import Culprits, Event, EventKind, events_of
 from auditor.facts.packed import packed_table, unpacked_table
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.batch_validation import (
-    CHECKSUM,
-    CODEC,
-    MAGIC,
-    NO_KEY,
-    TOO_NEW,
-    TOO_OLD,
-    UNREADABLE,
-    Topic,
-    misnumbered,
-)
+from auditor.model import batch_validation
+from auditor.model.batch_validation import Topic
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
 from auditor.replay.producers.kernel import AHEAD_MS
 from auditor.replay.reading.record_checks import (
     ANY_TIME,
     Sender,
     as_sent,
-    asked,
     look_of,
+    model_answers,
     oldest,
     packed_answers,
     sent_records,
@@ -59,10 +50,10 @@ from auditor.replay.reading.record_checks import (
 from auditor.replay.reading.segment_checks import SegmentChecks, SegmentOutcome, SegmentPoint, checked, read_again
 from auditor.replay.task import ReplicaTask, as_records
 
-# The chunks of a segment, read from its file, or on their way from a process that reads them to one that replays them.
+# Chunks of a segment, read from its file, or packed for the process that replays them.
 #
-# They travel packed (:mod:`auditor.facts.packed`): a batch of a few producers takes a byte or less, where a row
-# as the replay reads it has 136. Payload is never in it, and checksums only where the replay asks for them.
+# They travel packed (:mod:`auditor.facts.packed`): a batch of a few producers takes a byte or less, where a row as
+# the replay reads it has 136. Payload is never included, and checksums only where the replay needs them.
 
 
 PackedRow = tuple[int, int, int, bytes]  # replica, segment, number of the row in it, and what unpacked_row() takes
@@ -72,7 +63,7 @@ PackedRow = tuple[int, int, int, bytes]  # replica, segment, number of the row i
 class SegmentTask:
     """A segment of a replica that is read in parts: ``number`` is that of the segment, ``replica`` that of ``task``.
 
-    ``also``: other replicas that have the same segment in remote storage, and its number there.
+    ``also``: other replicas that share the remote segment, and its number there.
     """
 
     task: ReplicaTask
@@ -86,15 +77,15 @@ class SegmentTask:
         return self.task.replica.segments[self.number].size
 
     def coming(self) -> Iterator[Coming]:
-        """Its files of stores."""
+        """Yield its files in stores."""
         return self.task.segment_coming(self.number)
 
 
 def shared_key(task: ReplicaTask, number: int) -> Hashable | None:
-    """What is in a segment depends on it, where other replicas may have the same one: it lies in remote storage.
+    """Return a key of a remote segment's content, equal for replicas that share it; None for other segments.
 
-    The chunks end where the replica's next segment begins, and none of them carries records as they are stored. Its
-    indexes are compared with the records that are judged.
+    The chunks end where the replica's next segment begins, and none of them has records as stored. Its indexes are
+    compared with the records that are judged.
     """
     segment, behind = task.replica.segments[number], task.replica.segments[number + 1 : number + 2]
     if segment.place is None or task.has_internal_rows:
@@ -106,8 +97,11 @@ def shared_key(task: ReplicaTask, number: int) -> Hashable | None:
 
 
 class ByteRange(NamedTuple):
-    """The part of a segment to read, bytes [``start``, ``end``), -1 for all that follows. ``lowest``: that the batch at
-    ``start`` may have as its offset; ``pause`` as of :func:`auditor.connectors.codec.segment.read_segment`."""
+    """The part of a segment to read, bytes [``start``, ``end``), -1 for all that follows.
+
+    ``lowest``: lower bound of the offset of the batch at ``start``; ``pause`` as of
+    :func:`auditor.connectors.codec.segment.read_segment`.
+    """
 
     start: int = 0
     end: int = -1
@@ -119,14 +113,14 @@ WHOLE = ByteRange()
 
 
 def read_chunks(task: ReplicaTask, number: int, span: ByteRange = WHOLE) -> Iterator[Chunk] | DecodeError:
-    """The chunks of a replica's segment, of which there is at least one, or why its file could not be opened."""
+    """Return the chunks of a replica's segment, at least one, or why its file could not be opened."""
     segment = task.replica.segments[number]
     f = open_file(segment.place or task.place, segment.name)
     return f if isinstance(f, DecodeError) else _chunks(f, task, number, span)
 
 
 def read_checked(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
-    """What is in a replica's segment: its chunks, and what it comes to by itself."""
+    """Yield the chunks of a replica's segment, and its outcome."""
     checks = SegmentChecks(task, number, read_file)
     return checked(checks, read_chunks(task, number, ByteRange(pause=checks.pause)))
 
@@ -134,7 +128,7 @@ def read_checked(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentOutc
 def read_behind(
     task: ReplicaTask, checks: SegmentChecks, point: SegmentPoint
 ) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
-    """The same of what lies behind a point, by checks that go on from there."""
+    """Yield the chunks after a resume point, and the outcome, by checks that resume there."""
     span = ByteRange(point.position, lowest=point.next_offset, pause=checks.pause)
     return checked(checks, read_chunks(task, checks.number, span))
 
@@ -166,7 +160,7 @@ Part = Chunk | SegmentPoint | SegmentOutcome  # of a segment
 
 
 def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
-    """A row a chunk of a segment, one after the other, and one for what it comes to by itself."""
+    """Yield a row per chunk of a segment, one after the other, and one for its outcome."""
     for number, item in enumerate(read_checked(part.task, part.number)):
         row = packed_row(item)
         for replica, segment in ((part.replica, part.number), *part.also):
@@ -174,7 +168,7 @@ def read_packed(part: SegmentTask) -> Iterator[PackedRow]:
 
 
 def packed_row(item: Part) -> bytes:
-    """What is in a segment on its way to who replays it."""
+    """Pack a part of a segment for the process that replays it."""
     if not isinstance(item, Chunk):
         return pickle.dumps(item, 5)
     _forget_checksums(as_records(item.rows))
@@ -182,13 +176,13 @@ def packed_row(item: Part) -> bytes:
 
 
 def unpacked_row(data: bytes | pa.Buffer) -> Part:
-    """What was given to :func:`packed_row`, which nobody but this program does: it is a pickle."""
+    """Unpack :func:`packed_row`, a pickle that only this program writes."""
     row: bytes | SegmentPoint | SegmentOutcome = pickle.loads(data)
     return unpacked(row) if isinstance(row, bytes) else row
 
 
 def packed(chunk: Chunk) -> bytes:
-    """A chunk without raw bytes. Cost: some 40 ns a batch."""
+    """Pack a chunk without raw bytes. Cost: some 40 ns per batch."""
     summary = None if chunk.summary is None else packed_table(np.stack(chunk.summary, axis=1, dtype=np.int64))
     looked = None if chunk.looked is None else packed_answers(chunk.looked)
     errors = chunk.errors, chunk.body_errors
@@ -198,12 +192,12 @@ def packed(chunk: Chunk) -> bytes:
 
 
 def unpacked(data: bytes) -> Chunk:
-    """What was given to :func:`packed`, which nobody but this program does: it is a pickle."""
-    packed_rows, errors, body_errors, found, looked, end, following, flipped = pickle.loads(data)
+    """Unpack :func:`packed`, a pickle that only this program writes."""
+    packed_rows, errors, body_errors, packed_summary, looked, end, following, flipped = pickle.loads(data)
     rows = unpacked_table(packed_rows)
     summary = None
-    if found is not None:
-        columns = zip(unpacked_table(found).T, DTYPES, strict=True)
+    if packed_summary is not None:
+        columns = zip(unpacked_table(packed_summary).T, DTYPES, strict=True)
         summary = RecordSummary(*(np.ascontiguousarray(column, dtype) for column, dtype in columns))
     answers = None if looked is None else unpacked_answers(looked, len(rows))
     return Chunk(rows, errors, body_errors, summary, None, end, next_offset=following, looked=answers, flipped=flipped)
@@ -211,19 +205,21 @@ def unpacked(data: bytes) -> Chunk:
 
 @kernel
 def _forget_checksums(batches: np.ndarray) -> None:
-    """Leaves those that the replay asks for: of batches that are broken, or that begin at sequence 0 and may be there
-    twice (:mod:`auditor.replay.producers.explanations`). Nothing compresses the others."""
-    for at in range(len(batches)):
-        batch = batches[at]
+    """Zero the checksums that the replay does not need, which do not compress.
+
+    It needs those of broken batches, and of batches that begin at sequence 0 and may be repeated
+    (:mod:`auditor.replay.producers.explanations`).
+    """
+    for row in range(len(batches)):
+        batch = batches[row]
         if not batch.flaws & FLAW_CRC and batch.base_sequence != 0:
             batch.crc = 0
 
 
-# Which records of a refused batch are to blame: the batch is read once more and put to the model's validator, with
-# what is known of the broker's clock by now.
+# Records to blame for a refused batch: it is read again and put to the model's validator, with the broker's clock as
+# known by now.
 #
-# Reading sums a batch up in one row, which names the first culprit alone: few batches have any, and a list for each
-# would
+# Reading summarises a batch in one row, with the first culprit alone: few batches have any, and a list for each would
 # cost every healthy one.
 
 
@@ -234,7 +230,7 @@ Opened = tuple[BatchColumns, Decoded]  # one batch, and its records
 
 
 class Where(NamedTuple):
-    """A batch with culprits: records stamped before ``oldest`` or after ``newest`` (ms) are, among others."""
+    """A batch with culprits, among others records stamped before ``oldest`` or after ``newest`` (ms)."""
 
     segment: int
     position: int
@@ -245,21 +241,21 @@ class Where(NamedTuple):
 def culprits_of(
     facts: ReplicaFacts, opened: Callable[[int, int], Opened | None], before_ms: int | None, sender: Sender
 ) -> dict[tuple[int, int], Culprits]:
-    """The culprits of a replica's batches by segment number and position.
+    """Return the culprits of a replica's batches by segment number and position.
 
-    ``opened`` gives a batch by these, None where it cannot. Cost: some hundred batches at most are read again.
+    ``opened`` returns a batch by these, None where it cannot. Cost: some hundred batches at most are read again.
     """
     out = {}
-    for at in _batches(facts, before_ms):
-        found = opened(at.segment, at.position)
-        if found is not None:
-            topic = Topic(sender.compacted, False, at.oldest, at.newest)
-            out[at.segment, at.position] = _culprits(found[1], found[0], topic, sender)
+    for where in _batches(facts, before_ms):
+        batch = opened(where.segment, where.position)
+        if batch is not None:
+            topic = Topic(sender.compacted, False, where.oldest, where.newest)
+            out[where.segment, where.position] = _culprits(batch[1], batch[0], topic, sender)
     return out
 
 
 def opened_batch(task: ReplicaTask, number: int, position: int) -> Opened | None:
-    """The batch at a position of a replica's segment with its records, read once more."""
+    """Read the batch at a position of a replica's segment again, with its records."""
     segment, limits = task.replica.segments[number], task.limits
     place = segment.place or task.place
     f = open_file(place, segment.name)
@@ -272,7 +268,7 @@ def opened_batch(task: ReplicaTask, number: int, position: int) -> Opened | None
 
 
 def batch_of(read: Callable[[int], bytes | None], limits: Limits) -> Opened | None:
-    """The same by its stored bytes, of which ``read`` gives the first so many."""
+    """Decode a batch from its stored bytes, of which ``read`` returns the first so many."""
     head = read(OVERHEAD)
     size = OVERHEAD + int.from_bytes(head[8:], "big", signed=True) if head and len(head) == OVERHEAD else 0
     stored = read(size) if OVERHEAD < size <= limits.max_batch_bytes else None
@@ -280,33 +276,33 @@ def batch_of(read: Callable[[int], bytes | None], limits: Limits) -> Opened | No
 
 
 def _batches(facts: ReplicaFacts, before_ms: int | None) -> Iterator[Where]:
-    """Every batch that an event blames a record of, once."""
-    found: dict[tuple[int, int], Where] = {}
+    """Every batch of which an event blames a record, once."""
+    wanted: dict[tuple[int, int], Where] = {}
     for kind in BLAMED:
         for number, e in enumerate(events_of(facts.events, kind)):
             if number >= BATCHES_OF_A_KIND:
                 break
             place = (int(e["segment"]), int(e["position"]))
-            before = found.get(place, Where(*place))
-            found[place] = before._replace(**_limits_of(kind, e, before_ms))
+            before = wanted.get(place, Where(*place))
+            wanted[place] = before._replace(**_limits_of(kind, e, before_ms))
     if facts.ahead is not None and facts.broker_time >= 0:
         place = (facts.ahead.segment, facts.ahead.position)
-        found[place] = found.get(place, Where(*place))._replace(newest=facts.broker_time + AHEAD_MS)
-    yield from found.values()
+        wanted[place] = wanted.get(place, Where(*place))._replace(newest=facts.broker_time + AHEAD_MS)
+    yield from wanted.values()
 
 
 def _limits_of(kind: EventKind, e: Event, before_ms: int | None) -> dict[str, int]:
     if kind is EventKind.RECORD_TIMESTAMP:
-        known = before_ms is not None and e["broker_time"] >= 0
-        return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if known and before_ms is not None else -1}
+        dated = before_ms is not None and e["broker_time"] >= 0
+        return {"oldest": max(int(oldest(e["broker_time"], before_ms)), -1) if dated and before_ms is not None else -1}
     return {"newest": int(e["broker_time"]) + AHEAD_MS} if kind is EventKind.TIMESTAMP_AHEAD else {}
 
 
 def _decoded(stored: bytes, limits: Limits) -> Opened | None:
     buf = np.frombuffer(bytearray(stored), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
-    found, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
-    if found != 1 or end != len(buf):
+    count, end, _why = walk(buf, 0, len(buf), 0, 1, limits.max_batch_bytes, False, 0, row, 0)
+    if count != 1 or end != len(buf):
         return None
     batch = columns_of(row)
     open_wrappers(buf, 0, batch, limits)
@@ -318,11 +314,18 @@ def _decoded(stored: bytes, limits: Limits) -> Opened | None:
 def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -> Culprits:
     r = run.records
     sent = sent_records(r, batch)
-    asked(as_sent(batch, sender, run.summary), sent, topic)
+    model_answers(as_sent(batch, sender, run.summary), sent, topic)
     cause = sent["cause"]
-    flawed = np.isin(cause, (UNREADABLE, CODEC, MAGIC, CHECKSUM)) | misnumbered(r.flaws)
-    wanted = cause == NO_KEY, flawed, cause == TOO_OLD, cause == TOO_NEW
-    named = [np.flatnonzero(each)[:RECORDS_OF_A_BATCH] for each in wanted]
+    flawed = np.isin(
+        cause, (batch_validation.UNREADABLE, batch_validation.CODEC, batch_validation.MAGIC, batch_validation.CHECKSUM)
+    ) | batch_validation.misnumbered(r.flaws)
+    wanted = (
+        cause == batch_validation.NO_KEY,
+        flawed,
+        cause == batch_validation.TOO_OLD,
+        cause == batch_validation.TOO_NEW,
+    )
+    named = [np.flatnonzero(mask)[:RECORDS_OF_A_BATCH] for mask in wanted]
     null, flawed, behind, beyond = (tuple(r.index[rows].tolist()) for rows in named)
     return Culprits(
         len(r.index),
@@ -332,5 +335,5 @@ def _culprits(run: Decoded, batch: BatchColumns, topic: Topic, sender: Sender) -
         flawed,
         behind,
         tuple(zip(beyond, r.timestamp[named[3]].tolist(), strict=True)),
-        sum(int(each.sum()) - len(rows) for each, rows in zip(wanted, named, strict=True)),
+        sum(int(mask.sum()) - len(rows) for mask, rows in zip(wanted, named, strict=True)),
     )

@@ -1,4 +1,4 @@
-"""Indexes compared with the batches of their segment, and the aborted records that they expose."""
+"""Indexes compared with the batches of their segment, and aborted records that they expose."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index
-from auditor.connectors.stores.storage import read_file
+from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import EXPOSED, NO_EXPOSED, ReplicaFacts
-from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of
+from auditor.replay.reading.lag_counts import FAR, Outcomes, headers_of, offset_index
 from auditor.replay.task import ReplicaTask, as_records
 
-# Offset and time indexes compared with the batches of their segment, as these come.
+# Offset and time indexes, compared with the batches of their segment as these are read.
 
 
 NO_BATCH_THERE, OFFSET_ELSEWHERE, NOT_INCREASING, EARLIER_IS_LARGER = range(4)
@@ -34,7 +33,7 @@ TIMES = np.dtype([("met", "i8"), ("time", "i8"), ("last_offset", "i8"), ("first_
 
 
 class SortedEntries(NamedTuple):
-    """The entries of an index in the order of a value at which the batches will come to them."""
+    """Index entries in the order of a value at which the batches reach them."""
 
     order: np.ndarray
     values: np.ndarray
@@ -48,8 +47,11 @@ def _sorted(values: np.ndarray) -> SortedEntries:
 
 
 class IndexedPositions(NamedTuple):
-    """The entries of an offset index, and what its segment has at each: ``there`` whether a batch begins where it
-    points, ``least`` and ``most`` the offsets from there to the next entry's."""
+    """Entries of an offset index, and the segment's content at each.
+
+    ``there``: whether a batch begins where the entry points; ``least`` and ``most``: the offsets from there to the next
+    entry's.
+    """
 
     at: np.ndarray
     starts: SortedEntries
@@ -61,8 +63,10 @@ class IndexedPositions(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The entries of a time index; ``largest`` is the largest time up to the offset of each, ``culprit`` the last
-    offset of the batch that has it."""
+    """Entries of a time index.
+
+    ``largest``: the largest time up to the offset of each; ``culprit``: the last offset of the batch that has it.
+    """
 
     offsets: SortedEntries
     largest: np.ndarray
@@ -72,7 +76,7 @@ class Times(NamedTuple):
 
 @kernel
 def _follow_places(batches: np.ndarray, places: IndexedPositions) -> None:
-    """Notes for each entry whether a batch begins where it points, and what offsets lie between it and the next one."""
+    """Note for each entry whether a batch begins where it points, and the offsets between it and the next one."""
     state, starts, ends = places.state[0], places.starts, places.ends
     for number in range(len(batches)):
         batch = batches[number]
@@ -94,7 +98,7 @@ def _follow_places(batches: np.ndarray, places: IndexedPositions) -> None:
 
 @kernel
 def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> None:
-    """Notes for each entry the largest time up to its offset; ``largest`` is that of each batch, ms."""
+    """Note for each entry the largest time up to its offset; ``largest`` is that of each batch, ms."""
     state, offsets = times.state[0], times.offsets
     for number in range(len(batches)):
         last = batches[number].last_offset
@@ -111,24 +115,24 @@ def _follow_times(batches: np.ndarray, largest: np.ndarray, times: Times) -> Non
 
 
 class FaultyEntries(NamedTuple):
-    """The entries of an index that are wrong: the events' ``kind``, and ``columns`` of these beside ``fault``."""
+    """Wrong entries of an index: the events' ``kind``, and ``columns`` of these beside ``fault``."""
 
     kind: EventKind
     faults: np.ndarray
     columns: dict[str, np.ndarray]
 
     def events(self, segment: int, log_end: int) -> Iterator[np.ndarray]:
-        """A row for each, some at a time: an event is forty times an entry.
+        """Yield a row for each, some at a time: an event is forty times as large as an entry.
 
-        A larger time before an entry contradicts it only where its offset is below ``log_end``: it need not be of this
-        log else.
+        A larger time before an entry contradicts it only where its offset is below ``log_end``: else it may be from
+        another log.
         """
         if not len(self.faults):
             return
-        there = (self.faults != EARLIER_IS_LARGER) | (self.columns["entry_offset"] < log_end)
-        odd = np.flatnonzero(there)
-        for at in range(0, len(odd), AT_A_TIME):
-            some = odd[at : at + AT_A_TIME]
+        counted = (self.faults != EARLIER_IS_LARGER) | (self.columns["entry_offset"] < log_end)
+        odd = np.flatnonzero(counted)
+        for first in range(0, len(odd), AT_A_TIME):
+            some = odd[first : first + AT_A_TIME]
             events = blank_events(len(some))
             events["kind"], events["segment"], events["fault"] = int(self.kind), segment, self.faults[some]
             for name, column in self.columns.items():
@@ -137,22 +141,24 @@ class FaultyEntries(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The first entries of an index, all of them right whatever batches follow: how many, and a hash of them."""
+    """The first entries of an index that are right whatever batches follow: their number and a hash."""
 
     entries: int
     digest: bytes
 
 
 def _settled(count: int, *columns: np.ndarray) -> Settled:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for column in columns:
-        found.update(column[:count].tobytes())
-    return Settled(count, found.digest())
+        digest.update(column[:count].tobytes())
+    return Settled(count, digest.digest())
 
 
 def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
-    """Rows in which a batch with a CRC mismatch ends where the next one begins, the last row at ``end``, but no batch
-    before its own base offset: its last offset may be damaged."""
+    """Rows in which a batch with a CRC mismatch ends before the next one, the last row at ``end``.
+
+    But no batch ends before its own base offset: its last offset may be damaged.
+    """
     damaged = rows[:, walking.FLAWS] & FLAW_CRC != 0
     if not damaged.any():
         return rows
@@ -163,11 +169,10 @@ def _bounded(rows: np.ndarray, end: int = 0) -> np.ndarray:
 
 
 class OffsetCheck:
-    """An offset index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 70
-    bytes an entry.
+    """Compares an offset index, from its entry number ``done`` on, with the batches of its segment.
 
-    An entry points at the start of a batch and carries the last offset of the append that began there, which may be a
-    later batch's: the bound is the batch before the next entry's.
+    Memory: 70 bytes per entry. An entry points at the start of a batch and has the last offset of the append that began
+    there, which may be a later batch's: the bound is the batch before the next entry's.
     """
 
     def __init__(self, index: OffsetIndex, done: int = 0) -> None:
@@ -175,80 +180,86 @@ class OffsetCheck:
         self.index = index = index._replace(
             position=index.position[done:], offset=index.offset[done:], log_position=index.log_position[done:]
         )
-        at = index.log_position
-        until = np.append(at[1:], HIGHEST)[: len(at)]
-        least, most = np.zeros((2, len(at)), np.int64)
+        begin = index.log_position
+        until = np.append(begin[1:], HIGHEST)[: len(begin)]
+        least, most = np.zeros((2, len(begin)), np.int64)
         self.places = IndexedPositions(
-            at, _sorted(at), _sorted(until), np.zeros(len(at), np.bool_), least, most, state=np.zeros(1, PLACES)
+            begin, _sorted(begin), _sorted(until), np.zeros(len(begin), np.bool_), least, most, np.zeros(1, PLACES)
         )
 
     @classmethod
-    def going_on(cls, index: OffsetIndex, settled: Settled, position: int) -> OffsetCheck | None:
-        """The check of a grown index, to be given the batches from byte ``position`` on; None where these entries are
-        no longer settled there."""
-        if settled != _settled(settled.entries, index.offset, index.log_position):
+    def going_on(cls, index: OffsetIndex, earlier: Settled, position: int) -> OffsetCheck | None:
+        """Resume the check of a grown index, to be given the batches from byte ``position`` on.
+
+        None where its first entries differ from the ``earlier`` ones.
+        """
+        if earlier != _settled(earlier.entries, index.offset, index.log_position):
             return None
-        later = index.log_position[settled.entries :]
-        return None if np.any(later <= position) else cls(index, settled.entries - 1)
+        later = index.log_position[earlier.entries :]
+        return None if np.any(later <= position) else cls(index, earlier.entries - 1)
 
     def last_below(self, size: int) -> int:
-        """The byte below ``size`` to which the last such entry points, -1 for none."""
+        """Return the byte below ``size`` to which the last such entry points, -1 for none."""
         below = np.flatnonzero(self.index.log_position < size)
         return int(self.index.log_position[below[-1]]) if len(below) else -1
 
     def settled(self, position: int) -> Settled | None:
-        """The entries up to that which points at byte ``position``, when all batches before it have come; None where
-        an entry is wrong so far."""
+        """Return the entries up to the one that points at byte ``position``, after all batches before it.
+
+        None if an entry is wrong so far.
+        """
         if len(self.faults(position).faults):
             return None
         count = self.done + int(np.count_nonzero(self.index.log_position <= position))
         return _settled(count, self.whole.offset, self.whole.log_position)
 
     def take(self, rows: np.ndarray) -> None:
-        """The next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
+        """Take the next batches (:attr:`auditor.connectors.codec.segment.Chunk.rows`)."""
         _follow_places(as_records(_bounded(rows, HIGHEST)), self.places)
 
     def faults(self, end: int, unread: Sequence[tuple[int, int]] = ()) -> FaultyEntries:
-        """Entries that no append of this segment explains, when all its batches have come.
+        """Return entries that no append of this segment explains, after all its batches.
 
-        Not judged are entries at or beyond byte ``end`` and in the stretches ``unread`` (first byte, byte behind the
+        Not judged are entries at or beyond byte ``end`` and in the ranges ``unread`` (first byte, byte behind the
         last).
         """
-        at, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
+        begin, most, offset, state = self.places.at, self.places.most, self.index.offset, self.places.state[0]
         ends = self.places.ends
         open_ended = ends.order[state["ended"] :]
-        open_ended = open_ended[ends.values[state["ended"] :] > at[open_ended]]
+        open_ended = open_ended[ends.values[state["ended"] :] > begin[open_ended]]
         if state["seen"]:
             most[open_ended] = state["last_offset"]
-        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(at <= np.roll(at, 1))
-        judged = ~backwards & (at < end)
+        backwards = _backwards(offset <= np.roll(offset, 1)) | _backwards(begin <= np.roll(begin, 1))
+        judged = ~backwards & (begin < end)
         for first, behind in unread:
-            judged &= (at < first) | (at >= behind)
-        there = self.places.there
-        elsewhere = judged & there & ((offset < self.places.least) | (offset > most))
-        found = [backwards, judged & ~there, elsewhere]
-        faults = np.select(found, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
-        fits = there & (offset >= self.places.least) & (offset <= most)
+            judged &= (begin < first) | (begin >= behind)
+        present = self.places.there
+        elsewhere = judged & present & ((offset < self.places.least) | (offset > most))
+        conditions = [backwards, judged & ~present, elsewhere]
+        faults = np.select(conditions, [NOT_INCREASING, NO_BATCH_THERE, OFFSET_ELSEWHERE], -1)
+        fits = present & (offset >= self.places.least) & (offset <= most)
         return _faulty(
             EventKind.INDEX_ENTRY,
             faults,
             position=self.index.position,
             entry_offset=offset,
-            entry_position=at,
+            entry_position=begin,
             maybe_cut_off=_maybe_cut_off(fits, self.index.zero_tail_bytes),
         )
 
 
 class SettledTimes(NamedTuple):
-    """The entries of a time index that have met the batch behind their offset, and what the batches so far came to."""
+    """Entries of a time index that have met the batch at their offset, and the state of the batches so far."""
 
     right: Settled
     state: np.ndarray  # TIMES, one row
 
 
 class TimeCheck:
-    """A time index, to be compared with the batches of its segment from its entry number ``done`` on. Memory: 50 bytes
-    an entry."""
+    """Compares a time index, from its entry number ``done`` on, with the batches of its segment.
+
+    Memory: 50 bytes per entry.
+    """
 
     def __init__(self, index: TimeIndex, done: int = 0) -> None:
         self.whole, self.done = index, done
@@ -262,11 +273,14 @@ class TimeCheck:
         self.times.state[0] = (0, -HIGHEST, -1, -1, -1)
 
     @classmethod
-    def going_on(cls, index: TimeIndex, settled: SettledTimes) -> TimeCheck | None:
-        """The check of a grown index, to be given the batches that follow; None where the entries are no longer
-        settled, or where a new one cannot be judged without the batches that came."""
-        count, state = settled.right.entries, settled.state[0]
-        if settled.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
+    def going_on(cls, index: TimeIndex, earlier: SettledTimes) -> TimeCheck | None:
+        """Resume the check of a grown index, to be given the batches that follow.
+
+        None where its first entries differ from the ``earlier`` ones, or a new one cannot be judged without earlier
+        batches.
+        """
+        count, state = earlier.right.entries, earlier.state[0]
+        if earlier.right != _settled(count, index.timestamp, index.offset) or _turns_back(index, count):
             return None
         check = cls(index, count)
         stamp, offset = check.index.timestamp, check.index.offset
@@ -281,7 +295,7 @@ class TimeCheck:
         return check
 
     def settled(self) -> SettledTimes | None:
-        """Where it stands; None where an entry is wrong so far."""
+        """Return the state; None if an entry is wrong so far."""
         met = int(self.times.state["met"][0])
         in_order = np.array_equal(self.times.offsets.order[:met], np.arange(met))
         if not in_order or len(self.faults().faults):
@@ -290,14 +304,17 @@ class TimeCheck:
         return SettledTimes(right, self.times.state.copy())
 
     def take(self, rows: np.ndarray, largest: np.ndarray | None = None) -> None:
-        """The next batches; ``largest``: the largest time (ms) of each where that is not what all headers say. A batch
-        with a wrong checksum has none."""
+        """Take the next batches.
+
+        ``largest``: the largest time (ms) of each where that is not what all headers say. A batch with a CRC mismatch
+        has none.
+        """
         batches = as_records(_bounded(rows))
         stamps = batches["max_timestamp"] if largest is None else largest
         _follow_times(batches, np.where(batches["flaws"] & FLAW_CRC, -HIGHEST, stamps), self.times)
 
     def faults(self) -> FaultyEntries:
-        """Entries that do not increase, or that an earlier record's larger timestamp contradicts."""
+        """Return entries that do not ascend, or that an earlier record's larger timestamp contradicts."""
         stamp, offset, times, state = self.index.timestamp, self.index.offset, self.times, self.times.state[0]
         rest = times.offsets.order[state["met"] :]
         times.largest[rest], times.culprit[rest] = state["time"], state["last_offset"]
@@ -317,7 +334,7 @@ class TimeCheck:
 
 
 def _turns_back(index: TimeIndex, number: int) -> bool:
-    """Whether an entry does not go on where the one before it was."""
+    """Whether an entry does not ascend from the one before it."""
     if not 0 < number < len(index.offset):
         return False
     stamp, offset = index.timestamp[number - 1 : number + 1], index.offset[number - 1 : number + 1]
@@ -325,16 +342,16 @@ def _turns_back(index: TimeIndex, number: int) -> bool:
 
 
 def _backwards(than_before: np.ndarray) -> np.ndarray:
-    """Of a comparison of each entry with the one before it: the first has none."""
+    """A comparison of each entry with the one before it, without the first, which has none."""
     than_before[:1] = False
     return than_before
 
 
 def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
-    """Which entries may lie behind the end that a running broker knows: the last ones, of which none fits a batch.
+    """Which entries may be behind the end that a running broker knows: the last ones, of which none fits a batch.
 
-    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are cut when the file
-    is closed. New entries overwrite them one by one, while the log may long be past their offsets.
+    A truncation moves that end back and leaves the bytes; the zeros behind them (``zeros`` bytes) are removed when the
+    file is closed. New entries overwrite them one by one, while the log may long be past their offsets.
     """
     last = np.flatnonzero(fits)
     after = int(last[-1]) if len(last) else -1
@@ -342,7 +359,7 @@ def _maybe_cut_off(fits: np.ndarray, zeros: int) -> np.ndarray:
 
 
 def _faulty(kind: EventKind, faults: np.ndarray, **columns: np.ndarray) -> FaultyEntries:
-    """Those entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value an entry."""
+    """The entries that have a fault. ``faults`` (-1 for none) and ``columns`` have a value per entry."""
     odd = np.flatnonzero(faults >= 0)
     if not len(odd):
         return FaultyEntries(kind, odd, {})
@@ -352,16 +369,15 @@ def _faulty(kind: EventKind, faults: np.ndarray, **columns: np.ndarray) -> Fault
 # Records of aborted transactions that a replica's transaction index does not keep from read_committed consumers.
 #
 # A broker answers a fetch with the aborted transactions that it finds in the transaction indexes from the fetch's
-# segment
-# on. It stops at the first entry whose last stable offset is at or above the upper bound of the fetch. That bound is
-# the
-# offset of the first entry in the offset index at or behind the last byte of the fetch, else the next segment's base
-# offset, else the log end. An entry whose last stable offset is too high thus hides the entries behind it.
+# segment on. It stops at the first entry whose last stable offset is at or above the upper bound of the fetch. That
+# bound is the offset of the first entry in the offset index at or behind the last byte of the fetch, else the next
+# segment's base offset, else the log end. An entry whose last stable offset is too high thus hides the entries behind
+# it.
 #
 # The smallest fetch that returns a batch ends with it, and a larger one has no lower bound. So a batch is exposed to
-# some
-# fetch exactly where that smallest one does not find its transaction. Source: TransactionIndex.collectAbortedTxns,
-# LocalLog.addAbortedTransactions, OffsetIndex.fetchUpperBoundOffset, RemoteLogManager.addAbortedTransactions.
+# some fetch exactly where that smallest one does not find its transaction. Source:
+# TransactionIndex.collectAbortedTxns, LocalLog.addAbortedTransactions, OffsetIndex.fetchUpperBoundOffset,
+# RemoteLogManager.addAbortedTransactions.
 #
 # Nearly all logs have no such entry. In others the headers of the segments with hidden entries are read once more.
 
@@ -376,9 +392,11 @@ class _IndexEntries(NamedTuple):
 
 
 class _Hidden(NamedTuple):
-    """Transactions with data in a segment whose entry is behind one with a higher last stable offset than their first
-    offset, in the order of their markers: ``stable`` is the highest last stable offset before their entry, in the
-    indexes from the segment on, ``entry`` the row that has it."""
+    """Transactions with data in a segment whose index entry is behind one with a higher LSO than their first offset.
+
+    In the order of their markers. ``stable`` is the highest LSO before their entry, in the indexes from the segment on,
+    ``entry`` the row that has it.
+    """
 
     marker: np.ndarray
     first: np.ndarray
@@ -387,35 +405,37 @@ class _Hidden(NamedTuple):
 
 
 def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
-    """The rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes. Cost: some
-    passes over these; the headers of segments with hidden entries."""
+    """Return the rows of EXPOSED of a replica, by its transactions and the entries of its transaction indexes.
+
+    Cost: some passes over these; the headers of segments with hidden entries.
+    """
     listed = _IndexEntries(*(facts.aborted[name] for name in _IndexEntries._fields))
-    found: list[np.ndarray] = []
+    parts: list[np.ndarray] = []
     outcomes = None
     for number, hidden in _hidden(facts, listed):
         outcomes = outcomes or Outcomes(facts.transactions, facts.log_end)
         bounds = _FetchBounds(task, number, facts, listed)
         if bounds.may_be_below(int(hidden.stable.max())):
-            found.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
-    return np.concatenate(found) if found else NO_EXPOSED
+            parts.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
+    return np.concatenate(parts) if parts else NO_EXPOSED
 
 
 def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _Hidden]]:
-    """The segments with data of hidden entries' transactions, with these."""
+    """Segments with data of hidden entries' transactions, with these."""
     t = facts.transactions
     t = t[(t["commit"] == 0) & (t["marker_offset"] >= 0) & (t["first_offset"] >= 0) & (t["records"] > 0)]
     if not len(t) or not len(listed.segment):
         return
     before = np.maximum.accumulate(np.concatenate([[-1], listed.last_stable_offset[:-1]]))
     t = t[np.argsort(t["marker_offset"], kind="stable")]
-    at = np.minimum(np.searchsorted(t["marker_offset"], listed.last_offset), len(t) - 1)
-    own = (t["marker_offset"][at] == listed.last_offset) & (t["producer_id"][at] == listed.producer_id)
-    rows = np.flatnonzero(own & (before > t["first_offset"][at]))
+    index = np.minimum(np.searchsorted(t["marker_offset"], listed.last_offset), len(t) - 1)
+    own = (t["marker_offset"][index] == listed.last_offset) & (t["producer_id"][index] == listed.producer_id)
+    rows = np.flatnonzero(own & (before > t["first_offset"][index]))
     if not len(rows):
         return
     bases = np.array(facts.segment_bases, np.int64)
-    begins = np.maximum(np.searchsorted(bases, t["first_offset"][at[rows]], "right") - 1, 0)
-    ends = np.minimum(np.searchsorted(bases, t["last_offset"][at[rows]], "right") - 1, listed.segment[rows])
+    begins = np.maximum(np.searchsorted(bases, t["first_offset"][index[rows]], "right") - 1, 0)
+    ends = np.minimum(np.searchsorted(bases, t["last_offset"][index[rows]], "right") - 1, listed.segment[rows])
     for number in range(int(begins.min()), int(ends.max()) + 1):
         here = rows[(begins <= number) & (ends >= number)]
         if not len(here):
@@ -426,23 +446,23 @@ def _hidden(facts: ReplicaFacts, listed: _IndexEntries) -> Iterator[tuple[int, _
         # The first entry of each transaction is the one that counts: a second one may be in a later index.
         marker, row = np.unique(listed.last_offset[start:stop], return_index=True)
         row, marker = row[row > 0], marker[row > 0]
-        of = at[start + row]
+        of = index[start + row]
         first, stable = t["first_offset"][of], highest[row - 1]
-        kept = own[start + row] & (stable > first) & np.isin(marker, listed.last_offset[here])
-        if kept.any():
-            entry = start + np.searchsorted(highest, stable[kept])
-            yield number, _Hidden(marker[kept], first[kept], stable[kept], entry)
+        chosen = own[start + row] & (stable > first) & np.isin(marker, listed.last_offset[here])
+        if chosen.any():
+            entry = start + np.searchsorted(highest, stable[chosen])
+            yield number, _Hidden(marker[chosen], first[chosen], stable[chosen], entry)
 
 
 class _FetchBounds:
-    """The upper bounds of fetches from a segment, by the byte in it at which they end."""
+    """Upper bounds of fetches from a segment, by the byte in it at which they end."""
 
     def __init__(self, task: ReplicaTask, number: int, facts: ReplicaFacts, listed: _IndexEntries) -> None:
         bases = facts.segment_bases
         # Of a running broker the transaction index may be newer than the log that was read before it.
         newest = min(max(facts.log_end, int(listed.last_offset.max()) + 1), FAR)
         self.behind = bases[number + 1] if number + 1 < len(bases) else newest
-        index = _offset_index(task, number)
+        index = offset_index(task, number)
         self.known = index is not None
         none = np.empty(0, np.int64)
         self.position = none if index is None else index.log_position
@@ -453,34 +473,25 @@ class _FetchBounds:
         return not self.known or self.behind <= stable or bool((self.offset <= stable).any())
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """The upper bounds of fetches that end with each of these batches: the least that some index would give, where
-        the segment's own is not known."""
+        """Return the upper bounds of fetches that end with each of these batches.
+
+        If the segment's index is unknown, the least that some index would give.
+        """
         if not self.known:
             return np.minimum(rows[:, walking.LAST_OFFSET] + 1, self.behind)
         ends = rows[:, walking.POSITION] + rows[:, walking.SIZE]
-        at = np.searchsorted(self.position, ends)
+        index = np.searchsorted(self.position, ends)
         if len(self.position):  # AbstractIndex.binarySearch never compares the first entry for equality
-            at[(at == 0) & (ends == self.position[0])] = 1
-        return np.append(self.offset, self.behind)[np.minimum(at, len(self.offset))]
-
-
-def _offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
-    segment = task.replica.segments[number]
-    if segment.index is None:
-        return None
-    where = segment.index.place or task.place
-    data = read_file(where, segment.index.name, limit=task.limits.small_file("index"))
-    if isinstance(data, DecodeError):
-        return None
-    return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
+            index[(index == 0) & (ends == self.position[0])] = 1
+        return np.append(self.offset, self.behind)[np.minimum(index, len(self.offset))]
 
 
 def _of_segment(
     task: ReplicaTask, number: int, hidden: _Hidden, bounds: _FetchBounds, outcomes: Outcomes, start: int
 ) -> np.ndarray:
     """The rows of EXPOSED of one segment. ``start``: the first offset that consumers can read."""
-    found = np.zeros(len(hidden.marker), EXPOSED)
-    found["first_offset"], found["last_offset"] = np.iinfo(np.int64).max, -1
+    exposed_rows = np.zeros(len(hidden.marker), EXPOSED)
+    exposed_rows["first_offset"], exposed_rows["last_offset"] = np.iinfo(np.int64).max, -1
     highest = int(hidden.stable.max())
     for rows in headers_of(task, number, int(hidden.first.min())):
         if isinstance(rows, DecodeError):  # as an audit's errors say already
@@ -492,14 +503,14 @@ def _of_segment(
         rows = rows[inside]
         which = outcomes.which(rows[:, walking.BASE_OFFSET], rows[:, walking.PRODUCER_ID])
         rows, which = rows[which >= 0], which[which >= 0]
-        at = np.minimum(np.searchsorted(hidden.marker, outcomes.until[which]), len(found) - 1)
-        exposed = (hidden.marker[at] == outcomes.until[which]) & (bounds.of(rows) <= hidden.stable[at])
-        rows, at = rows[exposed], at[exposed]
+        index = np.minimum(np.searchsorted(hidden.marker, outcomes.until[which]), len(exposed_rows) - 1)
+        exposed = (hidden.marker[index] == outcomes.until[which]) & (bounds.of(rows) <= hidden.stable[index])
+        rows, index = rows[exposed], index[exposed]
         last, first = rows[:, walking.LAST_OFFSET], np.maximum(rows[:, walking.BASE_OFFSET], start)
-        np.minimum.at(found["first_offset"], at, first)
-        np.maximum.at(found["last_offset"], at, last)
-        np.add.at(found["records"], at, np.minimum(rows[:, walking.RECORD_COUNT], last + 1 - first))
-        found["producer_id"][at] = rows[:, walking.PRODUCER_ID]
-    found["segment"], found["known"] = number, bounds.known
-    found["marker_offset"], found["entry"] = hidden.marker, hidden.entry
-    return found[found["records"] > 0]
+        np.minimum.at(exposed_rows["first_offset"], index, first)
+        np.maximum.at(exposed_rows["last_offset"], index, last)
+        np.add.at(exposed_rows["records"], index, np.minimum(rows[:, walking.RECORD_COUNT], last + 1 - first))
+        exposed_rows["producer_id"][index] = rows[:, walking.PRODUCER_ID]
+    exposed_rows["segment"], exposed_rows["known"] = number, bounds.known
+    exposed_rows["marker_offset"], exposed_rows["entry"] = hidden.marker, hidden.entry
+    return exposed_rows[exposed_rows["records"] > 0]

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.gaps import offset_range
-from auditor.connectors.codec.indexes import decode_offset_index
+from auditor.connectors.codec.indexes import OffsetIndex, decode_offset_index
 from auditor.connectors.codec.records import decode_records
 from auditor.connectors.codec.segment import Chunk, HeaderHop, before, read_segment
 from auditor.connectors.stores.retries import REFUSED
@@ -23,11 +22,10 @@ from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import known_of
 from auditor.replay.task import ReplicaTask
 
-# What lies ahead of offsets in a log, out of its batches' headers: records by what readers make of them, and markers.
+# Counts of records and markers ahead of offsets in a log, from its batches' headers.
 #
-# One pass over the batches answers for any number of offsets: what lies ahead of one is all that there is, less what
-# lies
-# before it. A stretch that no offset points into may be passed over, by sums. Memory: some hundred bytes an offset.
+# One pass over the batches answers for any number of offsets: what is ahead of one is the total less what precedes
+# it. A range that no offset points into may be skipped, by sums. Memory: some hundred bytes per offset.
 
 
 # What a batch is to readers: below the last stable offset; above it, and decided; of a transaction that is open; of an
@@ -41,7 +39,7 @@ FAR = 1 << 62
 class Outcomes:
     """Which transactional batches are of an aborted or open transaction, by a replica's transactions.
 
-    Markers at or above ``end`` count for nothing yet.
+    Markers at or above ``end`` do not count yet.
     """
 
     def __init__(self, transactions: np.ndarray, end: int) -> None:
@@ -59,46 +57,46 @@ class Outcomes:
     def _markers(self) -> np.ndarray:
         return np.unique(self.marker_offsets)
 
-    def markers_in(self, at: int, behind: int) -> int:
-        """How many markers lie in ``[at, behind)``."""
-        low, high = np.searchsorted(self._markers, [at, behind])
+    def markers_in(self, first: int, behind: int) -> int:
+        """Return the number of markers in ``[first, behind)``."""
+        low, high = np.searchsorted(self._markers, [first, behind])
         return int(high - low)
 
     @property
     def first_open(self) -> int:
-        """Where the first open transaction begins; :data:`FAR` without any."""
+        """First offset of the first open transaction; :data:`FAR` without any."""
         return int(self.first[self.open].min(initial=FAR))
 
     @property
     def holder(self) -> int | None:
-        """The producer id of the first open transaction; None without any."""
+        """Producer id of the first open transaction; None without any."""
         return int(self.producer[self.open][self.first[self.open].argmin()]) if self.open.any() else None
 
     def crosses(self, offset: int) -> bool:
         """Whether a transaction that is not committed has data on both sides of an offset."""
         return bool(((self.first < offset) & (self.last >= offset)).any())
 
-    def begun(self, at: int, behind: int) -> tuple[int, int]:
-        """The records of all open and of all aborted transactions that begin in ``[at, behind)``."""
-        here = (self.first >= at) & (self.first < behind)
+    def begun(self, first: int, behind: int) -> tuple[int, int]:
+        """Return the records of all open and of all aborted transactions that begin in ``[first, behind)``."""
+        here = (self.first >= first) & (self.first < behind)
         return int(self.records[here & self.open].sum()), int(self.records[here & ~self.open].sum())
 
     def of(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
-        """OPEN, ABORTED, or SEEN for all else, of transactional batches in the order of their offsets."""
+        """Return OPEN, ABORTED, or SEEN for all else, of transactional batches in offset order."""
         which = self.which(base, producer)
         if not len(self.first):
             return np.full(len(base), SEEN, np.int64)
         return np.where(which < 0, SEEN, np.where(self.open[which], OPEN, ABORTED))
 
     def which(self, base: np.ndarray, producer: np.ndarray) -> np.ndarray:
-        """The row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
-        found = np.full(len(base), -1, np.int64)
+        """Return the row of the open or aborted transaction that each of these batches belongs to, -1 for none."""
+        rows = np.full(len(base), -1, np.int64)
         if not len(base) or not len(self.first):
-            return found
+            return rows
         low, high = int(base[0]), int(base[-1])
         near = np.flatnonzero((self.first <= high) & (self.until >= low))
         if not len(near):
-            return found
+            return rows
         producers = np.unique(self.producer[near])
         # One number for producer and offset, by which both are in order; at most one of a producer's began before.
         width = high - low + 2
@@ -106,20 +104,21 @@ class Outcomes:
         order = np.argsort(begins, kind="stable")
         begins, near = begins[order], near[order]
         number = np.minimum(np.searchsorted(producers, producer), len(producers) - 1)
-        at = np.searchsorted(begins, number * width + (base - low), "right") - 1
-        which = near[np.maximum(at, 0)]
-        inside = (at >= 0) & (self.producer[which] == producer) & (self.until[which] >= base)
-        found[inside] = which[inside]
-        return found
+        position = np.searchsorted(begins, number * width + (base - low), "right") - 1
+        which = near[np.maximum(position, 0)]
+        inside = (position >= 0) & (self.producer[which] == producer) & (self.until[which] >= base)
+        rows[inside] = which[inside]
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsAhead:
-    """What lies ahead of an offset. ``least`` and ``most``: records of each class; they differ where the offset points
-    into a batch that was cleaned, at byte ``position`` of ``segment``. ``stands``: where it points. ``fetched``,
-    ``fetched_stable``: bytes of the batches from its own on, of all and of those below the last stable offset.
-    ``first``: the row of the first batch with a record that a read_committed reader gets, None for none and where it is
-    not sure which.
+    """Counts ahead of an offset.
+
+    ``least`` and ``most``: records of each class; they differ where the offset points into a compacted batch, at byte
+    ``position`` of ``segment``. ``stands``: what the offset points at. ``fetched``, ``fetched_stable``: bytes of the
+    batches from its own on, of all and of those below the LSO. ``first``: the row of the first batch with a record that
+    a read_committed consumer gets, None for none or where that is not certain.
     """
 
     least: np.ndarray
@@ -133,9 +132,9 @@ class RecordsAhead:
 
 
 class Counts:
-    """Counts what lies ahead of ``offsets`` up to ``end``; ``stable``: the last stable offset.
+    """Counts what is ahead of ``offsets`` up to ``end``; ``stable``: the last stable offset.
 
-    :meth:`take` is given the batches from the lowest of the offsets on, or from before it, in order.
+    :meth:`take` gets the batches from the lowest of the offsets on, or from before it, in order.
     """
 
     def __init__(self, offsets: list[int], outcomes: Outcomes, stable: int, end: int) -> None:
@@ -156,7 +155,7 @@ class Counts:
         self.next_offset = -1  # behind the last batch
 
     def take(self, rows: np.ndarray, segment: int) -> None:
-        """The next batches, rows of a walk."""
+        """Take the next batches, rows of a walk."""
         rows = rows[rows[:, walking.BASE_OFFSET] < self.end]
         if not len(rows):
             return
@@ -166,48 +165,51 @@ class Counts:
         sizes = rows[:, walking.SIZE]
         behind = int(last.max())
         here = slice(self.reached, int(np.searchsorted(self.offsets, behind, "right")))
-        seen = (classes == SEEN) & (counts > 0)
+        visible = (classes == SEEN) & (counts > 0)
         if here.start < here.stop:
-            self._begins(here, rows, segment, (last, classes, counts, sizes, seen))
-        elif self.without_first and seen.any():
-            self._found(rows[int(seen.argmax())])
+            self._begins(here, rows, segment, (last, classes, counts, sizes, visible))
+        elif self.without_first and visible.any():
+            self._found(rows[int(visible.argmax())])
         self.total += [counts[classes == k].sum() for k in range(CLASSES)]
         self.bytes += (sizes.sum(), sizes[base < self.stable].sum())
         self.reached = here.stop
         self.next_offset = behind + 1
 
-    def may_pass(self, at: int, behind: int) -> bool:
-        """Whether ``[at, behind)`` may be passed over: no offset points into it, the first record for a read_committed
-        reader is known, and no open or aborted transaction crosses one of its ends: :meth:`pass_over` counts each with
-        all of its records where it begins, and batches that are read behind would count the rest again."""
-        asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
-        if asked or (self.without_first and at < self.stable):
-            return False
-        return not (self.outcomes.crosses(at) or self.outcomes.crosses(behind))
+    def may_pass(self, first: int, behind: int) -> bool:
+        """Whether ``[first, behind)`` may be skipped.
 
-    def pass_over(self, at: int, behind: int, sums: np.ndarray) -> None:
-        """What lies in ``[at, behind)``, by its records, those of control batches, and its bytes."""
+        That is if no offset points into it, the first record for a read_committed consumer is known, and no open or
+        aborted transaction crosses one of its ends: :meth:`pass_over` counts each with all of its records where it
+        begins, and batches that are read behind would count the rest again.
+        """
+        asked = self.reached < len(self.offsets) and self.offsets[self.reached] < behind
+        if asked or (self.without_first and first < self.stable):
+            return False
+        return not (self.outcomes.crosses(first) or self.outcomes.crosses(behind))
+
+    def pass_over(self, first: int, behind: int, sums: np.ndarray) -> None:
+        """Add ``[first, behind)`` by its numbers of records, of control records, and its bytes."""
         records, controls, size = sums.tolist()
-        still, aborted = self.outcomes.begun(at, behind)
+        still, aborted = self.outcomes.begun(first, behind)
         self.total[[OPEN, ABORTED, MARKER]] += (still, aborted, controls)
-        self.total[SEEN if at < self.stable else WAITING] += records - controls - still - aborted
-        self.bytes += (size, size if at < self.stable else 0)
+        self.total[SEEN if first < self.stable else WAITING] += records - controls - still - aborted
+        self.bytes += (size, size if first < self.stable else 0)
         self.next_offset = behind
 
     def _begins(self, here: slice, rows: np.ndarray, segment: int, columns: tuple[np.ndarray, ...]) -> None:
-        """Of the offsets that lie in these batches, or between them: what lies before each."""
-        last, classes, counts, sizes, seen = columns
+        """Set what precedes each of the offsets in these batches, or between them."""
+        last, classes, counts, sizes, visible = columns
         by_class = np.zeros((len(rows) + 1, CLASSES), np.int64)
         by_class[np.arange(1, len(rows) + 1), classes] = counts
         bytes_of = np.zeros((len(rows) + 1, 2), np.int64)
         bytes_of[1:, 0] = sizes
         bytes_of[1:, 1] = np.where(rows[:, walking.BASE_OFFSET] < self.stable, sizes, 0)
         asked = self.offsets[here]
-        at = np.searchsorted(np.maximum.accumulate(last), asked)  # the first batch that ends at or behind each
-        self.before[here] = self.total + np.cumsum(by_class, axis=0)[at]
-        self.bytes_before[here] = self.bytes + np.cumsum(bytes_of, axis=0)[at]
-        self._within(here, asked, at, rows, classes, segment)
-        self._firsts(here, at, rows, seen)
+        index = np.searchsorted(np.maximum.accumulate(last), asked)  # the first batch that ends at or behind each
+        self.before[here] = self.total + np.cumsum(by_class, axis=0)[index]
+        self.bytes_before[here] = self.bytes + np.cumsum(bytes_of, axis=0)[index]
+        self._within(here, asked, index, rows, classes, segment)
+        self._firsts(here, index, rows, visible)
 
     def _classes(self, rows: np.ndarray, base: np.ndarray) -> np.ndarray:
         attributes = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES], 0)
@@ -219,55 +221,55 @@ class Counts:
         return classes
 
     def _within(
-        self, here: slice, asked: np.ndarray, at: np.ndarray, rows: np.ndarray, classes: np.ndarray, segment: int
+        self, here: slice, asked: np.ndarray, index: np.ndarray, rows: np.ndarray, classes: np.ndarray, segment: int
     ) -> None:
-        """Of each offset, what of its own batch lies before it, and where it points."""
-        base, last = rows[at, walking.BASE_OFFSET], rows[at, walking.LAST_OFFSET]
-        count = np.maximum(rows[at, walking.RECORD_COUNT], 0)
+        """Set what precedes each offset within its own batch, and what it points at."""
+        base, last = rows[index, walking.BASE_OFFSET], rows[index, walking.LAST_OFFSET]
+        count = np.maximum(rows[index, walking.RECORD_COUNT], 0)
         whole, inside = count >= last - base + 1, base <= asked
-        stands = np.where(classes[at] == MARKER, AT_MARKER, np.where(whole, RECORD, IN_BATCH))
+        stands = np.where(classes[index] == MARKER, AT_MARKER, np.where(whole, RECORD, IN_BATCH))
         self.stands[here] = np.where(inside, np.where(count == 0, GAP, stands), GAP)
         behind = base < asked
         fewest = np.where(whole, asked - base, np.maximum(count - (last - asked + 1), 0))
-        self.part[here] = np.column_stack((classes[at], fewest, np.minimum(count, asked - base), count))
+        self.part[here] = np.column_stack((classes[index], fewest, np.minimum(count, asked - base), count))
         self.part[here][~behind] = -1
-        self.place[here] = np.column_stack((np.full(len(at), segment), rows[at, walking.POSITION]))
+        self.place[here] = np.column_stack((np.full(len(index), segment), rows[index, walking.POSITION]))
 
-    def _firsts(self, here: slice, at: np.ndarray, rows: np.ndarray, seen: np.ndarray) -> None:
-        """The first batch from each offset on that a read_committed reader gets a record of."""
+    def _firsts(self, here: slice, index: np.ndarray, rows: np.ndarray, visible: np.ndarray) -> None:
+        """Find the first batch from each offset on with a record for read_committed consumers."""
         none = len(rows)
-        following = np.append(np.where(seen, np.arange(none), none), [none, none])
+        following = np.append(np.where(visible, np.arange(none), none), [none, none])
         following = np.minimum.accumulate(following[::-1])[::-1]
         if following[0] < none:
             self._found(rows[following[0]])
         for which in (0, 1):
-            for number, row in zip(range(here.start, here.stop), following[at + which].tolist(), strict=True):
+            for number, row in zip(range(here.start, here.stop), following[index + which].tolist(), strict=True):
                 if row < none:
                     self.first[number][which] = rows[row].copy()
                 else:
                     self.without_first.append((number, which))
 
     def _found(self, row: np.ndarray) -> None:
-        """The first batch of those that come before has been found."""
+        """Set the first batch of the offsets that lack one."""
         for number, which in self.without_first:
             self.first[number][which] = row.copy()
         self.without_first = []
 
     def unsure(self) -> list[tuple[int, int, int]]:
-        """Offsets that point into a cleaned batch, with its segment and position: only its records tell more."""
+        """Return offsets that point into a compacted batch, by segment and position: only its records tell more."""
         part = self.part
         open_ones = np.flatnonzero((part[:, 0] >= 0) & (part[:, 1] != part[:, 2]) | (self.stands == IN_BATCH))
         return [(int(self.offsets[k]), int(self.place[k, 0]), int(self.place[k, 1])) for k in open_ones]
 
     def looked_into(self, offset: int, offsets: np.ndarray) -> None:
-        """Settles an offset by the offsets of the records in its batch."""
+        """Resolve an offset by the offsets of the records in its batch."""
         k = int(np.searchsorted(self.offsets, offset))
         if self.part[k, 0] >= 0:
             self.part[k, 1:3] = int((offsets < offset).sum())
         self.stands[k] = RECORD if bool((offsets == offset).any()) else GAP
 
     def ahead(self, offset: int) -> RecordsAhead:
-        """What lies ahead of one of the offsets, once all batches were given."""
+        """Return what is ahead of one of the offsets, once all batches were taken."""
         k = int(np.searchsorted(self.offsets, offset))
         if k >= self.reached:
             none = np.zeros(CLASSES, np.int64)
@@ -293,42 +295,29 @@ class Counts:
         )
 
     def between(self, first: int, behind: int) -> tuple[np.ndarray, np.ndarray]:
-        """The records of each class from one of the offsets to before another, at least and at most."""
-        here, there = self.ahead(first), self.ahead(behind)
-        return np.maximum(here.least - there.most, 0), here.most - there.least
+        """Return the records of each class from one of the offsets to before another, at least and at most."""
+        here, beyond = self.ahead(first), self.ahead(behind)
+        return np.maximum(here.least - beyond.most, 0), here.most - beyond.least
 
 
-# The headers of a replica from an offset on, once more: for what only a later question asks of single batches.
+# Headers of a replica from an offset on, read again for questions about single batches.
 #
-# Checksums are not looked at again: the audit that comes before has told what is damaged.
+# Checksums are not verified again: the audit before has reported damage.
 
 
 ROWS = 512  # of a chunk of large batches: who needs a few of a segment need not look at all
 
 
-class Headers(NamedTuple):
-    """Batches of a segment, as rows of a walk, in order."""
-
-    segment: int
-    rows: np.ndarray
-
-
-def headers_from(task: ReplicaTask, offset: int, end: int) -> Iterator[Headers | DecodeError]:
-    """The batches of a replica that may hold offsets in ``[offset, end)``, segment by segment, or why one cannot be
-    had. Cost: a walk, without checksums, from where its segment's index puts ``offset``, else from its beginning."""
-    for number, (base, behind) in enumerate(stretches(task)):
-        for found in headers_of(task, number, offset) if behind > offset and base < end else ():
-            yield found if isinstance(found, DecodeError) else Headers(number, found)
-
-
 def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
-    """Where each segment of a replica begins, and the next one; behind the last one :data:`FAR`."""
+    """Return the base offset of each segment of a replica, and the next one's; after the last one :data:`FAR`."""
     return list(pairwise([*(segment.base_offset for segment in task.replica.segments), FAR]))
 
 
 def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
-    """The batches of a segment from one at or before an offset on, or why they end; large ones on a disk are not read
-    beyond their headers."""
+    """Yield the batches of a segment from one at or before an offset on, or a read error.
+
+    Of large batches on a disk only the headers are read.
+    """
     segment = task.replica.segments[number]
     start, lowest = _place(task, number, offset)
     if segment.place is None and not task.place.uri and task.place.view is None:
@@ -345,24 +334,33 @@ def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarr
         yield chunk if isinstance(chunk, DecodeError) else chunk.rows
 
 
-def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
-    """Where a batch at or before an offset begins, by the segment's index, and its offset; from its beginning on where
-    the index does not say, or says what the segment does not."""
+def offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
+    """Return the offset index of a segment; None without one, and where it is unreadable."""
     segment = task.replica.segments[number]
-    if segment.index is None or segment.place is not None or offset <= segment.base_offset:
-        return 0, -1
-    data = read_file(task.place, segment.index.name, limit=task.limits.small_file("index"))
+    if segment.index is None:
+        return None
+    data = read_file(segment.index.place or task.place, segment.index.name, limit=task.limits.small_file("index"))
     if isinstance(data, DecodeError):
+        return None
+    return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
+
+
+def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
+    """Position and offset of a batch at or before an offset, by the segment's index.
+
+    The segment's beginning where the index has no such entry, or one that does not match the segment.
+    """
+    segment = task.replica.segments[number]
+    if segment.place is not None or offset <= segment.base_offset or (index := offset_index(task, number)) is None:
         return 0, -1
-    index, _ = decode_offset_index(data, segment.base_offset, segment.index.name)
-    at = int(np.searchsorted(index.offset, offset, "right")) - 1
-    if at < 0 or not (index.offset[1:] > index.offset[:-1]).all():
+    entry = int(np.searchsorted(index.offset, offset, "right")) - 1
+    if entry < 0 or not (index.offset[1:] > index.offset[:-1]).all():
         return 0, -1
-    position = int(index.log_position[at])
+    position = int(index.log_position[entry])
     for chunk in _chunks(task, number, position, position + 1, raw=False):
         if not isinstance(chunk, DecodeError) and len(chunk.rows):
             row = chunk.rows[0]
-            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[at]):
+            if int(row[walking.POSITION]) == position and int(row[walking.LAST_OFFSET]) == int(index.offset[entry]):
                 return position, int(row[walking.BASE_OFFSET])
     return 0, -1
 
@@ -373,18 +371,20 @@ def _offsets(task: ReplicaTask, number: int) -> tuple[int, int]:
 
 
 def offsets_in(task: ReplicaTask, number: int, position: int) -> np.ndarray | None:
-    """The offsets of the records in one batch; None where they cannot be had."""
+    """Return the offsets of the records in one batch; None where they cannot be read."""
     row, raw = stored_batch(task, number, position) or (None, None)
     if row is None or raw is None:
         return None
     decoded = decode_records([raw], walking.columns_of(row[None, :]), limits=task.limits)
-    found = [run for run in decoded if not run.failures]
-    return np.concatenate([run.records.offset for run in found]) if found else None
+    runs = [run for run in decoded if not run.failures]
+    return np.concatenate([run.records.offset for run in runs]) if runs else None
 
 
 def stored_batch(task: ReplicaTask, number: int, position: int) -> tuple[np.ndarray, bytes | None] | None:
-    """One batch: its row of a walk, and its bytes as they are stored, None where a copy without payload does not have
-    them; None where it cannot be read."""
+    """Return one batch: its row of a walk and its stored bytes; None where it cannot be read.
+
+    The bytes are None in a copy without payload.
+    """
     for chunk in _chunks(task, number, position, position + 1, raw=True):
         if isinstance(chunk, DecodeError) or not len(chunk.rows):
             continue
@@ -424,21 +424,21 @@ def _chunks(
             yield problem(segment.name, error)._replace(file=segment.name)
 
 
-# A log counted with as little reading as that takes: what no offset points into goes by sums that its facts have.
+# Counting with minimal reading: ranges that no offset points into are counted by sums in the facts.
 
 
 def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> DecodeError | None:
-    """Gives ``counts`` all that lies from its lowest offset on; why not, where a segment cannot be read. ``scans``: of
-    each segment of the replica what an audit found.
+    """Give ``counts`` everything from its lowest offset on; return a read error if a segment cannot be read.
 
-    Cost: of a segment that offsets point into the headers from the first to the last of them, where each offset of it
-    has a record; of a cleaned one those from its beginning to there, or from there to its end; of any other nothing,
-    unless an aborted or open transaction begins in one and goes on in another, or it is remote or odd.
+    ``scans``: of each segment of the replica, what an audit found. Cost: of a segment that offsets point into, the
+    headers from the first to the last of them, where each offset of it has a record; of a compacted one those from its
+    beginning to there, or from there to its end; of any other nothing, unless an aborted or open transaction begins in
+    one and goes on in another, or it is remote or odd.
     """
     low, end = int(counts.offsets[0]), counts.end
-    each = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
-    each = [(number, base, behind) for number, base, behind in each if low < behind and base < end]
-    for number, base, behind in each:
+    segments = [(number, base, min(behind, end)) for number, (base, behind) in enumerate(stretches(task))]
+    segments = [(number, base, behind) for number, base, behind in segments if low < behind and base < end]
+    for number, base, behind in segments:
         left = _sums(task, number, scans, behind)
         if left is not None and counts.may_pass(base, behind):
             counts.pass_over(base, behind, left)
@@ -465,8 +465,7 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
 
 
 def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: int) -> np.ndarray | None:
-    """The records of a segment, those of control batches, and its bytes; None where only its batches tell what of it
-    counts."""
+    """Records, control records and bytes of a segment; None where only its batches show what counts."""
     scan = scans[number] if number < len(scans) else None
     remote = task.replica.segments[number].place is not None
     if scan is None or remote or not scan.plain or scan.next_offset > behind:
@@ -475,19 +474,19 @@ def _sums(task: ReplicaTask, number: int, scans: Sequence[SegmentScan], behind: 
 
 
 def _is_full(counts: Counts, scan: SegmentScan) -> bool:
-    """Whether each offset of a segment has a record, and what all of its markers are is known."""
+    """Whether each offset of a segment has a record, and all of its control records are known markers."""
     base, behind = scan.base_offset, scan.next_offset
     return scan.records == behind - base and scan.controls == counts.outcomes.markers_in(base, behind)
 
 
 def _before(counts: Counts, base: int, row: np.ndarray) -> np.ndarray:
-    """The same of what lies before a batch in a segment of which each offset has a record."""
-    at = int(row[walking.BASE_OFFSET])
-    return np.array([at - base, counts.outcomes.markers_in(base, at), row[walking.POSITION]])
+    """Sums of what precedes a batch in a segment of which each offset has a record."""
+    base_offset = int(row[walking.BASE_OFFSET])
+    return np.array([base_offset - base, counts.outcomes.markers_in(base, base_offset), row[walking.POSITION]])
 
 
 def _of(rows: np.ndarray) -> np.ndarray:
-    """The same of some batches."""
+    """Sums of some batches."""
     records = np.maximum(rows[:, walking.RECORD_COUNT], 0)
     controls = np.where(rows[:, walking.MAGIC] == 2, rows[:, walking.ATTRIBUTES] & walking.CONTROL, 0) != 0
     return np.array([records.sum(), records[controls].sum(), rows[:, walking.SIZE].sum()])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,11 @@ from auditor.connectors.codec.gaps import ANY_OFFSET
 from auditor.connectors.codec.indexes import AbortedTransactions, OffsetIndex
 from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.logdir.files import Replica, SegmentFile
-from auditor.connectors.logdir.text_folder import TextIndex, TextReplica, read_texts
+from auditor.connectors.logdir.text_folder import TextReplica, read_texts
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.packed import PackedColumns
-from auditor.facts.replica_facts import ABORTED, ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DAY_MS
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.producers.snapshot_chain import Stored
@@ -31,11 +31,10 @@ from auditor.replay.reading.record_checks import look_of
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.replay.task import ReplicaTask, TextTask
 
-# A partition of a running cluster as a replica: batches that a broker hands out go through the same replay as files
-# do.
+# A partition of a running cluster as a replica: fetched batches go through the same replay as files.
 #
 # A broker shows neither segments nor checkpoints nor indexes: the log counts as one segment that begins where reading
-# began, and files are not checked. What is below that offset counts as not read: no marker there is reported as
+# began, and files are not checked. Everything below that offset counts as not read: no marker there is reported as
 # missing.
 
 
@@ -45,9 +44,9 @@ NOWHERE = StorageLocation("", "")
 
 @dataclass(frozen=True, slots=True)
 class LiveTask:
-    """A partition to read from ``start`` on; ``end`` is the offset to read up to. ``log_dir`` stands for its broker.
+    """A partition to read from ``start`` to the offset ``end``. ``log_dir`` stands for its broker.
 
-    ``log_start`` and ``last_stable`` are the leader's log start and last stable offset, -1: not known.
+    ``log_start`` and ``last_stable`` are the leader's log start and last stable offset, -1: unknown.
     """
 
     topic: str
@@ -70,19 +69,19 @@ class LiveTask:
 
     @property
     def may_be_cleaned(self) -> bool:
-        """Whether records may be missing because the cleaner took them."""
+        """Whether records may be missing because of compaction."""
         return self.compacted or self.cleaning_unknown
 
     @property
     def file(self) -> str:
-        """What stands for the files of the log."""
+        """Stands for the files of the log."""
         return f"{self.topic}-{self.partition}/*.log"
 
 
 class LiveReader(ReplicaReader):
     """Takes a log in pieces as they come; memory is that of a piece.
 
-    ``watch`` is shown every chunk (its positions are bytes of what was read).
+    ``watch`` gets every chunk (its positions are bytes of what was read).
     """
 
     def __init__(self, task: LiveTask, watch: Callable[[Chunk], None] | None = None) -> None:
@@ -113,12 +112,11 @@ class LiveReader(ReplicaReader):
                 limits=task.limits,
             )
         )
-        none = np.empty(0, np.int64)
-        self.begin([], none, none)
+        self.begin([])
         self.begin_segment(0, task.file, task.start, -1)
 
     def take(self, data: bytes) -> bool:
-        """Replays whole batches at the head of ``data`` up to the end; False where they bring the log no further."""
+        """Replay the whole batches at the head of ``data`` up to the end; False if they do not advance the log."""
         whole = data[: whole_batches(data, self.live.end)]
         before = self.next_offset
         raw = self.live.raw or self.internal is not None
@@ -142,7 +140,6 @@ class LiveReader(ReplicaReader):
         return self.next_offset > before
 
     def _opened_batch(self, number: int, position: int) -> Opened | None:
-        """What was fetched is not kept."""
         return None
 
     def _placed(self, chunk: Chunk) -> Chunk:
@@ -162,7 +159,7 @@ class LiveReader(ReplicaReader):
         )
 
     def _note_holes(self, b: BatchColumns) -> None:
-        """Remembers behind which offset nothing has been cleaned away, which only the batches themselves show."""
+        """Note the end of the last hole, which only the batches themselves show."""
         if not len(b.position):
             return
         ends = b.last_offset + 1
@@ -173,8 +170,9 @@ class LiveReader(ReplicaReader):
         self.next_offset = max(self.next_offset, int(ends[-1]))
 
     def done(self, read_at: int, high_watermark: int, why_early: str | None = None) -> ReplicaFacts:
-        """The facts. ``read_at``: ms, what was written by then has been read; ``why_early``: what was in the way of
-        reading to the end.
+        """Return the facts.
+
+        ``read_at``: ms, everything written by then has been read; ``why_early``: why reading stopped before the end.
         """
         self.end_segment()
         facts = self.finish([])
@@ -197,27 +195,27 @@ class LiveReader(ReplicaReader):
 
 
 def whole_batches(data: bytes, end: int) -> int:
-    """How many bytes of an answer are whole batches below the offset ``end``: a broker cuts the last one where its
-    limit is reached. What came behind the end is left, so that all logs show about the same moment.
+    """Return the number of bytes of an answer that are whole batches below the offset ``end``.
+
+    A broker truncates the last batch at its limit. Batches behind the end are dropped, so that all logs show about the
+    same moment.
     """
-    at = 0
-    while len(data) - at >= OVERHEAD and int.from_bytes(data[at : at + 8], "big", signed=True) < end:
-        size = int.from_bytes(data[at + 8 : at + OVERHEAD], "big", signed=True) + OVERHEAD
+    position = 0
+    while len(data) - position >= OVERHEAD and int.from_bytes(data[position : position + 8], "big", signed=True) < end:
+        size = int.from_bytes(data[position + 8 : position + OVERHEAD], "big", signed=True) + OVERHEAD
         if size <= OVERHEAD:
             return len(data)  # no batch begins like that: the decoder says so
-        if at + size > len(data):
+        if position + size > len(data):
             break
-        at += size
-    return at
+        position += size
+    return position
 
 
-# Rows of the table ``batches`` as a replica: headers that lie in a table go through the same replay as files do.
+# Rows of the table ``batches`` as a replica: headers in a table go through the same replay as files.
 #
-# A table of batches has neither checkpoints nor indexes nor settings nor records: where the log starts, what was
-# cleaned
-# and who owns a producer id is not in it. As with text, a log with holes counts as cleaned, and it begins with its
-# first
-# batch. Memory: some 20 bytes a batch, since only the whole log shows whether it has holes.
+# A table of batches has neither checkpoints nor indexes nor settings nor records: it does not show where the log
+# starts, what was cleaned and who owns a producer id. As with text, a log with holes counts as cleaned, and it begins
+# with its first batch. Memory: some 20 bytes per batch, since only the whole log shows whether it has holes.
 
 
 COLUMNS = dict(zip(BatchColumns._fields, BATCH_DTYPES, strict=True))
@@ -228,7 +226,7 @@ NOT_KNOWN = (
 
 
 class LogKey(NamedTuple):
-    """Whose log it is. ``join_key``: its cluster."""
+    """Identity of a log. ``join_key``: its cluster."""
 
     join_key: str
     cluster_id: str | None
@@ -239,7 +237,7 @@ class LogKey(NamedTuple):
 
 
 class _PackedBatches:
-    """The batches of a replica while they come, packed, a segment after the other; and what they show together."""
+    """Batches of a replica as they come, packed by segment, with whether they show holes."""
 
     def __init__(self) -> None:
         self.segments: list[tuple[str, int, PackedColumns]] = []
@@ -248,7 +246,7 @@ class _PackedBatches:
         self.bytes = 0
 
     def add(self, file: str, b: BatchColumns) -> None:
-        """More batches, of one file."""
+        """Add batches of one file."""
         if not self.segments or self.segments[-1][0] != file:
             says = kafka_names.data_name(file.rpartition("/")[2])
             base = int(b.base_offset[0]) if says is None else says.offset
@@ -264,15 +262,15 @@ class _PackedBatches:
 def read_batches(
     key: LogKey, batches: Iterable[tuple[str, BatchColumns]], expiration_ms: int, is_compacted: bool | None = None
 ) -> ReplicaFacts:
-    """The facts of the log whose batches come in its order, each lot of one file, none empty.
+    """Return the facts of a log whose batches come in log order, each group of one file, none empty.
 
-    ``expiration_ms``: for how long its broker remembers an idle producer; ``is_compacted``: None where nobody knows.
+    ``expiration_ms``: producer.id.expiration.ms of its broker; ``is_compacted``: None if unknown.
     """
-    seen = _PackedBatches()
+    gathered = _PackedBatches()
     for file, columns in batches:
-        seen.add(file, columns)
-    compacted = key.topic in INTERNAL_TOPICS or (seen.holes if is_compacted is None else is_compacted)
-    files = tuple(SegmentFile(file, base, 0) for file, base, _ in seen.segments)
+        gathered.add(file, columns)
+    compacted = key.topic in INTERNAL_TOPICS or (gathered.holes if is_compacted is None else is_compacted)
+    files = tuple(SegmentFile(file, base, 0) for file, base, _ in gathered.segments)
     replica = Replica(key.log_dir, key.topic, key.partition, f"{key.topic}-{key.partition}", segments=files)
     reader = ReplicaReader(
         ReplicaTask(
@@ -284,20 +282,19 @@ def read_batches(
             clean_shutdown=False,
             compacted=compacted,
             expiration_ms=expiration_ms,
-            cleaner_offset=seen.next_offset if compacted else None,
+            cleaner_offset=gathered.next_offset if compacted else None,
             log_start_known=False,
         )
     )
     reader.internal = None  # there are no records
-    none = np.empty(0, np.int64)
-    reader.begin([], none, none)
-    for number, (file, base, packed) in enumerate(seen.segments):
+    reader.begin([])
+    for number, (file, base, packed) in enumerate(gathered.segments):
         after = files[number + 1].base_offset if number + 1 < len(files) else -1
         reader.begin_segment(number, file, base, after)
         for piece in range(packed.piece_count()):
             reader.replay_batches(rows_of(BatchColumns(**packed.piece(piece, COLUMNS))))
         reader.end_segment(after)
-    reader.bytes["bytes_total"] = reader.bytes["bytes_decoded"] = seen.bytes
+    reader.bytes["bytes_total"] = reader.bytes["bytes_decoded"] = gathered.bytes
     facts = reader.finish([])
     facts.text = True  # there are no files that could be judged
     facts.cleaner_offset = None
@@ -306,17 +303,17 @@ def read_batches(
     return facts
 
 
-# Text dumps as replicas: what they show of each log goes through the same replay as files do.
+# Text dumps as replicas: their batches go through the same replay as files.
 #
-# Text has no checkpoints and no settings, so it cannot show where a log starts or whether it is compacted: a log with
-# holes counts as cleaned, and one whose dump breaks off has no end that anything could be concluded from.
+# Text has no checkpoints and no settings, so it does not show where a log starts or whether it is compacted: a log
+# with holes counts as cleaned, and a dump that breaks off shows nothing about the log's end.
 
 
 UNKNOWN_LOG = "(unknown)"
 
 
 def read_text_replicas(task: TextTask) -> list[ReplicaFacts]:
-    """The facts of every log that the dumps show; the first one carries what is said of the folder as a whole."""
+    """Return the facts of every log in the dumps; the first one has the errors and notes of the whole directory."""
     folder = read_texts(task.place, task.texts, task.limits)
     wanted = [c for c in folder.replicas if task.scope.wants(c.topic, c.partition, task.broker_id)]
     facts = [_read(task, replica) for replica in wanted]
@@ -355,8 +352,7 @@ def _read(task: TextTask, replica: TextReplica) -> ReplicaFacts:
     )
     reader.internal = None
     stored = [Stored(s.file, s.offset, s.entries, True) for s in replica.snapshots]
-    none = np.empty(0, np.int64)
-    reader.begin(stored, none, none)
+    reader.begin(stored)
     for number, segment in enumerate(replica.segments):
         after = replica.segments[number + 1].base_offset if number + 1 < len(replica.segments) else -1
         reader.begin_segment(number, segment.file, segment.base_offset, after)
@@ -396,13 +392,13 @@ def _end(replica: TextReplica) -> int:
 
 
 def _countable(b: BatchColumns) -> BatchColumns:
-    """The same batches, counts that a dump does not print taken from the span of offsets."""
+    """The same batches, with counts that a dump does not print taken from the range of offsets."""
     span = (b.last_offset - b.base_offset + 1).astype(b.record_count.dtype)
     return b._replace(record_count=np.where(b.record_count < 0, span, b.record_count))
 
 
 def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
-    """What was dumped of the indexes beside a segment."""
+    """Check the dumped indexes of a segment."""
     segment = replica.segments[number]
     b = segment.batches
     rows = rows_of(b)
@@ -410,7 +406,7 @@ def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
     log_end = int(b.last_offset[-1]) + 1 if end else 0
     for index in (i for i in replica.indexes if i.base_offset == segment.base_offset):
         if isinstance(index.entries, AbortedTransactions):
-            _aborted(reader, index, number)
+            _aborted(reader, index.entries, number)
         elif isinstance(index.entries, OffsetIndex):
             offsets = OffsetCheck(index.entries)
             offsets.take(rows)
@@ -421,12 +417,7 @@ def _indexes(reader: ReplicaReader, replica: TextReplica, number: int) -> None:
             reader.audit.keep(times.faults().events(number, log_end))
 
 
-def _aborted(reader: ReplicaReader, index: TextIndex, number: int) -> None:
-    entries: Any = index.entries
-    rows = np.zeros(len(entries.producer_id), ABORTED)
-    rows["segment"] = number
-    for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
-        rows[name] = getattr(entries, name)
-    reader.aborted.append(rows)
+def _aborted(reader: ReplicaReader, entries: AbortedTransactions, number: int) -> None:
+    reader.add_aborted(number, entries)
     reader.facts.indexed_segments = [*(reader.facts.indexed_segments or []), number]
     reader.facts.abort_indexes.append(number)

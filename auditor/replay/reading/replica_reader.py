@@ -1,4 +1,4 @@
-"""One replica read from its first segment to its last."""
+"""Reading of one replica from its first segment to its last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
 from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
 from auditor.connectors.codec.cluster_metadata import decode_metadata_record
-from auditor.connectors.codec.indexes import decode_snapshot, decode_txn_index
+from auditor.connectors.codec.indexes import AbortedTransactions, decode_snapshot, decode_txn_index
 from auditor.connectors.codec.records import Record, records_of
 from auditor.connectors.codec.segment import Chunk
 from auditor.connectors.codec.small_files import (
@@ -37,12 +37,11 @@ from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, SegmentFile
 from auditor.connectors.stores.storage import StorageLocation, read_file
 from auditor.connectors.tables.rows import shown_fields
-from auditor.facts.batch_sums import BatchSums
 from auditor.facts.events import EventKind, events_of
-from auditor.facts.packed import PACK_ABOVE, PackedColumns, PackedRows
-from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts, SegmentScan
+from auditor.facts.packed import PACK_ABOVE, PackedRows
+from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts
 from auditor.replay.internal_readers import InternalReader, reader_of
-from auditor.replay.producers.audit_replay import AuditReplay, ReplicaBounds, bounds_of, unread_from
+from auditor.replay.producers.audit_replay import AuditReplay, bounds_of, unread_from
 from auditor.replay.producers.policy_replay import PolicyReplay
 from auditor.replay.producers.snapshot_chain import Chain, Stored
 from auditor.replay.producers.state import Replay, used, with_room
@@ -74,14 +73,13 @@ from auditor.replay.reading.segment_checks import (
 )
 from auditor.replay.task import ReplicaTask
 
-# Where a reading of a replica may go on: what its batches so far came to, kept for the next look at a growing log.
+# Resume points: the state of a growing log's replay, for the next reading.
 #
-# A broker appends to a partition's last segment only. What its batches came to up to the last that the segment's offset
-# index points at is packed, and a later reading that finds all as it was goes on there: ``auditor watch`` reads what is
-# new at each change, not the partition. Where something is to be said of the active segment, or it has no index, the
-# point is where it begins. Anything else that changed (a segment deleted or cut, a setting, the log start, a snapshot
-# or
-# leader epoch below) makes the point worthless, and the replica is read from its first segment.
+# A broker appends to a partition's last segment only. The state after the last batch that the segment's offset index
+# points at is packed, and a later reading that finds everything unchanged resumes there: ``auditor watch`` reads what
+# is new at each change, not the partition. If the active segment has findings or no index, the point is where it
+# begins. After any other change (a segment deleted or truncated, a setting, the log start, a snapshot or leader epoch
+# below) the point is worthless, and the replica is read from its first segment.
 
 
 FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
@@ -93,22 +91,7 @@ MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
 _CODEC = pa.Codec("zstd", 1)
 
 
-class ReplicaReading(Protocol):
-    """The reading of one replica, as :class:`auditor.replay.reading.replica_reader.ReplicaReader` has it."""
-
-    task: ReplicaTask
-    bounds: ReplicaBounds
-    facts: ReplicaFacts
-    audit: AuditReplay
-    internal: InternalReader | None
-    bytes: dict[str, int]
-    files: SmallFiles
-    refusals: Counter[str]
-    aborted: list[np.ndarray]
-    aborted_rows: int
-
-
-FACTS = (
+FACTS = (  # of the segments: what a resume point restores
     "segments",
     "segment_bases",
     "segment_times",
@@ -124,28 +107,19 @@ FACTS = (
 
 
 class SegmentsRead(NamedTuple):
-    """What the batches of a replica came to, and where the replay stands behind them. Plain data, to be pickled.
+    """Results of a replica's segments, and the state of the replay after them. Plain data, to be pickled.
 
-    ``errors`` and ``bytes`` are those of the segments alone, not of the small files beside them.
+    ``facts``: those of :data:`FACTS`. ``errors`` and ``bytes`` are those of the segments alone, without the small
+    files.
     """
 
-    segments: list[str]
-    segment_bases: list[int]
-    segment_times: list[int]
-    scans: list[SegmentScan]
-    lost_at: int
-    damaged: list[tuple[int, int]]
-    flipped_bits: dict[tuple[int, int], FlippedBit]
-    unverified: list[tuple[int, int]]
-    unverified_batches: int
-    dropped_events: dict[int, int]
-    digests: dict[str, np.ndarray] | PackedColumns | BatchSums
+    facts: dict[str, Any]
     errors: list[DecodeError]
     bytes: dict[str, int]
     refusals: Counter[str]
     aborted: list[np.ndarray]
     internal: InternalReader | None
-    kept: dict[int, int]
+    event_counts: dict[int, int]
     events: list[np.ndarray]
     transactions: list[np.ndarray]
     chain: Chain
@@ -153,15 +127,14 @@ class SegmentsRead(NamedTuple):
 
 
 class SmallFileTotals(NamedTuple):
-    """What the small files of a replica came to, before its first segment: errors so far, and bytes."""
+    """Errors and bytes of a replica's small files, before its first segment."""
 
     errors: int
     bytes: dict[str, int]
 
 
-def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
-    """The point at which ``reader`` stands, right before its last segment or ``inside`` of it; nothing where that is
-    not worth it."""
+def make_resume_point(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
+    """Return the resume point before the last segment of ``reader`` or ``inside`` it; empty if not worthwhile."""
     task = reader.task
     closed = task.replica.segments[:-1]
     read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
@@ -171,17 +144,17 @@ def leave(reader: ReplicaReading, before: SmallFileTotals, inside: SegmentPoint 
         return b""
     least = task.replica.segments[-1].base_offset if inside is None else inside.next_offset
     behind = max(least, reader.audit.expected)  # offsets may have gone back
-    state = pickle.dumps((_taken(reader, before), inside), 5)
+    state = pickle.dumps((_segments_read(reader, before), inside), 5)
     packed = _CODEC.compress(state, asbytes=True)
     point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
     return point if len(point) <= MAX_POINT_BYTES else b""
 
 
-def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
-    """Puts ``reader``, which has read no segment yet, where its task's point says; returns the segments behind it, and
-    how to go on in the next one where that was begun.
+def resume(reader: ReplicaReader) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
+    """Restore the state of its task's resume point in ``reader``, which has read no segment yet.
 
-    0, and nothing is changed, where there is no point or what it rests on is no longer so.
+    Returns the number of segments to skip, and how to resume the next one if it was begun. 0, with nothing changed,
+    where there is no point or what it rests on has changed.
     """
     if not reader.task.resume_point:
         return 0, None
@@ -198,14 +171,14 @@ def resume(reader: ReplicaReading) -> tuple[int, tuple[SegmentChecks, SegmentPoi
         if checks is None:
             return 0, None
         resumed = checks, inside
-    _put_back(reader, read)
+    _restore(reader, read)
     return int(count), resumed
 
 
-def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
-    """A hash of all that reading the first ``count`` segments, and the next one up to offset ``behind``, rested on.
+def _signature(reader: ReplicaReader, count: int, behind: int) -> bytes:
+    """A hash of everything that the first ``count`` segments, and the next one up to offset ``behind``, rest on.
 
-    What it rested on in that one is for :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on`.
+    For that one, :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on` decides.
     """
     task, replica = reader.task, reader.task.replica
     rested_on = (
@@ -221,31 +194,21 @@ def _signature(reader: ReplicaReading, count: int, behind: int) -> bytes:
 
 
 def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
-    """The leader epochs that batches below an offset are compared with: all, where their starts do not ascend."""
+    """Leader epochs that batches below an offset are compared with: all, if their starts do not ascend."""
     ascend = all(one[1] <= other[1] for one, other in itertools.pairwise(epochs))
     return [entry for entry in epochs if entry[1] < offset] if ascend else epochs
 
 
-def _taken(reader: ReplicaReading, before: SmallFileTotals) -> SegmentsRead:
+def _segments_read(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
-        segments=facts.segments,
-        segment_bases=facts.segment_bases,
-        segment_times=facts.segment_times,
-        scans=facts.scans,
-        lost_at=facts.lost_at,
-        damaged=facts.damaged,
-        flipped_bits=facts.flipped_bits,
-        unverified=facts.unverified,
-        unverified_batches=facts.unverified_batches,
-        dropped_events=facts.dropped_events,
-        digests=facts.digests,
+        facts={name: getattr(facts, name) for name in FACTS},
         errors=facts.errors[before.errors :],
         bytes={name: count - before.bytes[name] for name, count in reader.bytes.items()},
         refusals=reader.refusals,
         aborted=reader.aborted,
         internal=reader.internal,
-        kept=audit.kept,
+        event_counts=audit.event_counts,
         events=audit.events,
         transactions=audit.transactions,
         chain=audit.chain,
@@ -253,17 +216,17 @@ def _taken(reader: ReplicaReading, before: SmallFileTotals) -> SegmentsRead:
     )
 
 
-def _put_back(reader: ReplicaReading, read: SegmentsRead) -> None:
+def _restore(reader: ReplicaReader, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
-    for name in FACTS:
-        setattr(facts, name, getattr(read, name))
+    for name, value in read.facts.items():
+        setattr(facts, name, value)
     facts.errors += read.errors
     for name, count in read.bytes.items():
         reader.bytes[name] += count
     reader.refusals, reader.aborted = read.refusals, read.aborted
     reader.aborted_rows = sum(map(len, read.aborted))
     reader.internal = read.internal
-    audit.kept, audit.events, audit.transactions = read.kept, read.events, read.transactions
+    audit.event_counts, audit.events, audit.transactions = read.event_counts, read.events, read.transactions
     # Newer snapshots and leader epochs may have come; those that were compared are behind the point.
     compared = {link.offset for link in read.chain.links}
     read.chain.waiting = [stored for stored in audit.chain.waiting if stored.offset not in compared]
@@ -273,10 +236,9 @@ def _put_back(reader: ReplicaReading, read: SegmentsRead) -> None:
     audit.replay = with_room(read.replay._replace(log=log))
 
 
-# Both readings of a batch whose CRC mismatch one flipped bit explains: as it is stored, and with that bit inverted.
+# Both readings of a batch whose CRC mismatch one flipped bit explains: as stored, and with that bit inverted.
 #
-# What neither says is left out, and so is what nobody may carry out of the house: a copy without payload shows the
-# same.
+# Values that are equal in both are omitted, and so is payload: a copy without payload gives the same result.
 
 
 BATCHES = 100  # of a replica that are read once more
@@ -299,26 +261,26 @@ NAMES = ("transactional_id", "group_id", "consumed_topic", "consumed_partition",
 
 def readings(task: ReplicaTask, facts: ReplicaFacts) -> dict[tuple[int, int], Fields]:
     """Return both readings of the first damaged batches by segment number and position. Cost: each is read again."""
-    found: dict[tuple[int, int], Fields] = {}
+    by_batch: dict[tuple[int, int], Fields] = {}
     for event in events_of(facts.events, EventKind.CRC):
-        at = (int(event["segment"]), int(event["position"]))
-        bit = facts.flipped_bits.get(at)
-        if bit is None or len(found) >= BATCHES:
+        place = (int(event["segment"]), int(event["position"]))
+        bit = facts.flipped_bits.get(place)
+        if bit is None or len(by_batch) >= BATCHES:
             continue
-        batch = stored_batch(task, *at)
+        batch = stored_batch(task, *place)
         if batch is not None:
-            found[at] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
-            found[at] |= _both(*batch, bit, task)
-    return found
+            by_batch[place] = {"base_offset": event["base_offset"], "byte": bit.byte, "bit": bit.bit}
+            by_batch[place] |= _readings_of(*batch, bit, task)
+    return by_batch
 
 
-def _both(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
+def _readings_of(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: ReplicaTask) -> Fields:
     stored, size = header_of(row), int(row[walking.SIZE])
     first, _ = HEADER["checksum"]
     if len(stored) != walking.HEADER or not first <= bit.byte < size:  # of a copy that others made
         return {"field": "unknown"}
     if bit.byte < len(stored):
-        name, (start, size) = next((n, at) for n, at in HEADER.items() if at[0] <= bit.byte < sum(at))
+        name, (start, size) = next((n, extent) for n, extent in HEADER.items() if extent[0] <= bit.byte < sum(extent))
         return {"field": name} | _numbers(stored[start : start + size], bit, start, signed=name != "checksum")
     is_control = int(row[walking.ATTRIBUTES]) & walking.CONTROL != 0
     if is_control and size == MARKER_BYTES:
@@ -339,22 +301,22 @@ def _inverted(data: bytes, bit: FlippedBit, start: int = 0) -> bytes:
 
 
 def _numbers(data: bytes, bit: FlippedBit, start: int, *, signed: bool = True) -> Fields:
-    as_stored, inverted = (int.from_bytes(each, "big", signed=signed) for each in (data, _inverted(data, bit, start)))
+    as_stored, inverted = (int.from_bytes(value, "big", signed=signed) for value in (data, _inverted(data, bit, start)))
     return {"as_stored": as_stored, "inverted": inverted}
 
 
 def _of_marker(row: np.ndarray, bit: FlippedBit) -> Fields:
-    """Of an end marker by its columns, which is all that a copy has of it."""
+    """Readings of an end marker by its columns, which is all that a copy has of it."""
     for name, (start, size), column in (
         ("marker", MARKER_TYPE, walking.CONTROL_TYPE),
         ("coordinator epoch", COORDINATOR_EPOCH, walking.COORDINATOR_EPOCH),
     ):
         if start <= bit.byte < start + size:
             stored = int(row[column]) & (1 << 8 * size) - 1
-            said = _numbers(stored.to_bytes(size, "big"), bit, start)
+            values = _numbers(stored.to_bytes(size, "big"), bit, start)
             if name == "marker":
-                said = {key: OUTCOMES.get(value, f"type {value}") for key, value in said.items()}
-            return {"field": name} | said
+                values = {key: OUTCOMES.get(value, f"type {value}") for key, value in values.items()}
+            return {"field": name} | values
     return {"field": "records"}
 
 
@@ -376,14 +338,14 @@ def _records(row: np.ndarray, raw: bytes, topic: str, task: ReplicaTask) -> list
 
 
 def _of_metadata(record: Record) -> Fields:
-    said = decode_metadata_record(record.value)
-    if isinstance(said, Problem):
-        return {"unreadable": said.detail}
-    return {"offset": record.offset, "record": said.name, **shown_fields(said, False)}
+    decoded = decode_metadata_record(record.value)
+    if isinstance(decoded, Problem):
+        return {"unreadable": decoded.detail}
+    return {"offset": record.offset, "record": decoded.name, **shown_fields(decoded, False)}
 
 
 def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
-    """What two readings of a record do not have alike, and whose record it is."""
+    """Differences between two readings of a record, and whose record it is."""
     one, other = stored or {}, inverted or {}
     names = [name for name in dict.fromkeys([*one, *other]) if one.get(name) != other.get(name)]
     alike: dict[str, Any] = {name: one[name] for name in ("offset", *NAMES) if name in one and name not in names}
@@ -393,29 +355,30 @@ def _difference(stored: Fields | None, inverted: Fields | None) -> Fields:
     }
 
 
-# One replica of a partition, read once from its first segment to its last: batches in, facts out.
+# Reading of one replica, once from its first segment to its last: batches in, facts out.
 #
-# The reader knows files: segments in order, chunks of batches, and where between them bytes lie that could not be read.
-# What the batches mean is for the audit's replay, and for the policies that the task asks for, which go by what that
-# one
-# makes of each batch. All are given the same bounds.
+# The reader knows files: segments in order, chunks of batches, and unreadable bytes between them. The meaning of
+# batches is up to the audit's replay, and to the replays under the task's policies, which use what that one makes of
+# each batch. All get the same bounds.
 #
-# Memory is bounded by the largest batch, a few arrays a segment and the producers' states; cost is that of walking the
-# batches once. Nothing raises on bad bytes: what cannot be read is among ``ReplicaFacts.errors``.
+# Memory: the largest batch, a few arrays per segment and the producers' states; cost: walking the batches once.
+# Nothing raises on bad bytes: what is unreadable is in ``ReplicaFacts.errors``.
+
+
+NO_EPOCHS = np.empty(0, np.int64)
 
 
 def read_replica(task: ReplicaTask) -> ReplicaFacts:
-    """Reads, checks and replays one replica."""
+    """Read, check and replay one replica."""
     return ReplicaReader(task).run()
 
 
 class ReplicaReader:
-    """The state of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from text dumps instead
-    of files.
+    """State of reading one replica; :mod:`auditor.replay.reading.other_replicas` feeds it from other sources.
 
-    ``segments`` gives what is in a segment by its number, once each and in order
-    (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a file that is read as a
-    whole; the defaults read them here.
+    ``segments`` returns the parts of a segment by its number, once each and in order
+    (:func:`auditor.replay.reading.segment_checks.checked`), and ``small`` the content of a small file; by default they
+    are read here.
     """
 
     def __init__(
@@ -441,7 +404,7 @@ class ReplicaReader:
             recovery_point=task.recovery_point,
             cleaner_offset=task.cleaner_offset,
             log_start_known=task.log_start_known and not task.replica.unread,
-            digests=segment_checks.begun(task),
+            digests=segment_checks.new_headers(task),
         )
         self.bounds = bounds_of(task)
         self.sender = sender_of(task)
@@ -462,14 +425,14 @@ class ReplicaReader:
         self.resumed: tuple[SegmentChecks, SegmentPoint] | None = None  # in the first segment to read
 
     def run(self) -> ReplicaFacts:
-        """The whole replica."""
+        """Read the whole replica."""
         stored = self.open()
         for number in range(self.resume(), len(self.task.replica.segments)):
             self.read_segment(number)
         return self.finish(stored)
 
     def open(self) -> list[Stored]:
-        """Reads what stands beside the segments and sets up who listens; the snapshots, which :meth:`finish` takes."""
+        """Read the small files and set up the replays; return the snapshots, which :meth:`finish` takes."""
         read = [self._snapshot(f) for f in self.task.replica.snapshots]
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
@@ -478,13 +441,12 @@ class ReplicaReader:
         return stored
 
     def resume(self) -> int:
-        """The first segment to read: those before it, and perhaps its own first batches, are as an earlier reading left
-        them."""
+        """Return the first segment to read: earlier ones, and perhaps its first batches, come from a resume point."""
         number, self.resumed = resume(self)
         return number
 
     def read_segment(self, number: int) -> None:
-        """Reads the next segment, which is ``number``."""
+        """Read the next segment, which is ``number``."""
         segments = self.task.replica.segments
         last = number + 1 == len(segments)
         after = -1 if last else segments[number + 1].base_offset
@@ -495,12 +457,12 @@ class ReplicaReader:
             self._parts(number, read_behind(self.task, *resumed), after)
             return
         if last:
-            self.facts.resume_point = leave(self, self.before)
+            self.facts.resume_point = make_resume_point(self, self.before)
         self.begin_segment(number, segments[number].name, segments[number].base_offset, after)
         self._parts(number, self.segments(number), after)
 
-    def begin(self, stored: list[Stored], epochs: np.ndarray, epoch_starts: np.ndarray) -> None:
-        """Sets up who listens. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
+    def begin(self, stored: list[Stored], epochs: np.ndarray = NO_EPOCHS, epoch_starts: np.ndarray = NO_EPOCHS) -> None:
+        """Set up the replays. ``stored``: the snapshots; the rest is the leader-epoch checkpoint in columns."""
         task, segments = self.task, self.task.replica.segments
         self.audit = AuditReplay(
             self.facts,
@@ -524,7 +486,7 @@ class ReplicaReader:
             )
 
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
-        """Says which segment comes; ``after`` is the next one's base offset, -1 for none."""
+        """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
         self.facts.segment_bases.append(base_offset)
         self.audit.begin_segment(number, base_offset, after)
@@ -532,20 +494,22 @@ class ReplicaReader:
             self.policies.begin_segment(number)
 
     def replay_batches(self, b: np.ndarray) -> None:
-        """Replays rows of a walk over batches (:mod:`auditor.connectors.codec.batches`): as the broker decided, then
-        under the other policies by what each of them came to."""
+        """Replay rows of a walk over batches (:mod:`auditor.connectors.codec.batches`).
+
+        First under the broker's policy, then under the others, which use what each batch came to.
+        """
         self.audit.take(b)
         if self.policies is not None:
             self.policies.take(b, self.audit.steps)
 
     def end_segment(self, after: int = -1) -> None:
-        """Says that the segment has been read."""
+        """End the segment."""
         self.audit.end_segment(after)
         if self.policies is not None:
             self.policies.end_segment(after)
 
     def finish(self, stored: list[Stored]) -> ReplicaFacts:
-        """The facts, when every segment has been replayed."""
+        """Return the facts after every segment was replayed."""
         facts, segments = self.facts, self.task.replica.segments
         self.audit.finish(segments[-1].base_offset if segments else 0)
         facts.aborted = self._all_aborted()
@@ -561,12 +525,12 @@ class ReplicaReader:
         if self.internal is not None:
             self.internal.leave(facts)
         if not isinstance(facts.digests, dict) and facts.digests:
-            segment_checks.finished(facts.digests, self.task)
+            segment_checks.pack_headers(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
 
     def _book_unreadable_records(self) -> None:
-        """The batches of records that were not understood, each once, are bytes in error."""
+        """Count the batches of undecodable records, each once, as bytes in error."""
         errors = self.internal.errors() if self.internal is not None else []
         size = sum({(error.file, error.position): error.length for error in errors}.values())
         self.bytes["bytes_decoded"] -= size
@@ -584,10 +548,10 @@ class ReplicaReader:
         return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
 
     def _others(self) -> None:
-        """What was read with the inventory, or apart: here its bytes are booked, and what is wrong with small files."""
-        said = self.task.replica.partition_metadata
-        if said is not None and (data := self.files.content(said)) is not None:
-            self.files.account(len(data), decode_partition_metadata(data, said.name)[1])
+        """Account for small files that were read with the inventory or elsewhere, and their errors."""
+        metadata = self.task.replica.partition_metadata
+        if metadata is not None and (data := self.files.content(metadata)) is not None:
+            self.files.account(len(data), decode_partition_metadata(data, metadata.name)[1])
         for other in self.task.replica.others:
             if other.kind != QUORUM_STATE:
                 self.bytes["bytes_total"] += other.size
@@ -604,13 +568,13 @@ class ReplicaReader:
         return Stored(file.name, file.offset, entries, not errors)
 
     def _parts(self, number: int, parts: Iterator[Part], after: int) -> None:
-        """Reads what there is of a segment. ``after``: where the next one begins."""
+        """Read the parts of a segment. ``after``: where the next one begins."""
         segment = self.task.replica.segments[number]
         before = len(self.facts.errors)
         for part in parts:
             if isinstance(part, SegmentPoint):
                 if len(self.facts.errors) == before:
-                    inside = leave(self, self.before, part)
+                    inside = make_resume_point(self, self.before, part)
                     self.facts.resume_point = inside or self.facts.resume_point
             elif isinstance(part, SegmentOutcome):
                 self._outcome(number, part, before, after)
@@ -620,11 +584,11 @@ class ReplicaReader:
         self._txn_index(number, segment)
 
     def _outcome(self, number: int, outcome: SegmentOutcome, before: int, after: int) -> None:
-        """Ends a segment; ``before``: errors noted before it, behind which those of its indexes stand."""
+        """End a segment; ``before``: number of errors noted before it, where those of its indexes are inserted."""
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
         if outcome.digests is not None and not isinstance(self.facts.digests, dict):
-            self.facts.digests = segment_checks.followed(self.facts.digests, outcome.digests, self.task)
+            self.facts.digests = segment_checks.join_headers(self.facts.digests, outcome.digests, self.task)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count
         if outcome.unopened is not None:
@@ -635,7 +599,7 @@ class ReplicaReader:
             self.audit.keep(faults.events(number, self.audit.expected))
 
     def _opened_batch(self, number: int, position: int) -> Opened | None:
-        """Reads a batch of a segment once more."""
+        """Read a batch of a segment again."""
         return opened_batch(self.task, number, position)
 
     def _chunk(self, segment: SegmentFile, chunk: Chunk) -> None:
@@ -650,8 +614,8 @@ class ReplicaReader:
         if answers is not None:
             self.refusals += records.counted(answers)
         if chunk.summary is not None:
-            at = records.ChunkBounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
-            self.audit.keep(records.check(chunk.batches, chunk.summary, answers, at, self.task))
+            bounds = records.ChunkBounds(self.bounds.log_start, self.bounds.intact_from, clock, self.audit.segment)
+            self.audit.keep(records.check(chunk.batches, chunk.summary, answers, bounds, self.task))
         if self.internal is not None:
             self.facts.errors += self.internal.take(segment.name, chunk.intact())
         for error in chunk.errors:
@@ -662,21 +626,21 @@ class ReplicaReader:
                 self.facts.flipped_bits[self.audit.segment, error.position] = bit
 
     def _replay_between_errors(self, b: np.ndarray, errors: list[DecodeError], newest: bool) -> None:
-        """Replays a chunk, noting where bytes lie that could not be read. Zeros hide nothing.
+        """Replay a chunk, noting where unreadable bytes are. Zeros hide nothing.
 
-        The torn end of the newest segment loses nothing either: what comes there had not been written when it was read.
+        The torn end of the newest segment loses nothing either: it had not been written completely when it was read.
         """
-        at = 0
+        start = 0
         for error in errors:
             if error.reason != "zero_filled":
                 stop = int(np.searchsorted(b[:, walking.POSITION], error.position))
-                self.replay_batches(b[at:stop])
+                self.replay_batches(b[start:stop])
                 self.audit.note_unreadable(lost=not (newest and error.reason == "truncated"))
-                at = stop
-        self.replay_batches(b[at:])
+                start = stop
+        self.replay_batches(b[start:])
 
     def _all_aborted(self) -> np.ndarray | PackedRows:
-        """The entries of all transaction indexes. Many are packed: they travel as one."""
+        """Entries of all transaction indexes. Many are packed: they travel as one."""
         if not self.aborted:
             return NO_ABORTED
         if sum(map(len, self.aborted)) <= PACK_ABOVE:
@@ -690,6 +654,10 @@ class ReplicaReader:
         left = self.task.limits.max_producer_entries - self.aborted_rows  # all are in memory together
         entries, errors = decode_txn_index(data, segment.txnindex.name, left)
         self.files.account(len(data), errors)
+        self.add_aborted(number, entries)
+
+    def add_aborted(self, number: int, entries: AbortedTransactions) -> None:
+        """Add the entries of a segment's transaction index."""
         rows = np.zeros(len(entries.position), ABORTED)
         rows["segment"] = number
         for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
@@ -699,29 +667,25 @@ class ReplicaReader:
 
 
 def _replica_bytes(chunk: Chunk) -> int:
-    """The bytes of its batches, which lie side by side where there is no error between them."""
+    """Bytes of the chunk's batches, which are contiguous if there is no error between them."""
     rows = chunk.rows
     if chunk.errors or not len(rows):
         return int(rows[:, walking.SIZE].sum())
     return int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE] - rows[0, walking.POSITION])
 
 
-__all__ = ["EventKind", "ReplicaTask", "read_replica"]
-
-
-# Replicas of a partition whose remote part is the same objects: each is read once, and replayed for every replica.
+# Replicas of a partition that share remote segments: each is read once, and replayed for every replica.
 #
-# Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and what is local
-# do.
-# Memory: the state of all these replays, the packed headers of one segment (:mod:`auditor.replay.reading.chunks`), and
-# at most :data:`KEPT_BYTES` of indexes and snapshots.
+# Reading, checksums and decompression take nearly all of the time; the replay differs, as snapshots and local
+# segments do. Memory: the state of all these replays, the packed headers of one segment
+# (:mod:`auditor.replay.reading.chunks`), and at most :data:`KEPT_BYTES` of indexes and snapshots.
 
 
 KEPT_BYTES = 32 * 1024 * 1024  # what does not fit is read again for the next replica
 
 
 def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
-    """The facts of each, as reading it alone would give them."""
+    """Return the facts of each replica, as reading it alone would give them."""
     shared, small = _SharedChunks(), _SharedFiles(tasks)
 
     def read(task: ReplicaTask, number: int) -> Iterator[Chunk | SegmentPoint | SegmentOutcome]:
@@ -729,20 +693,20 @@ def read_sharing(tasks: Sequence[ReplicaTask]) -> list[ReplicaFacts]:
 
     readers = [ReplicaReader(task, functools.partial(read, task), small.read) for task in tasks]
     stored = [reader.open() for reader in readers]
-    at = [reader.resume() for reader in readers]
-    while waiting := [k for k, task in enumerate(tasks) if at[k] < len(task.replica.segments)]:
+    positions = [reader.resume() for reader in readers]
+    while waiting := [k for k, task in enumerate(tasks) if positions[k] < len(task.replica.segments)]:
         # The one that is furthest behind is next, and with it all that have the same segment next.
-        first = min(waiting, key=lambda k: (tasks[k].replica.segments[at[k]].base_offset, k))
-        key = shared_key(tasks[first], at[first])
+        first = min(waiting, key=lambda k: (tasks[k].replica.segments[positions[k]].base_offset, k))
+        key = shared_key(tasks[first], positions[first])
         for k in waiting:
-            if k == first or (key is not None and shared_key(tasks[k], at[k]) == key):
-                readers[k].read_segment(at[k])
-                at[k] += 1
+            if k == first or (key is not None and shared_key(tasks[k], positions[k]) == key):
+                readers[k].read_segment(positions[k])
+                positions[k] += 1
     return [reader.finish(snapshots) for reader, snapshots in zip(readers, stored, strict=True)]
 
 
 class _SharedChunks:
-    """The chunks of the remote segment that was read last, packed, or why it could not be opened."""
+    """Chunks of the remote segment that was read last, packed, or why it could not be opened."""
 
     def __init__(self) -> None:
         self.key: Hashable | None = None
@@ -750,18 +714,18 @@ class _SharedChunks:
         self.failed: DecodeError | None = None
 
     def chunks(self, task: ReplicaTask, number: int) -> Iterator[Chunk] | DecodeError:
-        """The chunks of a replica's segment, or why its file could not be opened."""
+        """Return the chunks of a replica's segment, or why its file could not be opened."""
         key = shared_key(task, number)
         if key is None:
             return read_chunks(task, number)
         if key == self.key:
-            return self.failed or self._again()
+            return self.failed or map(unpacked, self.packs)
         self.key, self.packs, self.failed = None, [], None
-        found = read_chunks(task, number)
-        if isinstance(found, DecodeError):
-            self.key, self.failed = key, found
-            return found
-        return self._kept(key, found)
+        chunks = read_chunks(task, number)
+        if isinstance(chunks, DecodeError):
+            self.key, self.failed = key, chunks
+            return chunks
+        return self._kept(key, chunks)
 
     def _kept(self, key: Hashable, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
         for chunk in chunks:
@@ -769,12 +733,9 @@ class _SharedChunks:
             yield chunk
         self.key = key  # now that all of them are here
 
-    def _again(self) -> Iterator[Chunk]:
-        return map(unpacked, self.packs)
-
 
 class _SharedFiles:
-    """Small remote files, each kept until every replica that has it was given it."""
+    """Small remote files, each kept until every replica that has it has read it."""
 
     def __init__(self, tasks: Sequence[ReplicaTask]) -> None:
         self.waiting = Counter(
@@ -784,7 +745,7 @@ class _SharedFiles:
         self.size = 0
 
     def read(self, where: StorageLocation, name: str, /, *, limit: int) -> bytes | DecodeError:
-        """The content of a file, or why it cannot be had."""
+        """Return the content of a file, or why it cannot be read."""
         key = (where, name)
         if key not in self.waiting:  # of one replica alone
             return read_file(where, name, limit=limit)

@@ -1,4 +1,4 @@
-"""What a segment shows by itself, and what a recovery would meet."""
+"""Checks of one segment by itself, and a dry run of its recovery."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError, Limits
-from auditor.connectors.codec import batches as col
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumns
 from auditor.connectors.codec.damaged_fields import SegmentContext
@@ -30,11 +29,11 @@ from auditor.replay.reading.index_checks import FaultyEntries, OffsetCheck, Sett
 from auditor.replay.reading.record_checks import largest_times
 from auditor.replay.task import ReplicaTask, as_records
 
-# What a replica leaves to be compared with the others by: its batches' headers, packed, or their sums where they are
-# many ([decision 16](docs/decisions/016-replicas-by-sums.md)).
+# Digests to compare replicas by: the packed headers of its batches, or their sums if they are many ([decision
+# 16](docs/decisions/016-replicas-by-sums.md)).
 #
 # The headers of a small log are kept, so that nothing is read twice. Those of a long one are summed
-# (:mod:`auditor.facts.batch_sums`) and dropped, and :class:`SegmentHeaders` reads the few that are asked for again.
+# (:mod:`auditor.facts.batch_sums`) and dropped, and :class:`SegmentHeaders` reads the few that are needed again.
 
 
 DIGESTED = [
@@ -60,8 +59,10 @@ Headers = PackedColumns | BatchSums
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeaders:
-    """Reads headers of a replica again, as :class:`auditor.facts.batch_sums.HeaderFiles`. ``segments``: name, base
-    offset, size in bytes of each as listed, and what is known of it."""
+    """Reads headers of a replica again, as :class:`auditor.facts.batch_sums.HeaderFiles`.
+
+    ``segments``: name, base offset and listed size in bytes of each, and its context.
+    """
 
     place: StorageLocation
     segments: tuple[tuple[str, int, int, SegmentContext], ...]
@@ -70,8 +71,11 @@ class SegmentHeaders:
     def read(
         self, number: int, start: int, stop: int | None, lowest: int
     ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
-        """The batches of a segment that begin between two bytes. Cost: a pass over these bytes, checksums included."""
-        name, base, size, known = self.segments[number]
+        """Yield the batches of a segment that begin between two bytes.
+
+        Cost: a pass over these bytes, checksums included.
+        """
+        name, base, size, context = self.segments[number]
         f = open_file(self.place, name)
         if isinstance(f, DecodeError):
             yield f._replace(file=name)
@@ -88,57 +92,58 @@ class SegmentHeaders:
                     stop=stop,
                     limits=self.limits,
                     offsets=(max(lowest, least), below),
-                    known=known,
+                    known=context,
                 ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:
                 yield problem(name, error)._replace(file=name)
 
     def size(self, number: int) -> int:
-        """Bytes of a segment as it was listed."""
+        """Return the bytes of a segment as listed."""
         return self.segments[number][2]
 
 
 def columns_of(rows: np.ndarray, segment: int) -> dict[str, np.ndarray]:
-    """The columns that are kept of a walk's rows."""
+    """Return the stored columns of a walk's rows."""
     lines = zip(_lines(rows, segment), DIGEST.items(), strict=True)
     return {name: line.astype(dtype) for line, (name, dtype) in lines}
 
 
 def _lines(rows: np.ndarray, segment: int) -> np.ndarray:
-    """A line a column of :data:`DIGEST`."""
+    """A line per column of :data:`DIGEST`."""
     crc_ok = rows[:, walking.FLAWS] & FLAW_CRC == 0
     return np.vstack([rows[:, DIGESTED].T, crc_ok, np.full(len(rows), segment, np.int64)])
 
 
-def begun(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
-    """What is kept of a replica, or of a segment of it, before its first batch; nothing where there is none to compare
-    it with."""
+def new_headers(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
+    """Return empty headers of a replica or segment; an empty dict if there is nothing to compare with."""
     return PackedColumns(DIGEST) if task.digests else {}
 
 
-def added(kept: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
-    """What is kept of a segment once more of a walk's rows have come: sums as soon as these show that the replica has
-    too many batches, if they go on as they began."""
-    if isinstance(kept, BatchSums):
-        kept.add(np.ascontiguousarray(rows), AT, FLAW_CRC, segment)
-        return kept
-    kept.add(_lines(rows, segment))
+def add_headers(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
+    """Add a walk's rows to the headers of a segment.
+
+    Headers become sums once the rows show that the replica has too many batches at this rate.
+    """
+    if isinstance(headers, BatchSums):
+        headers.add(np.ascontiguousarray(rows), AT, FLAW_CRC, segment)
+        return headers
+    headers.add(_lines(rows, segment))
     if not len(rows):
-        return kept
+        return headers
     replica, reached = (
         sum(one.size for one in task.replica.segments),
         int(rows[-1, walking.POSITION] + rows[-1, walking.SIZE]),
     )
-    return summed(kept, task) if kept.rows * replica > MOST_KEPT * reached else kept
+    return sum_headers(headers, task) if headers.rows * replica > MOST_KEPT * reached else headers
 
 
-def followed(kept: Headers, more: Headers, task: ReplicaTask) -> Headers:
-    """What is kept of a replica and its next segment together."""
-    if isinstance(kept, PackedColumns) and isinstance(more, PackedColumns):
-        kept.append(more)
-        return summed(kept, task) if kept.rows > MOST_KEPT else kept
-    sums = kept if isinstance(kept, BatchSums) else _sums(kept, task)
+def join_headers(headers: Headers, more: Headers, task: ReplicaTask) -> Headers:
+    """Append the headers of the next segment to those of a replica."""
+    if isinstance(headers, PackedColumns) and isinstance(more, PackedColumns):
+        headers.append(more)
+        return sum_headers(headers, task) if headers.rows > MOST_KEPT else headers
+    sums = headers if isinstance(headers, BatchSums) else _sums(headers, task)
     if isinstance(more, BatchSums):
         sums.append(more)
     else:
@@ -146,15 +151,17 @@ def followed(kept: Headers, more: Headers, task: ReplicaTask) -> Headers:
     return sums
 
 
-def summed(kept: PackedColumns, task: ReplicaTask) -> Headers:
-    """The sums of these headers. Of a log that is partly in remote storage the headers stay: to read them again would
-    be a second download."""
-    return kept if any(one.place is not None for one in task.replica.segments) else _sums(kept, task)
+def sum_headers(headers: PackedColumns, task: ReplicaTask) -> Headers:
+    """Return the sums of these headers.
+
+    Of a log that is partly in remote storage the headers stay: reading them again would be a second download.
+    """
+    return headers if any(one.place is not None for one in task.replica.segments) else _sums(headers, task)
 
 
-def _sums(kept: PackedColumns, task: ReplicaTask) -> BatchSums:
+def _sums(headers: PackedColumns, task: ReplicaTask) -> BatchSums:
     sums = BatchSums(task.digests)
-    _add(sums, kept)
+    _add(sums, headers)
     return sums
 
 
@@ -163,26 +170,25 @@ def _add(sums: BatchSums, more: PackedColumns) -> None:
         sums.add_columns(more.piece(number, SUMMED))
 
 
-def finished(kept: Headers, task: ReplicaTask) -> None:
-    """Puts what is kept to rest when the last batch has come."""
-    kept.pack()
-    if isinstance(kept, BatchSums):
+def pack_headers(headers: Headers, task: ReplicaTask) -> None:
+    """Pack the headers after the last batch."""
+    headers.pack()
+    if isinstance(headers, BatchSums):
         listed = enumerate(task.replica.segments)
         segments = tuple((one.name, one.base_offset, one.size, known_of(task, number)) for number, one in listed)
-        kept.files = SegmentHeaders(task.place, segments, task.limits)
+        headers.files = SegmentHeaders(task.place, segments, task.limits)
 
 
-# A place inside a growing segment from which its checks may go on when it is read the next time.
+# Resume points inside a growing segment.
 
 
 class SegmentPoint(NamedTuple):
-    """Where the checks of a segment (:class:`auditor.replay.reading.segment_checks.SegmentChecks`) stand behind its
-    batches before byte ``position``, of which there is nothing to say. To be pickled at once: the checks go on with the
-    same objects.
+    """Where the checks of a segment (:class:`SegmentChecks`) resume: no findings in the batches before ``position``.
 
-    The last entry of the offset index points at ``position``: what it gets later is about later batches, of which none
-    has an offset below ``next_offset``. ``last_position`` and ``last_header`` (bytes, checksum among them) are of the
-    batch before: it is another where the log was cut and written anew.
+    To be pickled at once, since the checks go on with the same objects. The last entry of the offset index points at
+    ``position``: later entries are about later batches, of which none has an offset below ``next_offset``.
+    ``last_position`` and ``last_header`` (bytes, checksum included) are of the batch before: it differs if the log was
+    truncated and rewritten.
     """
 
     position: int
@@ -196,13 +202,11 @@ class SegmentPoint(NamedTuple):
     times: SettledTimes | None
 
 
-# What a broker would meet in each segment if it recovered it, gathered while the segment is read.
+# Dry run of a recovery of each segment, while it is read.
 #
-# Follows ``LogSegment.recover`` of 4.1: batches are taken in file order until one is not whole or its checksum is
-# wrong;
-# offsets matter only where the rebuilt indexes get an entry. Which batches stop a start, and what becomes of the log,
-# is
-# for rules/lib/crash_recovery.py.
+# Follows ``LogSegment.recover`` of 4.1: batches are taken in file order until one is not whole or has a CRC mismatch;
+# offsets matter only where the rebuilt indexes get an entry. Which batches prevent a start, and what becomes of the
+# log, is decided in rules/lib/crash_recovery.py.
 
 
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default
@@ -211,7 +215,7 @@ MAX_FATAL = 100  # of a segment
 NOT_VERIFIED = "checksums of batches in it were not verified when it was copied"
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment whose checksums are looked at
 NOT_WHOLE = ("unreadable", "vanished", "limit", "batch_limit")  # the auditor's own limits, not the broker's
-ODD_MARKER = col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE | col.FLAW_CONTROL_TYPE
+ODD_MARKER = walking.FLAW_CONTROL_KEY | walking.FLAW_CONTROL_VALUE | walking.FLAW_CONTROL_TYPE
 
 # The indexes that recovery rebuilds: where the last entry was made, how many and the last one's offset; the largest
 # time so far with its offset; how many time entries, and the last one's time and offset.
@@ -231,7 +235,7 @@ REBUILT = np.dtype(
 
 @kernel
 def _append(batch: np.record, rebuilt: np.record) -> bool:
-    """Appends to the indexes what recovery appends for a batch; False where an index refuses the offset."""
+    """Add the index entries that recovery adds for a batch; False if an index refuses the offset."""
     if batch.max_timestamp > rebuilt.max_time:
         rebuilt.max_time = batch.max_timestamp
         rebuilt.max_time_offset = batch.last_offset
@@ -262,13 +266,13 @@ def _refused_row(batches: np.ndarray, stop: int, rebuilt: np.ndarray) -> int:
 
 @kernel
 def _all_plain(batches: np.ndarray, base: int, rebuilt: np.ndarray) -> int:
-    """The records of the batches where there is nothing to say of any of them, else -1 and ``rebuilt`` is spoilt."""
+    """Number of records if no batch needs attention, else -1 with an invalid ``rebuilt``."""
     records = 0
     for row in range(len(batches)):
         batch = batches[row]
         relative = batch.last_offset - base
         # Control batches without a producer id, as in __cluster_metadata, are not looked into.
-        if batch.flaws & col.FLAW_CRC or (batch.flaws & ODD_MARKER and batch.producer_id >= 0):
+        if batch.flaws & walking.FLAW_CRC or (batch.flaws & ODD_MARKER and batch.producer_id >= 0):
             return -1
         if relative < 0 or relative > MAX_INT or not _append(batch, rebuilt[0]):
             return -1
@@ -279,8 +283,8 @@ def _all_plain(batches: np.ndarray, base: int, rebuilt: np.ndarray) -> int:
 class RecoveryScan:
     """The scan of one segment: chunks in, a :class:`SegmentScan` out.
 
-    ``read`` gives the bytes of a stretch (position, length) of the segment once more, for batches of a magic that only
-    the broker takes; None where they cannot be read.
+    ``read`` returns the bytes of a range (position, length) of the segment again, for batches of a magic that only the
+    broker accepts; None where they cannot be read.
     """
 
     def __init__(self, base_offset: int, size: int, indexed: bool, read: Callable[[int, int], bytes | None]) -> None:
@@ -292,20 +296,20 @@ class RecoveryScan:
         self.rebuilt["entry_offset"] = self.rebuilt["time_entry_offset"] = base_offset
 
     def take(self, chunk: Chunk) -> None:
-        """The next chunk: its batches and the bytes between them, in file order, with damaged fields as they are."""
+        """Take the next chunk: its batches and the bytes between them, in file order, with damaged fields as stored."""
         chunk = chunk.as_stored()
-        rows, at = chunk.rows, 0
-        if np.any(rows[:, walking.FLAWS] & col.UNVERIFIED) and not self.scan.undecided:
+        rows, first = chunk.rows, 0
+        if np.any(rows[:, walking.FLAWS] & walking.UNVERIFIED) and not self.scan.undecided:
             self.scan.undecided = NOT_VERIFIED
         for error in sorted(chunk.errors, key=lambda e: e.position):
             behind = int(np.searchsorted(rows[:, walking.POSITION], error.position))
-            self._batches(rows[at:behind])
+            self._batches(rows[first:behind])
             self._unread(error)
-            at = behind
-        self._batches(rows[at:])
+            first = behind
+        self._batches(rows[first:])
 
     def finish(self) -> SegmentScan:
-        """The scan, when the segment is at its end."""
+        """Return the scan after the last chunk."""
         rebuilt = self.rebuilt[0]
         if rebuilt["time_entries"] > 0 and rebuilt["max_time_offset"] < rebuilt["time_entry_offset"]:
             self._refused()
@@ -324,21 +328,23 @@ class RecoveryScan:
         self.scan.next_offset = int(rows[-1, walking.LAST_OFFSET]) + 1
 
     def go_on(self, scan: SegmentScan, rebuilt: np.ndarray) -> None:
-        """Takes over what another one had come to, of the same segment when it was smaller."""
+        """Resume from the state of an earlier scan, of the same segment when it was smaller."""
         scan.size = self.scan.size
         self.scan, self.rebuilt = scan, rebuilt
 
     def _odd_batches(self, rows: np.ndarray) -> None:
         self.scan.plain = False
         b = BatchColumns(*rows.T)
-        sound = b.flaws & col.FLAW_CRC == 0
+        sound = b.flaws & walking.FLAW_CRC == 0
         if self.scan.cut < 0:
             self._recover(rows, b, sound)
         self.scan.records += int(np.maximum(b.record_count, 0)[sound].sum())
 
     def _recover(self, rows: np.ndarray, b: BatchColumns, sound: np.ndarray) -> None:
-        """Takes batches up to the first that recovery refuses."""
-        broken = b.flaws & (col.FLAW_CONTROL_KEY | col.FLAW_CONTROL_VALUE) != 0  # such a record ends it, but stays
+        """Take batches up to the first that recovery refuses."""
+        broken = (
+            b.flaws & (walking.FLAW_CONTROL_KEY | walking.FLAW_CONTROL_VALUE) != 0
+        )  # such a record ends it, but stays
         ends = np.flatnonzero(~sound | (broken & (b.producer_id >= 0)))
         stop = int(ends[0]) + int(sound[ends[0]]) if len(ends) else len(b.position)
         refused = int(_refused_row(as_records(rows), stop, self.rebuilt))
@@ -349,12 +355,12 @@ class RecoveryScan:
             row = int(ends[0])
             reason = "crc_mismatch" if not sound[row] else "control_record"
             after = int(b.last_offset[stop - 1]) + 1 if stop else self.scan.next_offset
-            kept = int(np.maximum(b.record_count[:stop], 0).sum())
-            self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, kept)
+            records = int(np.maximum(b.record_count[:stop], 0).sum())
+            self._cut(int(b.position[row]) + (int(b.size[row]) if sound[row] else 0), reason, after, records)
 
     def _fatal(self, b: BatchColumns, stop: int) -> None:
         """Notes markers of a type that is none, and offsets that no index of this segment can hold."""
-        unknown = (b.flaws[:stop] & col.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
+        unknown = (b.flaws[:stop] & walking.FLAW_CONTROL_TYPE != 0) & (b.producer_id[:stop] >= 0)
         for row in np.flatnonzero(unknown)[: MAX_FATAL - len(self.scan.fatal)]:
             values = (b.position[row], b.base_offset[row], b.producer_id[row], b.control_type[row])
             position, offset, producer, kind = map(int, values)
@@ -366,10 +372,10 @@ class RecoveryScan:
         if len(beyond) and self.scan.overflow[0] < 0:
             self.scan.overflow = int(b.position[beyond[0]]), int(b.base_offset[beyond[0]])
 
-    def _cut(self, position: int, reason: str, after: int, kept: int) -> None:
+    def _cut(self, position: int, reason: str, after: int, records: int) -> None:
         if position < self.scan.size:  # a record refused at the very end leaves nothing to cut
             s = self.scan
-            s.cut, s.cut_reason, s.cut_offset, s.cut_records = position, reason, after, s.records + kept
+            s.cut, s.cut_reason, s.cut_offset, s.cut_records = position, reason, after, s.records + records
 
     def _refused(self) -> None:
         """An index refuses an offset: the broker empties the whole segment."""
@@ -378,7 +384,7 @@ class RecoveryScan:
             s.cut, s.cut_reason, s.cut_offset, s.cut_records = 0, "offsets_not_increasing", s.base_offset, 0
 
     def _unread(self, error: DecodeError) -> None:
-        """Bytes that the auditor does not take for a batch."""
+        """Handle bytes that are no valid batch to the auditor."""
         self.scan.plain = False
         if self.scan.cut >= 0:
             return
@@ -388,7 +394,7 @@ class RecoveryScan:
             self._cut(error.position, error.reason, self.scan.next_offset, 0)
 
     def _taken_by_brokers(self, error: DecodeError) -> bool:
-        """Whether it is a whole batch of a magic above 2, which brokers take for 2 if its checksum is right."""
+        """Whether it is a whole batch of a magic above 2, which brokers treat as 2 if its checksum is right."""
         self.foreign += 1
         data = self.read(error.position, error.length) if self.foreign <= MAX_FOREIGN else None
         if data is None or len(data) <= MAGIC_AT:
@@ -400,7 +406,7 @@ class RecoveryScan:
         return row is not None
 
 
-# The small files of a replica, read as a whole: snapshots, indexes, checkpoints; and what came of their bytes.
+# Small files of a replica, read as a whole: snapshots, indexes, checkpoints; with their byte counts.
 
 
 SHORTENED_TO = {"index": 8, "timeindex": 12}  # bytes of an entry
@@ -411,24 +417,23 @@ class ReadsSmall(Protocol):
     """Reads a small file, as :func:`auditor.connectors.stores.storage.read_file`."""
 
     def __call__(self, where: StorageLocation, name: str, /, *, limit: int) -> bytes | DecodeError:
-        """The whole content of ``name`` below ``where``, or why it cannot be had."""
+        """Return the whole content of ``name`` below ``where``, or why it cannot be read."""
 
 
 def no_bytes() -> dict[str, int]:
-    """Counts of bytes before any file was read."""
+    """Return zero byte counts."""
     return dict.fromkeys(BYTES, 0)
 
 
 class SmallFiles:
-    """Reads small files with ``read`` and books them: what is wrong goes to ``errors``, bytes to ``bytes``
-    (:data:`BYTES`)."""
+    """Reads small files with ``read`` and accounts for them in ``errors`` and ``bytes`` (:data:`BYTES`)."""
 
     def __init__(self, task: ReplicaTask, read: ReadsSmall, errors: list[DecodeError], bytes_: dict[str, int]) -> None:
         self.task, self.read = task, read
         self.errors, self.bytes = errors, bytes_
 
     def content(self, file: DataFile | None) -> bytes | None:
-        """The bytes of a file, None (and an error noted) when it could not be read."""
+        """Return the bytes of a file, None (with an error noted) if it could not be read."""
         if file is None:
             return None
         data = self.read(file.place or self.task.place, file.name, limit=self.task.limits.small_file(file.kind))
@@ -445,12 +450,12 @@ class SmallFiles:
         return data
 
     def error(self, error: DecodeError, length: int = 0) -> None:
-        """Notes an error; ``length`` (bytes) counts where the error has none of its own."""
+        """Note an error; ``length`` (bytes) counts if the error has none of its own."""
         self.errors.append(error)
         self.bytes["bytes_error"] += length if error.length < 0 else error.length
 
     def account(self, size: int, errors: list[DecodeError], skipped: int = 0) -> None:
-        """Books a small file of ``size`` bytes: what its errors do not cover was decoded."""
+        """Account for a small file of ``size`` bytes: what its errors do not cover was decoded."""
         bad = min(size, sum(e.length if e.length >= 0 else size - e.position for e in errors))
         self.errors += errors
         self.bytes["bytes_error"] += bad
@@ -459,7 +464,7 @@ class SmallFiles:
 
 
 def _broke_off(file: DataFile, data: bytes) -> bool:
-    """Whether a binary file was being cut or rewritten while it was read: then nothing in it counts.
+    """Whether a binary file was truncated or rewritten while it was read: then nothing in it counts.
 
     Brokers shorten the indexes of a segment that they close, to whole entries; text files they replace at once.
     """
@@ -468,11 +473,10 @@ def _broke_off(file: DataFile, data: bytes) -> bool:
     return len(data) % SHORTENED_TO[file.kind] != 0 if file.kind in SHORTENED_TO else True
 
 
-# What a segment comes to by itself, whatever came before it: what a recovery would meet, its indexes, and what
-# replicas are compared by.
+# Outcome of a segment by itself: the recovery's dry run, its indexes, and its digests.
 #
-# Whoever reads the segment gathers it on the way: the task that replays the replica, or one of many that read a segment
-# each (:mod:`auditor.spark.jobs`). What it takes to judge it and only the replay knows is asked for then.
+# The reader of the segment gathers it: the task that replays the replica, or one of many that read a segment each
+# (:mod:`auditor.spark.jobs`). What only the replay knows is supplied later.
 
 
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
@@ -481,11 +485,11 @@ Decodes = Callable[[bytes, int, str], tuple[Index, list[DecodeError]]]
 
 @dataclass(slots=True)
 class SegmentOutcome:
-    """What a segment came to by itself, when all of its chunks were read. Plain data, to be pickled.
+    """Results of a segment by itself, after all of its chunks. Plain data, to be pickled.
 
-    ``errors`` are those of its indexes, ``bytes`` those of the segment that are no batch's and of its indexes
-    (:data:`auditor.replay.reading.segment_checks.BYTES`); ``unopened`` says why its file could not be opened.
-    ``digests``: what its batches are compared by, None where replicas are not.
+    ``errors`` are those of its indexes, ``bytes`` those of the segment outside of batches and of its indexes
+    (:data:`BYTES`); ``unopened`` says why its file could not be opened. ``digests``: digests of its batches, None where
+    replicas are not compared.
     """
 
     scan: SegmentScan
@@ -497,7 +501,7 @@ class SegmentOutcome:
 
 
 def read_again(task: ReplicaTask, number: int, position: int, length: int) -> bytes | None:
-    """Reads a stretch of a segment once more, no more than the largest batch."""
+    """Read a range of a segment again, no more than the largest batch."""
     if length > task.limits.max_batch_bytes:
         return None
     segment = task.replica.segments[number]
@@ -508,10 +512,10 @@ def read_again(task: ReplicaTask, number: int, position: int, length: int) -> by
 def checked(
     checks: SegmentChecks, chunks: Iterator[Chunk] | DecodeError
 ) -> Iterator[Chunk | SegmentOutcome | SegmentPoint]:
-    """The chunks of a segment, and behind them what it came to by its ``checks``.
+    """Yield the chunks of a segment, and then the outcome of its ``checks``.
 
-    Behind the chunk at whose end a later reading may go on, a :class:`SegmentPoint`. Where the file could not be opened
-    there is no chunk.
+    After the chunk at whose end a later reading may resume comes a :class:`SegmentPoint`. Without chunks if the file
+    could not be opened.
     """
     if isinstance(chunks, DecodeError):
         yield checks.unopened(chunks)
@@ -525,10 +529,10 @@ def checked(
 
 
 class SegmentChecks:
-    """The checks of one segment: chunks in, its :class:`SegmentOutcome` out. Memory: 70 bytes an index entry.
+    """The checks of one segment: chunks in, its :class:`SegmentOutcome` out. Memory: 70 bytes per index entry.
 
-    ``small`` reads its indexes. ``pause``: the byte at which a reading that goes on later should end a chunk, -1 for
-    none: where the last entry of the index of an active segment points, if the task asks for such a point.
+    ``small`` reads its indexes. ``pause``: the byte at which a resumable reading should end a chunk, -1 for none: where
+    the last entry of an active segment's index points, if the task asks for such a point.
     """
 
     def __init__(self, task: ReplicaTask, number: int, small: ReadsSmall) -> None:
@@ -536,8 +540,8 @@ class SegmentChecks:
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
-        kept = begun(task)
-        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(kept, dict) else kept)
+        digests = new_headers(task)
+        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(digests, dict) else digests)
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
@@ -554,8 +558,7 @@ class SegmentChecks:
 
     @classmethod
     def going_on(cls, task: ReplicaTask, number: int, small: ReadsSmall, point: SegmentPoint) -> SegmentChecks | None:
-        """The checks of a segment as an earlier reading left them, to be given the batches from ``point.position`` on;
-        None where what that reading rested on is no longer so."""
+        """Resume the checks of a segment from ``point``; None where what that reading rested on has changed."""
         if task.replica.segments[number].size < point.position:
             return None
         if read_again(task, number, point.last_position, len(point.last_header)) != point.last_header:
@@ -578,16 +581,16 @@ class SegmentChecks:
         return True
 
     def take(self, chunk: Chunk) -> None:
-        """The next chunk."""
+        """Take the next chunk."""
         self.accounted = chunk.end
         if len(chunk.rows):
             self.end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
         self.scan.take(chunk)
-        _noted(self.scan.scan, chunk.rows)
+        _note_times(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
-            self.outcome.digests = added(self.outcome.digests, chunk.rows, self.number, self.task)
+            self.outcome.digests = add_headers(self.outcome.digests, chunk.rows, self.number, self.task)
         if self.offsets is not None:
             self.offsets.take(chunk.rows)
         if self.times is not None:
@@ -595,7 +598,7 @@ class SegmentChecks:
             self.times.take(chunk.rows, None if s is None else largest_times(chunk.batches, s, *self.bounds))
 
     def point(self, chunk: Chunk) -> SegmentPoint | None:
-        """Where the checks stand behind the chunk that came last; None where there is something to say of what came."""
+        """Return the resume point after the last chunk; None if there were any findings so far."""
         if self.offsets is None or not (self.all_read and self.scan.scan.plain and len(chunk.rows)):
             return None
         offsets = self.offsets.settled(chunk.end)
@@ -621,13 +624,13 @@ class SegmentChecks:
         )
 
     def finish(self) -> SegmentOutcome:
-        """What it comes to, when all chunks have come."""
+        """Return the outcome after the last chunk."""
         self.scan.finish()
         self.outcome.bytes["bytes_skipped"] += self.segment.size - self.accounted  # of a remote one, what the next has
         return self._with_faults()
 
     def unopened(self, why: DecodeError) -> SegmentOutcome:
-        """What it comes to where its file could not be opened."""
+        """Return the outcome of a file that could not be opened."""
         self.scan.scan.undecided, self.scan.scan.plain = "the file could not be opened", False
         self.outcome.unopened = why._replace(file=self.segment.name, position=0, length=self.segment.size)
         return self._with_faults()
@@ -642,17 +645,17 @@ class SegmentChecks:
         return self.outcome
 
 
-def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
-    """Notes the times that retention and cleaning go by, and what is no data, of more batches of a segment."""
+def _note_times(scan: SegmentScan, rows: np.ndarray) -> None:
+    """Note the times that retention and cleaning use, and control records, of further batches."""
     if not len(rows):
         return
     times = rows[:, walking.MAX_TIMESTAMP]
     if scan.first_time < 0:
         scan.first_time = int(times[0])
-    at = int(times.argmax())
-    if times[at] > scan.largest_time:
-        scan.largest_time, scan.largest_offset = int(times[at]), int(rows[at, walking.LAST_OFFSET])
-        scan.largest_producer = int(rows[at, walking.PRODUCER_ID])
+    row = int(times.argmax())
+    if times[row] > scan.largest_time:
+        scan.largest_time, scan.largest_offset = int(times[row]), int(rows[row, walking.LAST_OFFSET])
+        scan.largest_producer = int(rows[row, walking.PRODUCER_ID])
     attributes = rows[:, walking.ATTRIBUTES]
     if not np.bitwise_or.reduce(attributes) & (walking.CONTROL | walking.DELETE_HORIZON):
         return
@@ -666,13 +669,13 @@ def _noted(scan: SegmentScan, rows: np.ndarray) -> None:
 
 
 def _is_header_of(header: bytes, row: np.ndarray) -> bool:
-    """Whether a batch begins like this, by its row of a walk: its offset and, from magic 2 on, its checksum."""
+    """Whether a batch has this header, by its row of a walk: its offset and, since magic 2, its checksum."""
     offset, crc = int.from_bytes(header[:8], "big", signed=True), int.from_bytes(header[17:21], "big")
     return bool(offset == row[walking.BASE_OFFSET] and (row[walking.MAGIC] < 2 or crc == row[walking.CRC]))
 
 
 def _decoded(decode: Decodes[Index], segment: SegmentFile, file: DataFile | None, files: SmallFiles) -> Index | None:
-    """An index of the segment, its bytes booked; None where there is none to read."""
+    """An index of the segment, its bytes accounted for; None without one."""
     if (data := files.content(file)) is None or file is None:
         return None
     index, errors = decode(data, segment.base_offset, file.name)
