@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from auditor.base import compiled
+from auditor.base import code_cache
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble, install, require
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _say(text: str) -> None:
 
 def _say_first() -> None:
     """Says why the first run on a machine takes longer, where set-up has not compiled what reads logs."""
-    if not compiled.is_kept("auditor.connectors.codec.batches"):
+    if not code_cache.is_cached("auditor.connectors.codec.batches"):
         warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUn
 from markupsafe import Markup
 
 from auditor.base.at_rest import Values
-from auditor.base.compiled import folder_for
+from auditor.base.code_cache import folder_for
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base import at_rest
+from auditor.base import VERSION, at_rest
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.user_input import ClusterName
-from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.dashboards import answers

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.ipc
 
+from auditor.base import VERSION
 from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits, Made, StoreTrouble
-from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.files import DataFile, EpochStarts

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from auditor import running
-from auditor.base import compiled
+from auditor.base import code_cache
 
 ROOT = Path(__file__).parents[2]
-OF_BASE = ("__init__", "compiled", "kept_code", "machine_code", "values", "version")
+OF_BASE = ("__init__", "code_cache", "compiled", "machine_code")
 BASE = ("__init__", *(f"base/{name}" for name in OF_BASE))
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
@@ -30,7 +30,7 @@ result, stats = add(1), add.dispatcher.stats
 print(result, len(stats.cache_hits), len(stats.cache_misses), stats.cache_path)
 """
 SETTINGS = """import sys, yaml
-import auditor.base.compiled, numba
+import auditor.base.machine_code, numba
 assert sys.modules["yaml"] is yaml
 """
 # Ends after the index of the kernel is written and before its code is.
@@ -200,7 +200,7 @@ def test_only_the_first_run_says_that_it_compiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A minute in which nothing else would be said; asked before anything of the kernels is imported."""
-    monkeypatch.setattr(compiled, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
+    monkeypatch.setattr(code_cache, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
     for expected in ("auditor: the first run compiles", ""):
         running.runner_for("inline[1]").close()
         assert capsys.readouterr().err.startswith(expected)
