@@ -139,10 +139,10 @@ def locate(options: DecodeOptions) -> list[Piece]:
 
 def _given(path: str) -> list[tuple[StorageLocation, int]]:
     """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
-    from auditor.connectors.logdir.copy_view import named
+    from auditor.connectors.logdir.copy_view import files_named
     from auditor.connectors.stores import storage
 
-    if of_copy := named(path):
+    if of_copy := files_named(path):
         return [*of_copy]
     place = storage.place(path)
     if storage.is_folder(place):

@@ -22,8 +22,7 @@ from auditor.connectors import kafka_names
 from auditor.connectors.codec.blanking import KEPT, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
 from auditor.connectors.kafka_names import METADATA_TOPIC
-from auditor.connectors.logdir.copied_segments import GROUP_ROWS
-from auditor.connectors.logdir.copy_lists import CopyTimes, FolderList, Listed, Stat, Taken
+from auditor.connectors.logdir.copy_format import GROUP_ROWS, CopyTimes, FolderList, Listed, Stat, TakenSegment
 from auditor.connectors.logdir.copy_view import ENTRY
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -170,7 +169,7 @@ class OneFolder:
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
-    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+    def _index(self, item: Listed, found: Mapping[str, TakenSegment]) -> Listed:
         """An index by the batches of its segment; read again where these are no longer those that it was told by."""
         if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
             return item
@@ -270,7 +269,7 @@ class OneFolder:
         why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
-    def _stays(self, name: str, taken: Taken) -> bool:
+    def _stays(self, name: str, taken: TakenSegment) -> bool:
         if taken.file in self.scattered:
             return self.segments.carry(name, taken)
         self.segments.keep(name, taken)

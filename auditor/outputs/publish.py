@@ -272,7 +272,7 @@ def scope(audit: Audit) -> Fields:
         "partitions": list(options.only_partitions),
         "brokers": list(options.only_brokers),
         "whole": options.whole,
-        "since": None if options.since is None else options.since.said,
+        "since": None if options.since is None else options.since.described,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in cluster_context.counts(audit.inventory, audit.settings, options)),
         "without_records": audit.logs.totals.unlooked.total(),

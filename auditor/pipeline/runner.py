@@ -13,7 +13,17 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, Values, dumps, loads, row_text
+from auditor.base.at_rest import (
+    SORTED_TOGETHER,
+    Fields,
+    MappedRows,
+    RowsAtRest,
+    TextRows,
+    Values,
+    dumps,
+    loads,
+    row_text,
+)
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
@@ -263,10 +273,10 @@ def _packed(rows: list[Fields]) -> bytes:
         totals.add(place, row)
         besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
         found.append((place, row_text(row), _text(besides)))
-    return dumps((found.settled(), totals))
+    return dumps((found.packed(), totals))
 
 
-class JudgedLogs(RowsSeen):
+class JudgedLogs(MappedRows):
     """The rows of kind :data:`LOG` in their order, and what they come to."""
 
     def __init__(self, rows: Sequence[Placed], totals: LogTotals) -> None:
@@ -277,7 +287,7 @@ class JudgedLogs(RowsSeen):
     @property
     def of_summary(self) -> TextRows:
         """The rows as they stand in ``summary.json``."""
-        return TextRows(RowsSeen(self._placed, itemgetter(1)))
+        return TextRows(MappedRows(self._placed, itemgetter(1)))
 
 
 def row_of(placed: Placed) -> Fields:

@@ -198,18 +198,18 @@ CLOSED = 8  # added where a batch says only when it is opened what its row needs
 
 
 @kernel
-def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the message at ``at``; returns its FLAW_* bits."""
-    attributes = np.int64(buf[at + 17])
-    timestamp = be64(buf, at + 18) if magic == 1 else -1
-    crc = np.uint32(be32(buf, at + 12))
+def _fill_legacy(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the message at ``start``; returns its FLAW_* bits."""
+    attributes = np.int64(buf[start + 17])
+    timestamp = be64(buf, start + 18) if magic == 1 else -1
+    crc = np.uint32(be32(buf, start + 12))
     flaws = 0
     if attributes & CODEC_MASK > MAX_CODEC[0]:
         flaws |= FLAW_CODEC_UNKNOWN
-    if check and crc32(buf, at + 16, at + total) != crc:
+    if check and crc32(buf, start + 16, start + total) != crc:
         flaws |= FLAW_CRC
     out[row, ATTRIBUTES] = attributes
-    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, BASE_OFFSET] = be64(buf, start)
     out[row, LAST_OFFSET] = out[row, BASE_OFFSET]
     out[row, RECORD_COUNT] = 1
     out[row, PARTITION_LEADER_EPOCH] = -1
@@ -260,56 +260,56 @@ def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch:
 
 
 @kernel
-def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
-    """Type, coordinator epoch and FLAW_* bits of the control record at ``at`` (after decompression), ending by ``end``.
+def control_record(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int]:
+    """Type, coordinator epoch and FLAW_* bits of the control record at ``position`` (after decompression), ending by ``end``.
 
     Type and epoch are -1 where they cannot be read; the epoch also where the type is no end marker's.
     """
-    _length, at = varint(buf, at, end)
-    if at < 0 or at >= end:
+    _length, position = varint(buf, position, end)
+    if position < 0 or position >= end:
         return -1, -1, FLAW_CONTROL_KEY
-    _timestamp, at = varlong(buf, at + 1, end)  # after one byte of attributes
-    if at >= 0:
-        _delta, at = varint(buf, at, end)
-    if at < 0:
+    _timestamp, position = varlong(buf, position + 1, end)  # after one byte of attributes
+    if position >= 0:
+        _delta, position = varint(buf, position, end)
+    if position < 0:
         return -1, -1, FLAW_CONTROL_KEY
-    key_size, at = varint(buf, at, end)
-    if at < 0 or key_size < 4 or key_size > end - at or be16(buf, at) < 0:
+    key_size, position = varint(buf, position, end)
+    if position < 0 or key_size < 4 or key_size > end - position or be16(buf, position) < 0:
         return -1, -1, FLAW_CONTROL_KEY
-    kind = be16(buf, at + 2)
+    kind = be16(buf, position + 2)
     if kind != 0 and kind != 1:
         return kind, -1, FLAW_CONTROL_TYPE
-    value_size, at = varint(buf, at + key_size, end)
-    if at < 0 or value_size < 6 or value_size > end - at or be16(buf, at) < 0:
+    value_size, position = varint(buf, position + key_size, end)
+    if position < 0 or value_size < 6 or value_size > end - position or be16(buf, position) < 0:
         return kind, -1, FLAW_CONTROL_VALUE
-    return kind, be32(buf, at + 2), 0
+    return kind, be32(buf, position + 2), 0
 
 
 @kernel
-def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the record batch (magic 2) at ``at``; returns its FLAW_* bits."""
-    attributes = be16(buf, at + 21)
-    delta = be32(buf, at + 23)
-    producer = be64(buf, at + 43)
-    epoch = be16(buf, at + 51)
-    sequence = be32(buf, at + 53)
-    count = be32(buf, at + 57)
-    crc = np.uint32(be32(buf, at + 17))
+def _fill_batch(buf: np.ndarray, start: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
+    """Fill ``row`` with the record batch (magic 2) at ``start``; returns its FLAW_* bits."""
+    attributes = be16(buf, start + 21)
+    delta = be32(buf, start + 23)
+    producer = be64(buf, start + 43)
+    epoch = be16(buf, start + 51)
+    sequence = be32(buf, start + 53)
+    count = be32(buf, start + 57)
+    crc = np.uint32(be32(buf, start + 17))
     flaws = _header_flaws(attributes, delta, count, producer, epoch, sequence)
     kind, coordinator_epoch = -1, -1
     if attributes & CONTROL and count > 0 and not attributes & CODEC_MASK:
-        kind, coordinator_epoch, more = control_record(buf, at + HEADER, at + total)
+        kind, coordinator_epoch, more = control_record(buf, start + HEADER, start + total)
         flaws |= more
-    if check and crc32c(buf, at + 21, at + total) != crc:
+    if check and crc32c(buf, start + 21, start + total) != crc:
         flaws |= FLAW_CRC
     out[row, ATTRIBUTES] = attributes
-    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, BASE_OFFSET] = be64(buf, start)
     out[row, LAST_OFFSET] = out[row, BASE_OFFSET] + delta
     out[row, RECORD_COUNT] = count
-    out[row, PARTITION_LEADER_EPOCH] = be32(buf, at + 12)
+    out[row, PARTITION_LEADER_EPOCH] = be32(buf, start + 12)
     out[row, CRC] = crc
-    out[row, BASE_TIMESTAMP] = be64(buf, at + 27)
-    out[row, MAX_TIMESTAMP] = be64(buf, at + 35)
+    out[row, BASE_TIMESTAMP] = be64(buf, start + 27)
+    out[row, MAX_TIMESTAMP] = be64(buf, start + 35)
     out[row, PRODUCER_ID] = producer
     out[row, PRODUCER_EPOCH] = epoch
     out[row, BASE_SEQUENCE] = sequence
@@ -320,10 +320,10 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
 
 
 @kernel
-def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+def _fill(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
     if magic == 2:
-        return int(_fill_batch(buf, at, total, check, row, out))
-    return int(_fill_legacy(buf, at, total, magic, check, row, out))
+        return int(_fill_batch(buf, start, total, check, row, out))
+    return int(_fill_legacy(buf, start, total, magic, check, row, out))
 
 
 @kernel
@@ -338,11 +338,11 @@ def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> i
 
 
 @kernel
-def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
-    """Whether the checksum of the batch or message of ``total`` bytes at ``at``, all in ``buf``, is right."""
+def is_sound(buf: np.ndarray, start: int, total: int, magic: int) -> bool:
+    """Whether the checksum of the batch or message of ``total`` bytes at ``start``, all in ``buf``, is right."""
     if magic == 2:
-        return crc32c(buf, at + 21, at + total) == np.uint32(be32(buf, at + 17))
-    return crc32(buf, at + 16, at + total) == np.uint32(be32(buf, at + 12))
+        return crc32c(buf, start + 21, start + total) == np.uint32(be32(buf, start + 17))
+    return crc32(buf, start + 16, start + total) == np.uint32(be32(buf, start + 12))
 
 
 @kernel
@@ -354,7 +354,7 @@ def _leads_on(buf: np.ndarray, after: int, end: int, last: int) -> bool:
 @kernel
 def walk(
     buf: np.ndarray,
-    at: int,
+    cursor: int,
     end: int,
     position: int,
     until: int,
@@ -375,41 +375,41 @@ def walk(
     bytes with ``check``, else over the headers.
     """
     closed = 0
-    while position + at < until:
-        if end - at < PREFIX:
-            return row, at, MORE | closed
-        size = be32(buf, at + 8)
+    while position + cursor < until:
+        if end - cursor < PREFIX:
+            return row, cursor, MORE | closed
+        size = be32(buf, cursor + 8)
         if size < MIN_SIZES[0]:
-            return row, at, BAD_SIZE | closed
-        magic = np.int64(np.int8(buf[at + 16]))
+            return row, cursor, BAD_SIZE | closed
+        magic = np.int64(np.int8(buf[cursor + 16]))
         if magic < 0 or magic > 2:
-            return row, at, BAD_MAGIC | closed
+            return row, cursor, BAD_MAGIC | closed
         if size < MIN_SIZES[magic]:
-            return row, at, BAD_SIZE | closed
+            return row, cursor, BAD_SIZE | closed
         total = size + OVERHEAD
         if total > limit:
-            return row, at, OVER_LIMIT | closed
-        if total > end - at:
-            return row, at, MORE | closed
+            return row, cursor, OVER_LIMIT | closed
+        if total > end - cursor:
+            return row, cursor, MORE | closed
         if row >= len(out):
-            return row, at, FULL | closed
-        out[row, POSITION] = position + at
+            return row, cursor, FULL | closed
+        out[row, POSITION] = position + cursor
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        flaws = _fill(buf, at, total, magic, check, row, out)
+        flaws = _fill(buf, cursor, total, magic, check, row, out)
         if (
             (not check or flaws & FLAW_CRC)
-            and position + at != trusted
+            and position + cursor != trusted
             and trusted != ALL
-            and not (magic == 2 and _leads_on(buf, at + total, end, out[row, LAST_OFFSET]))
-            and (check or not is_sound(buf, at, total, magic))
+            and not (magic == 2 and _leads_on(buf, cursor + total, end, out[row, LAST_OFFSET]))
+            and (check or not is_sound(buf, cursor, total, magic))
         ):
-            return row, at, SUSPECT | closed
+            return row, cursor, SUSPECT | closed
         if magic < 2 or flaws & FLAW_CONTROL_COMPRESSED:
             closed = CLOSED
         row += 1
-        at += total
-    return row, at, MORE | closed
+        cursor += total
+    return row, cursor, MORE | closed
 
 
 def walk_rows(count: int) -> np.ndarray:
@@ -436,12 +436,12 @@ def rows_of(columns: BatchColumns) -> np.ndarray:
 
 
 @kernel
-def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int, int]:
-    """Key start and size, value start and size of the message at ``at`` that ends at ``end``; sizes -1 for null.
+def value_bounds(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int, int]:
+    """Key start and size, value start and size of the message at ``position`` that ends at ``end``; sizes -1 for null.
 
     The first is -1 where the lengths do not add up to the message.
     """
-    key_start = at + (30 if buf[at + 16] == 1 else 22)
+    key_start = position + (30 if buf[position + 16] == 1 else 22)
     key_size = be32(buf, key_start - 4)
     if key_size < -1 or key_size > end - key_start - 4:
         return -1, -1, -1, -1
@@ -453,37 +453,37 @@ def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int, int
 
 
 @kernel
-def next_message(buf: np.ndarray, at: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
-    """The message at ``at``: index after it, offset as stored, timestamp, key and value as above, RECORD_* bits.
+def next_message(buf: np.ndarray, position: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """The message at ``position``: index after it, offset as stored, timestamp, key and value as above, RECORD_* bits.
 
     The index is -1 where no message fits before ``end``. ``magic`` is the wrapper's.
     """
-    size = be32(buf, at + 8) if end - at >= OVERHEAD + MIN_SIZES[0] else -1
-    inner = np.int8(buf[at + 16]) if size >= MIN_SIZES[0] else 0
-    if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - at - OVERHEAD:
+    size = be32(buf, position + 8) if end - position >= OVERHEAD + MIN_SIZES[0] else -1
+    inner = np.int8(buf[position + 16]) if size >= MIN_SIZES[0] else 0
+    if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - position - OVERHEAD:
         return -1, -1, -1, -1, -1, -1, -1, RECORD_LENGTH
-    after = at + OVERHEAD + size
+    after = position + OVERHEAD + size
     flaws = 0
     if inner != magic:
         flaws |= RECORD_INNER_MAGIC
-    if buf[at + 17] & CODEC_MASK:
+    if buf[position + 17] & CODEC_MASK:
         flaws |= RECORD_INNER_CODEC
-    if np.int64(crc32(buf, at + 16, after)) != be32(buf, at + 12) & 0xFFFFFFFF:
+    if np.int64(crc32(buf, position + 16, after)) != be32(buf, position + 12) & 0xFFFFFFFF:
         flaws |= RECORD_INNER_CRC
-    key_start, key_size, value_start, value_size = value_bounds(buf, at, after)
+    key_start, key_size, value_start, value_size = value_bounds(buf, position, after)
     if key_start < 0:
         flaws |= RECORD_LENGTH
-    timestamp = be64(buf, at + 18) if inner == 1 else -1
-    return after, be64(buf, at), timestamp, key_start, key_size, value_start, value_size, flaws
+    timestamp = be64(buf, position + 18) if inner == 1 else -1
+    return after, be64(buf, position), timestamp, key_start, key_size, value_start, value_size, flaws
 
 
 @kernel
 def offset_span(buf: np.ndarray, end: int, magic: int) -> tuple[int, np.int64, np.int64]:
     """How many messages lie in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
-    count, at, first, last = 0, 0, np.int64(-1), np.int64(-1)
-    while at < end:
-        at, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, at, end, magic)
-        if at < 0:
+    count, position, first, last = 0, 0, np.int64(-1), np.int64(-1)
+    while position < end:
+        position, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, position, end, magic)
+        if position < 0:
             break
         first = offset if count == 0 else first
         last = offset

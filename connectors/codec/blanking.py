@@ -61,19 +61,19 @@ class Blanks:
         says."""
         if self.topic in PLAIN:
             return raw
-        found = list(raw)
+        values = list(raw)
         control = (batches.magic == 2) & (batches.attributes & walking.CONTROL != 0)
         compressed = (batches.attributes & walking.CODEC_MASK != 0) & ((batches.record_count > 0) | (batches.magic < 2))
-        self._plain(batches, np.flatnonzero(~control & ~compressed), found)
+        self._plain(batches, np.flatnonzero(~control & ~compressed), values)
         for row in np.flatnonzero(~control & compressed).tolist():
-            found[row] = self._compressed(batches.take(np.array([row])), raw[row])
-        return found
+            values[row] = self._compressed(batches.take(np.array([row])), raw[row])
+        return values
 
-    def _plain(self, batches: BatchColumns, rows: np.ndarray, found: list[bytes]) -> None:
+    def _plain(self, batches: BatchColumns, rows: np.ndarray, values: list[bytes]) -> None:
         """Blanks batches that are stored as they are, all together."""
         if not len(rows):
             return
-        buf = np.frombuffer(bytearray().join(found[row] for row in rows), np.uint8)
+        buf = np.frombuffer(bytearray().join(values[row] for row in rows), np.uint8)
         ends = np.cumsum(batches.size[rows], dtype=np.int64)
         starts = ends - batches.size[rows]
         some = batches.take(rows)._replace(position=starts)
@@ -83,7 +83,7 @@ class Blanks:
             self._blank(run, bodies - first, ends - first, some.magic)
             buf[first : first + len(run.records.payload)] = run.records.payload
         for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            found[row] = buf[start:end].tobytes()
+            values[row] = buf[start:end].tobytes()
 
     def _compressed(self, batch: BatchColumns, raw: bytes) -> bytes:
         """One that was compressed. What cannot be opened becomes zeros, as does a wrapper of magic 0 or 1."""
@@ -138,34 +138,34 @@ def _blank_commits(run: Decoded, chosen: np.ndarray) -> np.ndarray:
     fields = commits.parse(run.records, chosen)
     odd = (fields[:, commits.VERSION] == commits.ODD) | (run.records.header_count[chosen] > 0)
     plain = chosen[~odd]
-    found = commits.details(run.records, plain, fields[~odd, commits.VERSION])
-    for start, size in zip(found[commits.TEXT_START].tolist(), found[commits.TEXT_SIZE].tolist(), strict=True):
+    details = commits.details(run.records, plain, fields[~odd, commits.VERSION])
+    for start, size in zip(details[commits.TEXT_START].tolist(), details[commits.TEXT_SIZE].tolist(), strict=True):
         if size > 0:
             run.records.payload[start : start + size] = 0
     return chosen[odd]
 
 
-def _blank_unsound(payload: np.ndarray, at: int, end: int) -> None:
+def _blank_unsound(payload: np.ndarray, position: int, end: int) -> None:
     """Blanks what is no sound record between two bytes of a body."""
-    while at < end:
-        behind, *_, flaws = next_record(payload, at, end)
+    while position < end:
+        behind, *_, flaws = next_record(payload, position, end)
         if behind < 0:
-            payload[at:end] = UNREADABLE
+            payload[position:end] = UNREADABLE
             return
         if flaws & UNRELIABLE:
-            _size, inside = varint(payload, at, end)
+            _size, inside = varint(payload, position, end)
             payload[inside:behind] = UNREADABLE
-        at = behind
+        position = behind
 
 
-def _blank_headers(payload: np.ndarray, at: int) -> None:
+def _blank_headers(payload: np.ndarray, position: int) -> None:
     """Blanks keys and values of a record's headers, from their number on; they parsed."""
     end = len(payload)
-    count, at = varint(payload, at, end)
+    count, position = varint(payload, position, end)
     for _ in range(2 * count):
-        size, at = varint(payload, at, end)
-        payload[at : at + max(size, 0)] = 0
-        at += max(size, 0)
+        size, position = varint(payload, position, end)
+        payload[position : position + max(size, 0)] = 0
+        position += max(size, 0)
 
 
 def _all_from(data: bytes | None, start: int, name: str = "") -> list[FieldSpan]:
@@ -176,10 +176,10 @@ def _secret(
     message: Message, version: int, data: bytes, names: frozenset[str], start: int = 2
 ) -> tuple[list[FieldSpan], list[FieldSpan]]:
     """The spans of a value to blank, what is left behind its fields among them, and all its spans."""
-    found = spans_of(message, version, data, start)
-    if isinstance(found, Problem):
+    secrets = spans_of(message, version, data, start)
+    if isinstance(secrets, Problem):
         return _all_from(data, start, BAD), []
-    spans, end = found
+    spans, end = secrets
     return [s for s in spans if s.name in names] + _all_from(data, end), spans
 
 
@@ -199,8 +199,8 @@ def _of_group_value(kind: int, value: bytes | None) -> list[FieldSpan]:
         return _all_from(value, 0, BAD)
     if kind < 2:
         return _secret(OFFSET_COMMIT_VALUE, version, value, _OF_CLIENTS)[0]
-    known = GROUP_TYPES[kind]
-    decoded = decode_either(known.value, known.preview, value)
+    record_type = GROUP_TYPES[kind]
+    decoded = decode_either(record_type.value, record_type.preview, value)
     if isinstance(decoded, Problem):
         return _all_from(value, 2, BAD)
     message, version, fields, _end = decoded

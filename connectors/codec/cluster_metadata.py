@@ -274,12 +274,12 @@ def unknown_level(record: MetadataRecord) -> Problem | None:
         name, level = record.fields["name"], record.fields["featureLevel"]
     else:
         return None
-    known = FEATURE_LEVELS.get(name, 0)
-    if level <= known:
+    newest = FEATURE_LEVELS.get(name, 0)
+    if level <= newest:
         return None
-    if not known:
+    if not newest:
         return Problem(VENDOR, 0, f"the feature {name[:80]} at level {level}, which Kafka does not have")
-    return Problem("bad_version", 0, f"{name} at level {level}, known: up to {known}")
+    return Problem("bad_version", 0, f"{name} at level {level}, known: up to {newest}")
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> MetadataRecord | Problem:
@@ -644,10 +644,10 @@ class ClusterMetadata:
         """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicsDelta."""
         if topic:
             topic_id = self.topics.get(topic, "")
-            taken = {topic_id: self._eligible.pop(topic_id, {})}
+            cleared = {topic_id: self._eligible.pop(topic_id, {})}
         else:
-            taken, self._eligible = self._eligible, {}  # not emptied: what was deleted of a dict is walked over too
-        for topic_id, numbers in taken.items():
+            cleared, self._eligible = self._eligible, {}  # not emptied: what was deleted of a dict is walked over too
+        for topic_id, numbers in cleared.items():
             for number in numbers:
                 state = self.partitions[topic_id, number]
                 epoch = state.partition_epoch + 1

@@ -98,21 +98,23 @@ def _snappy(data: np.ndarray, out: np.ndarray) -> int | Failure:
     stored = data.data
     if bytes(stored[:8]) != XERIAL_MAGIC:
         return _snappy_block(stored, out)
-    at, written = 0, 0
-    while at + 4 <= len(stored):
-        if bytes(stored[at : at + 8]) == XERIAL_MAGIC:  # streams may follow each other
-            if at + XERIAL_HEADER > len(stored) or struct.unpack_from(">i", stored, at + 8)[0] < 1:
+    position, written = 0, 0
+    while position + 4 <= len(stored):
+        if bytes(stored[position : position + 8]) == XERIAL_MAGIC:  # streams may follow each other
+            if position + XERIAL_HEADER > len(stored) or struct.unpack_from(">i", stored, position + 8)[0] < 1:
                 return Failure("bad_compression", "snappy: an incomplete header or one of version 0")
-            at += XERIAL_HEADER
+            position += XERIAL_HEADER
             continue
-        (size,) = struct.unpack_from(">i", stored, at)
-        at += 4
-        if size < 0 or size > len(stored) - at:
-            return Failure("bad_compression", f"snappy: a chunk of {size} bytes where {len(stored) - at} are left")
-        grown = _snappy_block(stored[at : at + size], out[written:])
+        (size,) = struct.unpack_from(">i", stored, position)
+        position += 4
+        if size < 0 or size > len(stored) - position:
+            return Failure(
+                "bad_compression", f"snappy: a chunk of {size} bytes where {len(stored) - position} are left"
+            )
+        grown = _snappy_block(stored[position : position + size], out[written:])
         if isinstance(grown, Failure):
             return grown
-        at += size
+        position += size
         written += grown
     return written
 
@@ -156,25 +158,25 @@ def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Fail
     frame = _lz4_header(head if sized else head[: LZ4_HEADER - 8], check_header)
     if isinstance(frame, Failure):
         return frame
-    at, written = frame.start, 0
-    while at + 4 <= len(data):
-        (word,) = struct.unpack_from("<I", data.data, at)
+    position, written = frame.start, 0
+    while position + 4 <= len(data):
+        (word,) = struct.unpack_from("<I", data.data, position)
         size = word & ~LZ4_RAW_BLOCK
-        at += 4
+        position += 4
         if size == 0:
             return written
-        after = at + size + 4 * frame.checksums
+        after = position + size + 4 * frame.checksums
         if size > frame.max_block or after > len(data):
-            return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - at} are left")
-        if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32_intdigest(
-            data.data[at : at + size]
+            return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - position} are left")
+        if frame.checksums and struct.unpack_from("<I", data.data, position + size)[0] != xxh32_intdigest(
+            data.data[position : position + size]
         ):
             return Failure("bad_compression", "lz4: a block's checksum is wrong")
-        grown = _lz4_block(data[at : at + size], out[written:], frame.max_block, raw=word != size)
+        grown = _lz4_block(data[position : position + size], out[written:], frame.max_block, raw=word != size)
         if isinstance(grown, Failure):
             return grown
         written += grown
-        at = after
+        position = after
     return Failure("bad_compression", "lz4: the frame has no end mark")
 
 

@@ -67,16 +67,16 @@ class WrongField(NamedTuple):
 
 
 @kernel
-def _first_odd(rows: np.ndarray, at: int, stop: int, last: int, epoch: int) -> int:
+def _first_odd(rows: np.ndarray, first: int, stop: int, last: int, epoch: int) -> int:
     """The first row in [at, stop) whose offset or leader epoch lies below what came before it, else -1."""
-    for row in range(at, stop):
-        mine = rows[row, walking.PARTITION_LEADER_EPOCH]
+    for row in range(first, stop):
+        own = rows[row, walking.PARTITION_LEADER_EPOCH]
         if rows[row, walking.BASE_OFFSET] <= last:
             return row
-        if mine != NO_EPOCH:
-            if mine < max(epoch, 0):
+        if own != NO_EPOCH:
+            if own < max(epoch, 0):
                 return row
-            epoch = mine
+            epoch = own
         last = rows[row, walking.LAST_OFFSET]
     return -1
 
@@ -90,10 +90,10 @@ class Mender:
     """
 
     def __init__(
-        self, file: str, window: FileWindow, limit: int, offsets: tuple[int, int], known: SegmentContext
+        self, file: str, window: FileWindow, limit: int, offsets: tuple[int, int], context: SegmentContext
     ) -> None:
         self.file, self.window, self.limit = file, window, limit
-        self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], known
+        self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], context
         self.left, self.begins = MOST_CONTRADICTIONS, True
         self.found: list[DecodeError] = []
 
@@ -102,16 +102,16 @@ class Mender:
         whether the checksum is right."""
         if first == stop:
             return
-        at, last, epoch = first, self.last, self.epoch
+        row, last, epoch = first, self.last, self.epoch
         if self.begins and stop - first > 1:
             self._first_epoch(rows, first, stop, checked)
         while self.left:
-            odd = int(_first_odd(rows, at, stop, last, epoch))
+            odd = int(_first_odd(rows, row, stop, last, epoch))
             if odd < 0:
                 break
             self.left -= 1
             self._pair(rows, first, stop, odd, checked)
-            at, last, epoch = odd + 1, int(rows[odd, walking.LAST_OFFSET]), self._epoch_before(rows, first, odd + 1)
+            row, last, epoch = odd + 1, int(rows[odd, walking.LAST_OFFSET]), self._epoch_before(rows, first, odd + 1)
         if self.left and self._may_be_odd(rows, first, stop):
             self._pair(rows, first, stop, stop, checked)
         self.last, self.epoch = int(rows[stop - 1, walking.LAST_OFFSET]), self._epoch_before(rows, first, stop)
@@ -119,8 +119,8 @@ class Mender:
 
     def take(self) -> list[DecodeError]:
         """What was found, which is empty afterwards."""
-        found, self.found = self.found, []
-        return found
+        fields, self.found = self.found, []
+        return fields
 
     def header(self, position: int, end: int) -> bool:
         """Puts length or magic of the batch at ``position`` right in the window, where its checksum shows them damaged;
@@ -182,10 +182,10 @@ class Mender:
 
     def _first_epoch(self, rows: np.ndarray, first: int, stop: int, checked: bool) -> None:
         """A first batch with a leader epoch that is too low, which contradicts nothing but the checkpoint."""
-        mine, behind = (self._around(rows, first, stop, row) for row in (first, first + 1))
-        if mine.epoch < behind.epoch and mine.epoch != NO_EPOCH:
-            right = self._checkpointed(mine)
-            if mine.epoch < right <= behind.epoch and _one_bit(mine.epoch, right):
+        own, behind = (self._around(rows, first, stop, row) for row in (first, first + 1))
+        if own.epoch < behind.epoch and own.epoch != NO_EPOCH:
+            right = self._checkpointed(own)
+            if own.epoch < right <= behind.epoch and _one_bit(own.epoch, right):
                 wrong = WrongField(first, right, right == behind.epoch)
                 self._settle(rows, wrong, walking.PARTITION_LEADER_EPOCH, checked)
 
@@ -225,8 +225,8 @@ class Mender:
 
     def _may_be_odd(self, rows: np.ndarray, first: int, stop: int) -> bool:
         """Whether the last row does not simply go on, so that it is worth while to look at what lies behind it."""
-        before, mine = (self._around(rows, first, stop, row) for row in (stop - 2, stop - 1))
-        return mine.base != before.last + 1 or mine.epoch != before.epoch
+        before, own = (self._around(rows, first, stop, row) for row in (stop - 2, stop - 1))
+        return own.base != before.last + 1 or own.epoch != before.epoch
 
     def _epoch_before(self, rows: np.ndarray, first: int, stop: int) -> int:
         epoch = int(rows[stop - 1, walking.PARTITION_LEADER_EPOCH])
@@ -277,13 +277,13 @@ def _shifted(one: Around, least: int, behind: int) -> Iterator[WrongField]:
 
 def _only(high: list[WrongField], low: list[WrongField]) -> WrongField | None:
     """The one explanation that there is: a sure one before those that are only possible."""
-    found = [w for w in (*high, *low) if w.sure] or [*high, *low]
-    return found[0] if len(found) == 1 else None
+    candidates = [w for w in (*high, *low) if w.sure] or [*high, *low]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _epoch(four: list[Around]) -> WrongField | None:
     """Which of two batches has a wrong leader epoch: the one before, too high, or the one behind, too low."""
-    q, p, r, n = (each.epoch for each in four)
+    q, p, r, n = (neighbour.epoch for neighbour in four)
     above, below = four[1].row, four[2].row
     if r < NO_EPOCH and four[2].kind == BATCH:  # its sign was flipped
         positive = r + (1 << 31)
@@ -369,9 +369,9 @@ def flipped_bit(batch: np.ndarray) -> tuple[int, int] | None:
     if change.bit_count() == 1:
         bit = change.bit_length() - 1
         return STORED_AT + 3 - bit // 8, bit % 8
-    for at in range(size - 1, CHECKED_FROM - 1, -1):
+    for position in range(size - 1, CHECKED_FROM - 1, -1):
         if change in _LAST_BYTE:
-            return at, _LAST_BYTE[change]
+            return position, _LAST_BYTE[change]
         index = _BY_TOP_BYTE[change >> 24]  # as if the last byte, which is equal in both, were not there
         change = (change ^ _TABLE[index]) << 8 & _ONES | index
     return None

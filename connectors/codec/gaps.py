@@ -32,25 +32,25 @@ LEAD = 5  # bytes before a place that are looked at: the longest length of a key
 
 
 @kernel
-def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
-    """The bytes of a key or value that begins at ``at`` with a batch of ``first`` bytes and ends with one, else 0.
+def _embedded(buf: np.ndarray, start: int, end: int, first: int) -> int:
+    """The bytes of a key or value that begins at ``start`` with a batch of ``first`` bytes and ends with one, else 0.
 
-    Negative where the buffer ends too early to say: so many bytes from ``at`` on are needed.
+    Negative where the buffer ends too early to say: so many bytes from ``start`` on are needed.
     """
     length = np.int64(0)
     for back in range(1, LEAD + 1):
-        if at - back < 0 or (buf[at - back] > 127) != (back > 1):
+        if start - back < 0 or (buf[start - back] > 127) != (back > 1):
             return 0
-        length = (length << 7) | np.int64(buf[at - back] & 127)  # its last byte holds the highest bits
+        length = (length << 7) | np.int64(buf[start - back] & 127)  # its last byte holds the highest bits
         stated = (length >> 1) ^ -(length & 1)
         if stated > LONGEST:
             return 0
         run = first
         while run + PREFIX <= stated:
-            if at + run + PREFIX > end:
+            if start + run + PREFIX > end:
                 return -int(stated)
-            size = be32(buf, at + run + 8)
-            if size < MIN_SIZES[0] or buf[at + run + 16] > 2:
+            size = be32(buf, start + run + 8)
+            if size < MIN_SIZES[0] or buf[start + run + 16] > 2:
                 break
             run += size + OVERHEAD
         if run == stated:
@@ -59,18 +59,18 @@ def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
 
 
 @kernel
-def _fits(buf: np.ndarray, at: int, end: int, magic: int, above: int, below: int) -> bool:
-    """Whether the offsets that are stated at ``at``, as far as the buffer shows them, lie between two others."""
-    offset = be64(buf, at)
+def _fits(buf: np.ndarray, start: int, end: int, magic: int, above: int, below: int) -> bool:
+    """Whether the offsets that are stated at ``start``, as far as the buffer shows them, lie between two others."""
+    offset = be64(buf, start)
     if offset <= above or offset >= below:
         return False
-    delta = be32(buf, at + 23) if magic == 2 and end - at >= HEADER else 0
+    delta = be32(buf, start + 23) if magic == 2 and end - start >= HEADER else 0
     return delta >= 0 and offset + delta < below
 
 
 @kernel
 def find_batch(
-    buf: np.ndarray, at: int, stop: int, end: int, behind: int, limit: int, above: int, below: int, work: int
+    buf: np.ndarray, position: int, stop: int, end: int, behind: int, limit: int, above: int, below: int, work: int
 ) -> tuple[int, int, int, int]:
     """The first sound batch that begins in ``buf[at:stop]``: how it ended, the index reached, bytes needed from there,
     and what is left of ``work``.
@@ -79,37 +79,37 @@ def find_batch(
     between ``above`` and ``below``. ``work``: bytes that may be read for checksums and for places at the buffer's end.
     Cost: one pass over the bytes, and ``work``.
     """
-    while at < stop:
-        if end - at < PREFIX:
-            return MORE, at, PREFIX, work
-        magic = np.int64(buf[at + 16])
+    while position < stop:
+        if end - position < PREFIX:
+            return MORE, position, PREFIX, work
+        magic = np.int64(buf[position + 16])
         if magic > 2:
-            at += 1
+            position += 1
             continue
-        total = be32(buf, at + 8) + OVERHEAD
-        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - at):
-            at += 1
+        total = be32(buf, position + 8) + OVERHEAD
+        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - position):
+            position += 1
             continue
-        fits = _fits(buf, at, end, magic, above, below)
-        inside = _embedded(buf, at, end, total)
-        if inside < 0 and -inside > behind - at:
+        fits = _fits(buf, position, end, magic, above, below)
+        inside = _embedded(buf, position, end, total)
+        if inside < 0 and -inside > behind - position:
             inside = 0
         if not fits and inside == 0:
-            at += 1
+            position += 1
             continue
         need = max(total, HEADER if magic == 2 else total, -inside)
         work -= need
         if work < 0:
-            return EXHAUSTED, at, 0, work
-        if need > end - at:
-            return MORE, at, need, work
-        if not is_sound(buf, at, total, magic):
-            at += 1
+            return EXHAUSTED, position, 0, work
+        if need > end - position:
+            return MORE, position, need, work
+        if not is_sound(buf, position, total, magic):
+            position += 1
         elif inside == 0:
-            return FOUND, at, total, work
+            return FOUND, position, total, work
         else:
-            at += inside
-    return MORE, at, 0, work
+            position += inside
+    return MORE, position, 0, work
 
 
 # A buffer over a file of which any stretch may be looked at again.
@@ -163,11 +163,11 @@ class FileWindow:
 
     def fill(self, need: int = 0) -> bool:
         """Read on, making room for ``need`` unwalked bytes; False when nothing more came."""
-        kept = self.end - self.at
+        remaining = self.end - self.at
         data = self.data if need <= len(self.data) else np.empty(need, np.uint8)
-        data[:kept] = self.data[self.at : self.end]
+        data[:remaining] = self.data[self.at : self.end]
         self.origin += self.at
-        self.data, self.at, self.end = data, 0, kept
+        self.data, self.at, self.end = data, 0, remaining
         wanted = min(len(data), self.size - self.origin)
         view = data.data
         while self.end < wanted and self.failure is None:
@@ -179,7 +179,7 @@ class FileWindow:
             if not got:
                 break
             self.end += got
-        return self.end > kept
+        return self.end > remaining
 
     def go_to(self, position: int) -> None:
         """Go on at ``position``, whether it is in the buffer, behind it or before it."""
@@ -201,15 +201,15 @@ class FileWindow:
         begin, count = position - self.origin, min(count, self.size - position)
         if begin >= 0 and begin + count <= self.end:
             return self.data[begin : begin + count]
-        found, got = np.empty(max(0, count), np.uint8), 0
+        data, got = np.empty(max(0, count), np.uint8), 0
         try:
             self.f.seek(position)
-            while got < count and (more := self.f.readinto(found.data[got:])):
+            while got < count and (more := self.f.readinto(data.data[got:])):
                 got += more
             self.f.seek(self.origin + self.end)
         except OSError as error:
             self.failure = error
-        return found[:got]
+        return data[:got]
 
     def only_zeros_left(self) -> bool:
         """Whether all bytes from here to the file's end are zero; else it goes to the buffer with the first other."""
@@ -388,7 +388,7 @@ class Gaps:
             return False
         window.go_to(start)
         while window.position < until:
-            how, at, need, self.work = find_batch(
+            how, position, need, self.work = find_batch(
                 window.data,
                 window.at,
                 min(window.end, until - window.origin),
@@ -400,14 +400,14 @@ class Gaps:
                 self.work,
             )
             if how == FOUND:
-                window.at = at
-                self.found = (window.position, int(be64(window.data, at)))
+                window.at = position
+                self.found = (window.position, int(be64(window.data, position)))
                 return True
             if how == EXHAUSTED:
                 self.barren = True
                 return False
-            lead = min(LEAD, at)
-            window.at = at - lead
+            lead = min(LEAD, position)
+            window.at = position - lead
             grew = window.position + lead < until and window.fill(need + lead)
             window.at += lead
             if not grew:

@@ -487,51 +487,51 @@ LEADER_EPOCH, COMMIT_TIME, EXPIRE_TIME, TOPIC_ID, TEXT_START, TEXT_SIZE, DETAILS
 
 
 @kernel
-def _key(data: np.ndarray, at: int, size: int, out: np.ndarray) -> bool:
+def _key(data: np.ndarray, position: int, size: int, out: np.ndarray) -> bool:
     """Reads a key; whether it is that of a commit."""
-    if size < KEY_OVERHEAD or be16(data, at) < 0 or be16(data, at) > 1:
+    if size < KEY_OVERHEAD or be16(data, position) < 0 or be16(data, position) > 1:
         return False
-    group = be16(data, at + 2)
+    group = be16(data, position + 2)
     if group < 0 or group + KEY_OVERHEAD > size:
         return False
-    topic = be16(data, at + 4 + group)
-    if topic < 0 or group + topic + KEY_OVERHEAD != size or not all_ascii(data, at + 4, group):
+    topic = be16(data, position + 4 + group)
+    if topic < 0 or group + topic + KEY_OVERHEAD != size or not all_ascii(data, position + 4, group):
         return False
-    out[KEY_START], out[KEY_SIZE], out[GROUP_SIZE] = at + 2, size - 2, group
-    out[TOPIC_START], out[TOPIC_SIZE] = at + 6 + group, topic
-    out[PARTITION] = be32(data, at + size - 4)
-    return bool(all_ascii(data, at + 6 + group, topic))
+    out[KEY_START], out[KEY_SIZE], out[GROUP_SIZE] = position + 2, size - 2, group
+    out[TOPIC_START], out[TOPIC_SIZE] = position + 6 + group, topic
+    out[PARTITION] = be32(data, position + size - 4)
+    return bool(all_ascii(data, position + 6 + group, topic))
 
 
 @kernel
-def _tags_fit(data: np.ndarray, at: int, end: int) -> bool:
+def _tags_fit(data: np.ndarray, position: int, end: int) -> bool:
     """Whether the tagged fields end the value: none, or the topic's id."""
-    return (at + 1 == end and data[at] == 0) or (
-        at + 19 == end and data[at] == 1 and data[at + 1] == 0 and data[at + 2] == 16
+    return (position + 1 == end and data[position] == 0) or (
+        position + 19 == end and data[position] == 1 and data[position + 1] == 0 and data[position + 2] == 16
     )
 
 
 @kernel
-def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
+def _value(data: np.ndarray, position: int, size: int, out: np.ndarray) -> Any:
     """Reads a value; its version, or ODD."""
-    end = at + size
+    end = position + size
     if size < 10:
         return ODD
-    version = be16(data, at)
+    version = be16(data, position)
     if version < 0 or version > 4:
         return ODD
-    out[VALUE] = be64(data, at + 2)
-    at += 14 if version >= 3 else 10
+    out[VALUE] = be64(data, position + 2)
+    position += 14 if version >= 3 else 10
     if version == 4:
-        text, at = uvarint(data, at, end)
+        text, position = uvarint(data, position, end)
         text -= 1
-        if at < 0 or text < 0 or text > MAX_STRING or at + text + 8 > end:
+        if position < 0 or text < 0 or text > MAX_STRING or position + text + 8 > end:
             return ODD
-        return 4 if _tags_fit(data, at + text + 8, end) else ODD
-    if at + 2 > end:
+        return 4 if _tags_fit(data, position + text + 8, end) else ODD
+    if position + 2 > end:
         return ODD
-    text = be16(data, at)
-    if text < 0 or at + 2 + text + (16 if version == 1 else 8) != end:
+    text = be16(data, position)
+    if text < 0 or position + 2 + text + (16 if version == 1 else 8) != end:
         return ODD
     return np.int64(version)
 
@@ -539,26 +539,26 @@ def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
 @kernel
 def _details(data: np.ndarray, versions: np.ndarray, value_start: np.ndarray, out: np.ndarray) -> None:
     for k in range(len(versions)):
-        version, at = versions[k], value_start[k] + 10
+        version, position = versions[k], value_start[k] + 10
         out[:, k] = -1
         if version < 0:
             continue
         if version >= 3:
-            out[LEADER_EPOCH, k] = be32(data, at)
-            at += 4
+            out[LEADER_EPOCH, k] = be32(data, position)
+            position += 4
         if version == 4:
-            text, at = uvarint(data, at, len(data))  # it was read before, and fits
+            text, position = uvarint(data, position, len(data))  # it was read before, and fits
             text -= 1
         else:
-            text = be16(data, at)
-            at += 2
-        out[TEXT_START, k], out[TEXT_SIZE, k] = at, text
-        at += text
-        out[COMMIT_TIME, k] = be64(data, at)
+            text = be16(data, position)
+            position += 2
+        out[TEXT_START, k], out[TEXT_SIZE, k] = position, text
+        position += text
+        out[COMMIT_TIME, k] = be64(data, position)
         if version == 1:
-            out[EXPIRE_TIME, k] = be64(data, at + 8)
-        if version == 4 and data[at + 8] == 1:
-            out[TOPIC_ID, k] = at + 11
+            out[EXPIRE_TIME, k] = be64(data, position + 8)
+        if version == 4 and data[position + 8] == 1:
+            out[TOPIC_ID, k] = position + 11
 
 
 @kernel

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.at_rest import Numba
-from auditor.base.compiled import CHECKED, ChosenKernel, instruction, kernel
+from auditor.base.compiled import CHECKED, ChosenKernel, Numba, instruction, kernel
 
 # Reading Kafka's primitive types inside compiled kernels.
 #
@@ -231,10 +230,10 @@ def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
         length = min(words // 3, STREAM_WORDS)
         second = np.int64(0)
         third = np.int64(0)
-        for at in range(index, index + 8 * length, 8):
-            state = _crc64(state, le64(buf, at))
-            second = _crc64(second, le64(buf, at + 8 * length))
-            third = _crc64(third, le64(buf, at + 16 * length))
+        for position in range(index, index + 8 * length, 8):
+            state = _crc64(state, le64(buf, position))
+            second = _crc64(second, le64(buf, position + 8 * length))
+            third = _crc64(third, le64(buf, position + 16 * length))
         moved = _multiply(state, _SHIFTS[2 * length]) ^ _multiply(second, _SHIFTS[length])
         state = _crc64(np.int64(0), moved) ^ third
         index += 24 * length

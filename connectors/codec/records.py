@@ -37,46 +37,46 @@ from auditor.connectors.codec.primitives import le64, varint, varlong
 
 @kernel
 def next_record(
-    buf: np.ndarray, at: int, end: int
+    buf: np.ndarray, position: int, end: int
 ) -> tuple[int, np.int64, np.int64, int, np.int64, int, np.int64, np.int64, int]:
-    """The record at ``at``.
+    """The record at ``position``.
 
     Index after it, timestamp delta, offset delta, key start and size, value start and size (sizes -1 for null), number
     of headers, RECORD_* bits. The index is -1 where the length is no length of a record before ``end``; a record that
     does not fill its length, or overruns it, is flagged.
     """
     nothing = np.int64(-1)
-    length, at = varint(buf, at, end)
-    if at < 0 or length < 0 or length > end - at:
+    length, position = varint(buf, position, end)
+    if position < 0 or length < 0 or length > end - position:
         return -1, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
-    stop = at + length
-    timestamp, at = varlong(buf, at + 1, stop)  # behind one byte of attributes
-    if at < 0:
+    stop = position + length
+    timestamp, position = varlong(buf, position + 1, stop)  # behind one byte of attributes
+    if position < 0:
         return stop, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
-    delta, at = varint(buf, at, stop)
-    key_size, key_start = varint(buf, at, stop) if at >= 0 else (nothing, -1)
+    delta, position = varint(buf, position, stop)
+    key_size, key_start = varint(buf, position, stop) if position >= 0 else (nothing, -1)
     if key_start < 0 or key_size > stop - key_start:
         return stop, timestamp, delta, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
     value_size, value_start = varint(buf, key_start + max(key_size, 0), stop)
     if value_start < 0 or value_size > stop - value_start:
         return stop, timestamp, delta, key_start, key_size, -1, nothing, nothing, col.RECORD_LENGTH
-    headers, at = varint(buf, value_start + max(value_size, 0), stop)
+    headers, position = varint(buf, value_start + max(value_size, 0), stop)
     flaws = col.RECORD_LENGTH if key_size < -1 or value_size < -1 or headers < 0 else 0
     left = headers
-    while at >= 0 and left > 0:
-        size, at = varint(buf, at, stop)
+    while position >= 0 and left > 0:
+        size, position = varint(buf, position, stop)
         if size < 0:
             flaws |= col.RECORD_HEADER_KEY_NULL
-        if at < 0 or size > stop - at:
-            at = -1
+        if position < 0 or size > stop - position:
+            position = -1
             break
-        size, at = varint(buf, at + max(size, 0), stop)
-        if at < 0 or size > stop - at:
-            at = -1
+        size, position = varint(buf, position + max(size, 0), stop)
+        if position < 0 or size > stop - position:
+            position = -1
             break
-        at += max(size, 0)
+        position += max(size, 0)
         left -= 1
-    if at != stop:
+    if position != stop:
         flaws |= col.RECORD_LENGTH
     return (
         stop,
@@ -102,7 +102,7 @@ _NO_ROWS = empty_records()
 @kernel
 def _put(
     to: int,
-    at: tuple[int, int, int, int],
+    place: tuple[int, int, int, int],
     key: tuple[int, int],
     value: tuple[int, int],
     more: tuple[int, int, int, int],
@@ -111,10 +111,10 @@ def _put(
 ) -> None:
     """Fill row ``to``.
 
-    ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
+    ``place`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
     headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
     """
-    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
+    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = place
     out.key_size[to] = key[1]
     out.value_size[to] = value[1]
     out.sequence[to], out.header_count[to], header_start, out.flaws[to] = more
@@ -147,7 +147,7 @@ def _read_records(
     ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
     count.
     """
-    at, end = bounds
+    position, end = bounds
     to, shift = place
     declared = np.int64(batches.record_count[row])
     base_offset, base_sequence = batches.base_offset[row], np.int64(batches.base_sequence[row])
@@ -155,11 +155,13 @@ def _read_records(
     span = batches.last_offset[row] - base_offset
     first, least, most, previous = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
-    while at < end:
-        at, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(buf, at, end)
+    while position < end:
+        position, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(
+            buf, position, end
+        )
         late = count >= declared
-        unreadable = at < 0 or (late and flaws != 0)
-        if at >= 0 and (delta <= previous or delta > span):
+        unreadable = position < 0 or (late and flaws != 0)
+        if position >= 0 and (delta <= previous or delta > span):
             flaws |= col.RECORD_OFFSET_DELTA
         if late:
             flaws |= col.RECORD_BYTES_LEFT
@@ -199,7 +201,7 @@ def _read_messages(
     out: RecordColumns,
 ) -> int:
     """The same for a message, or for a wrapper from the messages inside."""
-    at, end = bounds
+    position, end = bounds
     to, shift = place
     magic = np.int64(batches.magic[row])
     wrapped = batches.attributes[row] & CODEC_MASK != 0
@@ -207,16 +209,18 @@ def _read_messages(
     start = stamp = last = np.int64(-1)
     least, most = np.int64(2**63 - 1), np.int64(-(2**63))
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
-    while at < end:
-        at, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(buf, at, end, magic)
+    while position < end:
+        position, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(
+            buf, position, end, magic
+        )
         if not wrapped:
             flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
-        elif at >= 0 and count > 0 and offset <= last:
+        elif position >= 0 and count > 0 and offset <= last:
             flaws |= col.RECORD_OFFSET_DELTA
         if flaws and culprit < 0:
             culprit = count
         all_flaws |= flaws
-        if at < 0:
+        if position < 0:
             break
         last = offset
         if count == 0:
@@ -410,15 +414,15 @@ def _records(
     declared = np.clip(batches.record_count[bodies.rows], 0, limits.max_records)
     room = int(np.minimum(declared, (bodies.ends - bodies.starts) // LEAST_RECORD).sum())
     records = empty_records(room, payload)
-    found = read_bodies(bodies, batches, summary, first, limits.max_records, records)
-    if found > room:
-        records = empty_records(found, payload)
+    read = read_bodies(bodies, batches, summary, first, limits.max_records, records)
+    if read > room:
+        records = empty_records(read, payload)
         read_bodies(bodies, batches, summary, first, limits.max_records, records)
-    if found < room:
-        records = RecordColumns._make(column[:found] for column in records)
+    if read < room:
+        records = RecordColumns._make(column[:read] for column in records)
     if payload:
         return records._replace(payload=bodies.data[first : bodies.ends.max(initial=first)].copy())
-    unknown = np.broadcast_to(np.int64(-1), found)
+    unknown = np.broadcast_to(np.int64(-1), read)
     return records._replace(key_start=unknown, value_start=unknown, header_start=unknown)
 
 
@@ -450,12 +454,12 @@ def records_of(
     """
     for run in decode_records(raw, batches, limits=limits, payload=True):
         ends = np.cumsum(run.summary.present).tolist()
-        at = 0
+        position = 0
         for row, end, flaws in zip(range(run.rows.start, run.rows.stop), ends, run.summary.flaws.tolist(), strict=True):
             where = (file, int(batches.position[row]), int(batches.size[row]))
-            for record in _run_records(run, at, end, limits):
+            for record in _run_records(run, position, end, limits):
                 yield row, DecodeError(*where, *record) if isinstance(record, Failure) else record
-            at = end
+            position = end
             if flaws & BROKEN:
                 failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
                 yield row, DecodeError(*where, *failure)
@@ -476,8 +480,8 @@ def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) 
     for k in range(len(ends)):
         row = run.rows.start + k
         where = (file, int(batches.position[row]), int(batches.size[row]))
-        found = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
-        errors += [DecodeError(*where, *record) for record in found if isinstance(record, Failure)]
+        error = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
+        errors += [DecodeError(*where, *record) for record in error if isinstance(record, Failure)]
         if run.summary.flaws[k] & BROKEN:
             failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
             errors.append(DecodeError(*where, *failure))
@@ -503,17 +507,17 @@ def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterato
             yield Record(offset, timestamp, key, value, _headers(records.payload, headers_at) if count else ())
 
 
-def _headers(payload: np.ndarray, at: int) -> tuple[tuple[bytes, bytes | None], ...]:
+def _headers(payload: np.ndarray, position: int) -> tuple[tuple[bytes, bytes | None], ...]:
     """The headers of a record that parsed, from their number on."""
     end = len(payload)
-    count, at = varint(payload, at, end)
+    count, position = varint(payload, position, end)
     headers = []
     for _ in range(count):
-        size, at = varint(payload, at, end)
-        key = payload[at : at + size].tobytes()
-        size, at = varint(payload, at + size, end)
-        headers.append((key, None if size < 0 else payload[at : at + size].tobytes()))
-        at += max(size, 0)
+        size, position = varint(payload, position, end)
+        key = payload[position : position + size].tobytes()
+        size, position = varint(payload, position + size, end)
+        headers.append((key, None if size < 0 else payload[position : position + size].tobytes()))
+        position += max(size, 0)
     return tuple(headers)
 
 
@@ -524,8 +528,8 @@ def iter_records(
     buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     limit = limits.max_batch_bytes
-    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
-    if found != 1 or end != len(buf):
+    rows, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
+    if rows != 1 or end != len(buf):
         yield DecodeError(file, position, len(batch), "bad_record", "not the bytes of one batch")
         return
     batches = columns_of(row)
@@ -548,14 +552,14 @@ FULL = -1  # in place of a number: the string is new, and there is no room for i
 @kernel
 def _hash(data: np.ndarray, start: int, size: int, seed: np.uint64) -> np.uint64:
     h = seed ^ np.uint64(size)
-    at, end = start, start + size
-    while at + 8 <= end:
-        h = (h ^ np.uint64(le64(data, at))) * np.uint64(0x9E3779B97F4A7C15)
+    position, end = start, start + size
+    while position + 8 <= end:
+        h = (h ^ np.uint64(le64(data, position))) * np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> np.uint64(29)
-        at += 8
-    while at < end:
-        h = (h ^ np.uint64(data[at])) * np.uint64(0x9E3779B97F4A7C15)
-        at += 1
+        position += 8
+    while position < end:
+        h = (h ^ np.uint64(data[position])) * np.uint64(0x9E3779B97F4A7C15)
+        position += 1
     h ^= h >> np.uint64(32)
     h *= np.uint64(0xD6E8FEB86659FD93)
     return h ^ (h >> np.uint64(32))
@@ -591,18 +595,18 @@ def intern_one(
     """The number of ``data[start:start + size]``; FULL where it is new and the limit is reached."""
     h = _hash(data, start, size, seed)
     mask = len(slots) - 1
-    at = np.int64(h & np.uint64(mask))
-    while slots[at] >= 0:
-        code = slots[at]
+    slot = np.int64(h & np.uint64(mask))
+    while slots[slot] >= 0:
+        code = slots[slot]
         begin = ends[code]
         if hashes[code] == h and ends[code + 1] - begin == size and _same(data, start, arena, begin, size):
             return np.int64(code)
-        at = (at + 1) & mask
+        slot = (slot + 1) & mask
     used = meta[USED]
     if used + size > limit:
         return np.int64(FULL)
     code = meta[COUNT]
-    slots[at], hashes[code] = code, h
+    slots[slot], hashes[code] = code, h
     for k in range(size):
         arena[used + k] = data[start + k]
     ends[code + 1] = used + size
@@ -632,10 +636,10 @@ def _intern(
 def _rehash(hashes: np.ndarray, count: int, slots: np.ndarray) -> None:
     mask = len(slots) - 1
     for code in range(count):
-        at = np.int64(hashes[code] & np.uint64(mask))
-        while slots[at] >= 0:
-            at = (at + 1) & mask
-        slots[at] = code
+        slot = np.int64(hashes[code] & np.uint64(mask))
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = code
 
 
 class Interner:

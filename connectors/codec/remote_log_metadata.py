@@ -266,7 +266,10 @@ def _parts(indexes: Fields) -> tuple[IndexPart, ...]:
     """The indexes that there are, by position. Of a segment without aborted transactions that of transactions lacks."""
     given = {name: indexes[name] for name in PARTS if indexes.get(name) is not None}
     parts = sorted(
-        (IndexPart(PARTS[name], _number(at, "position"), _number(at, "size")) for name, at in given.items()),
+        (
+            IndexPart(PARTS[name], _number(bounds, "position"), _number(bounds, "size"))
+            for name, bounds in given.items()
+        ),
         key=lambda part: (part.position, part.size),
     )
     end = 0

@@ -89,9 +89,9 @@ class Chunk:
         fields = ((e.position, DamagedField.of(e)) for e in self.body_errors)
         if not (damaged := [(position, field) for position, field in fields if field is not None]):
             return self
-        rows, errors, kept = self.rows.copy(), list(self.errors), np.ones(len(self.rows), bool)
-        at = np.searchsorted(rows[:, walking.POSITION], [position for position, _ in damaged])
-        for number, (position, field) in zip(at.tolist(), damaged, strict=True):
+        rows, errors, sound = self.rows.copy(), list(self.errors), np.ones(len(self.rows), bool)
+        places = np.searchsorted(rows[:, walking.POSITION], [position for position, _ in damaged])
+        for number, (position, field) in zip(places.tolist(), damaged, strict=True):
             size = int(rows[number, walking.SIZE])
             if field.name == "base offset":
                 rows[number, walking.BASE_OFFSET] = field.stored
@@ -103,10 +103,10 @@ class Chunk:
             elif field.name == "magic" and field.stored in (0, 1):
                 rows[number, walking.FLAWS] |= FLAW_CRC
             else:
-                kept[number] = False
+                sound[number] = False
                 reason = "bad_magic" if field.name == "magic" else "bad_size"
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
-        return replace(self, rows=rows[kept], errors=errors)
+        return replace(self, rows=rows[sound], errors=errors)
 
     def intact(self) -> Chunk:
         """The same without the batches that have a CRC mismatch: their records are no evidence of anything."""
@@ -178,12 +178,12 @@ class _Building:
         self.flipped: list[DecodeError] = []
         self.left_to_search, self.left_to_find = BYTES_IN_ALL, MOST_FOUND
 
-    def take(self, window: FileWindow, rows: int, at: int, *, closed: bool) -> None:
-        """Settle the rows that a walk up to ``at`` added, while their bytes are at hand. ``closed``: some have to be
+    def take(self, window: FileWindow, rows: int, position: int, *, closed: bool) -> None:
+        """Settle the rows that a walk up to ``position`` added, while their bytes are at hand. ``closed``: some have to be
         opened for what a row needs."""
         added = self.columns[self.rows : rows]
-        self.bytes += at - window.at
-        window.at = at
+        self.bytes += position - window.at
+        window.at = position
         self.rows = rows
         self._explain(window, added)
         if not closed and self.summaries is None and self.raw is None:
@@ -213,25 +213,25 @@ class _Building:
             if size > min(MOST_BYTES, self.left_to_search) or not self.left_to_find:
                 continue
             self.left_to_search -= size
-            found = flipped_bit(window.data[position - window.origin : position - window.origin + size])
-            if found is not None:
+            flipped = flipped_bit(window.data[position - window.origin : position - window.origin + size])
+            if flipped is not None:
                 self.left_to_find -= 1
-                self.flipped.append(FlippedBit(*found).error(self.file, position, size))
+                self.flipped.append(FlippedBit(*flipped).error(self.file, position, size))
 
     def _opens(self, window: FileWindow, batches: BatchColumns) -> Opens:
         data, origin, limits = window.data, window.origin, self.of_looks
         return lambda rows: decode_stored(data, origin, batches.take(rows), limits=limits)
 
-    def _look(self, batches: BatchColumns, said: np.ndarray | None) -> None:
-        if said is not None:
-            self.looked.append((self.rows - len(batches.position), said))
+    def _look(self, batches: BatchColumns, opened: np.ndarray | None) -> None:
+        if opened is not None:
+            self.looked.append((self.rows - len(batches.position), opened))
 
     def _looked(self) -> np.ndarray | None:
         if not self.looked:
             return None
         looked = np.zeros(self.rows, self.looked[0][1].dtype)
-        for first, said in self.looked:
-            looked[first : first + len(said)] = said
+        for first, opened in self.looked:
+            looked[first : first + len(opened)] = opened
         return looked
 
     def _report(self, batches: BatchColumns, failures: list[tuple[int, Failure]]) -> list[int]:
@@ -257,7 +257,7 @@ class _Building:
             rows, self.columns = self.columns, walking.walk_rows(ROWS)
         else:
             rows = self.columns[: self.rows].copy()
-        held, origin = (window.data, window.origin) if window else (None, 0)
+        data, origin = (window.data, window.origin) if window else (None, 0)
         following = self.gaps.last + 1
         done = Chunk(
             rows=rows,
@@ -266,7 +266,7 @@ class _Building:
             summary=joined(self.summaries),
             raw=self.raw,
             end=end,
-            held=held,
+            held=data,
             origin=origin,
             next_offset=following,
             looked=self._looked(),
@@ -313,10 +313,10 @@ def read_segment(
     limits: Limits = DEFAULT_LIMITS,
     records: bool = False,
     raw: bool = False,
-    held: bool = False,
+    keep_bytes: bool = False,
     crc: bool = True,
     offsets: tuple[int, int] = ANY_OFFSET,
-    known: SegmentContext = UNKNOWN,
+    context: SegmentContext = UNKNOWN,
     pause: int = -1,
     look: Look | None = None,
 ) -> Iterator[Chunk]:
@@ -324,41 +324,41 @@ def read_segment(
 
     ``f`` is the file, ``size`` its length in bytes as listed (what it grows beyond is left alone), ``file`` its name
     for errors. ``start`` must be a batch's position; the batch that begins before ``stop`` is read whole. ``records``
-    reads all records for the summary, which ``look`` is shown; ``raw`` hands out the stored bytes, ``held`` shows them
+    reads all records for the summary, which ``look`` is shown; ``raw`` hands out the stored bytes, ``keep_bytes`` shows them
     where they lie, a buffer a chunk, ``crc=False`` leaves checksums unchecked where the batches follow each other
     without a gap. ``offsets``: the lowest that the batch at ``start`` may have, and one above those of the whole
     segment; batches behind bytes that are none are recognised by them
-    (:class:`auditor.connectors.codec.gaps.Gaps`), and, with what is ``known``, damaged fields, for which the value that
+    (:class:`auditor.connectors.codec.gaps.Gaps`), and, with what is ``context``, damaged fields, for which the value that
     fits is taken (:mod:`auditor.connectors.codec.damaged_fields`). A chunk ends with the last batch that
     begins before byte ``pause``. Batch sizes and error
     lengths add up to ``end - start`` of the last chunk, which is ``size`` unless ``stop`` is given. Raises nothing: a
     file that cannot be read is an error of reason ``unreadable``.
-    Memory: a buffer of 1 MiB (``held``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
+    Memory: a buffer of 1 MiB (``keep_bytes``: 4), or of the largest batch up to ``limits.max_batch_bytes``; with ``raw``,
     also the chunk. Of a copy (:class:`StoredChunks`), chunks are as they were when it was made.
     """
     if isinstance(f, StoredChunks):
-        yield from f.chunks(start, stop, pause, limits=limits, raw=raw or held, records=records, look=look)
+        yield from f.chunks(start, stop, pause, limits=limits, raw=raw or keep_bytes, records=records, look=look)
         return
-    window = FileWindow(f, start, size, HELD_BUFFER if held else BUFFER)
+    window = FileWindow(f, start, size, HELD_BUFFER if keep_bytes else BUFFER)
     until = size if stop is None else min(stop, size)
     gaps = Gaps(file, window, limits, offsets)
-    mender = Mender(file, window, limits.max_batch_bytes, offsets, known)
+    mender = Mender(file, window, limits.max_batch_bytes, offsets, context)
     building = _Building(file, limits, gaps, records=records, raw=raw, look=look)
     handed_out = False
     while window.position < until:
         stop_at = min(pause, until) if window.position < pause else until
-        rows, at, why = walking.walk(
+        rows, position, why = walking.walk(
             window.data, window.at, window.end, window.origin, stop_at, limits.max_batch_bytes, crc,
             building.rows, building.columns, gaps.trusted,
         )  # fmt: skip
         mender.rows(building.columns, building.rows, rows, checked=crc)
         gaps.passed(building.columns[building.rows : rows])
         building.body_errors += mender.take()
-        building.take(window, rows, at, closed=why & walking.CLOSED != 0)
+        building.take(window, rows, position, closed=why & walking.CLOSED != 0)
         why &= ~walking.CLOSED
         paused = stop_at == pause <= window.position
-        if building.is_full() or paused or (held and building.rows):
-            yield building.chunk(window.position, window if held else None)
+        if building.is_full() or paused or (keep_bytes and building.rows):
+            yield building.chunk(window.position, window if keep_bytes else None)
             handed_out = True
         if window.position >= stop_at or why == walking.FULL or gaps.read_on(why):
             continue
@@ -454,17 +454,17 @@ class HeaderHop:
     def chunks(self) -> Iterator[np.ndarray]:
         """Rows of a walk, chunk by chunk; those whose checksum was not verified have :data:`UNVERIFIED`."""
         rows, count = walking.walk_rows(self.rows + BACK), 0
-        at, last, whole, tried = self.end, self.next_offset - 1, False, 0
-        while at < self.size:
-            fits = self._header(at, last, rows, count)
-            if tried == SAMPLE and at - self.end < SAMPLE * LARGE:
+        position, last, whole, tried = self.end, self.next_offset - 1, False, 0
+        while position < self.size:
+            fits = self._header(position, last, rows, count)
+            if tried == SAMPLE and position - self.end < SAMPLE * LARGE:
                 return  # small batches: all of it is read anyway
             if not fits or (count and not self._goes_on(rows, count)):
                 whole = True
                 break
             tried += 1
             last = int(rows[count, walking.LAST_OFFSET])
-            at += int(rows[count, walking.SIZE])
+            position += int(rows[count, walking.SIZE])
             count += 1
             if count == len(rows):
                 yield self._out(rows[: self.rows])
@@ -480,52 +480,52 @@ class HeaderHop:
         self.next_offset = int(rows[-1, walking.LAST_OFFSET]) + 1
         return rows.copy()
 
-    def _bytes(self, at: int, count: int) -> np.ndarray:
-        found, got = np.empty(count, np.uint8), 0
+    def _bytes(self, position: int, count: int) -> np.ndarray:
+        data, got = np.empty(count, np.uint8), 0
         try:
-            self.f.seek(at)
-            while got < count and (more := self.f.readinto(found.data[got:])):
+            self.f.seek(position)
+            while got < count and (more := self.f.readinto(data.data[got:])):
                 got += more
         except OSError:
-            return found[:0]
+            return data[:0]
         self.read += got
-        return found[:got]
+        return data[:got]
 
-    def _header(self, at: int, last: int, rows: np.ndarray, row: int) -> bool:
+    def _header(self, position: int, last: int, rows: np.ndarray, row: int) -> bool:
         """Whether a plain batch begins at a byte behind offset ``last``, which ``row`` then is."""
-        data = self._bytes(at, min(READ, self.size - at))
+        data = self._bytes(position, min(READ, self.size - position))
         if len(data) < walking.HEADER or data[walking.PREFIX - 1] != 2:
             return False
         total = int(be32(data, 8)) + walking.OVERHEAD
-        if not walking.HEADER <= total <= min(self.size - at, self.limits.max_batch_bytes):
+        if not walking.HEADER <= total <= min(self.size - position, self.limits.max_batch_bytes):
             return False
-        flaws = int(walking.header_row(data, total, at, rows[row]))
-        mine = rows[row]
-        if flaws or not last < mine[walking.BASE_OFFSET] <= mine[walking.LAST_OFFSET] < self.below:
+        flaws = int(walking.header_row(data, total, position, rows[row]))
+        header = rows[row]
+        if flaws or not last < header[walking.BASE_OFFSET] <= header[walking.LAST_OFFSET] < self.below:
             return False
-        if mine[walking.PARTITION_LEADER_EPOCH] < 0:
+        if header[walking.PARTITION_LEADER_EPOCH] < 0:
             return False
-        if mine[walking.ATTRIBUTES] & walking.CONTROL or total <= READ:
+        if header[walking.ATTRIBUTES] & walking.CONTROL or total <= READ:
             return total <= READ and bool(walking.is_sound(data, 0, total, 2))
-        mine[walking.FLAWS] = UNVERIFIED
+        header[walking.FLAWS] = UNVERIFIED
         return True
 
     def _goes_on(self, rows: np.ndarray, row: int) -> bool:
         """Whether a batch follows the one before it; where not directly, both their bodies are as they were written."""
-        before, mine = rows[row - 1], rows[row]
-        rise = mine[walking.PARTITION_LEADER_EPOCH] - before[walking.PARTITION_LEADER_EPOCH]
+        before, header = rows[row - 1], rows[row]
+        rise = header[walking.PARTITION_LEADER_EPOCH] - before[walking.PARTITION_LEADER_EPOCH]
         if rise < 0 or (rise and row < BACK):
             return False
-        hole = mine[walking.BASE_OFFSET] != before[walking.LAST_OFFSET] + 1
-        return not (hole or rise) or (self._verified(before) and self._verified(mine))
+        hole = header[walking.BASE_OFFSET] != before[walking.LAST_OFFSET] + 1
+        return not (hole or rise) or (self._verified(before) and self._verified(header))
 
     @staticmethod
     def _plain_end(rows: np.ndarray, count: int) -> bool:
         """Whether the last batch simply goes on: what contradicts nothing else has no neighbour behind it that would
         show it as damaged."""
-        before, mine = rows[count - 2], rows[count - 1]
-        same = mine[walking.PARTITION_LEADER_EPOCH] == before[walking.PARTITION_LEADER_EPOCH]
-        return bool(count > 1 and same and mine[walking.BASE_OFFSET] == before[walking.LAST_OFFSET] + 1)
+        before, header = rows[count - 2], rows[count - 1]
+        same = header[walking.PARTITION_LEADER_EPOCH] == before[walking.PARTITION_LEADER_EPOCH]
+        return bool(count > 1 and same and header[walking.BASE_OFFSET] == before[walking.LAST_OFFSET] + 1)
 
     def _verified(self, row: np.ndarray) -> bool:
         """Whether a batch has the checksum that it says, which is then known."""

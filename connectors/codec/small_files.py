@@ -59,7 +59,7 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
     zero = data.find(b"\0")
     if zero >= 0:
         return {}, [DecodeError(file, 0, len(data), "not_text", f"a zero byte at {zero}")]
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     errors = []
     for line in _logical_lines(data.decode("latin-1")):
         raw_key, raw_value = _split_property(line.text)
@@ -70,8 +70,8 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
                 errors.append(too_many_bad(file, line, len(data)))
                 break
         else:
-            found[key] = value
-    return found, errors
+            properties[key] = value
+    return properties, errors
 
 
 def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
@@ -80,17 +80,17 @@ def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
     zero = data.find(b"\0")
     if zero >= 0:
         return b" " * zero
-    kept = bytearray(b" " * len(data))
+    chosen = bytearray(b" " * len(data))
     for line in _logical_lines(data.decode("latin-1")):
         raw_key, raw_value = _split_property(line.text)
         key, here = _unescape(raw_key), slice(line.position, line.position + line.length)
         if key is None or _unescape(raw_value) is None:
-            kept[here] = b"\\u".ljust(line.length)[: line.length]  # as broken as it was
+            chosen[here] = b"\\u".ljust(line.length)[: line.length]  # as broken as it was
         elif keeps(key):
-            kept[here] = data[here]
+            chosen[here] = data[here]
         if data[here].endswith((b"\n", b"\r")):
-            kept[here.stop - 1] = ord("\n")
-    return bytes(kept)
+            chosen[here.stop - 1] = ord("\n")
+    return bytes(chosen)
 
 
 def _split(text: str, encoding: str) -> Iterator[TextLine]:
@@ -202,8 +202,8 @@ class Offsets(Mapping[tuple[str, int], int]):
         for (topic, partition), offset in offsets.items():
             self._of.setdefault(topic, {})[partition] = offset
 
-    def __getitem__(self, at: tuple[str, int]) -> int:
-        topic, partition = at
+    def __getitem__(self, key: tuple[str, int]) -> int:
+        topic, partition = key
         return self._of[topic][partition]
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
@@ -220,15 +220,15 @@ def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[st
     ``bad_line``, ``bad_value`` (another number of lines than stated; with nothing read, a first line that is no version
     there ever was), ``limit``. Kafka refuses a file with any but the last. Source: CheckpointFile.
     """
-    found = {}
+    offsets = {}
     entries = _CheckpointEntries(data, file, 3, "topic partition offset")
     for words in entries:
         partition, offset = parse_int(words[1], 32), parse_int(words[2])
         if partition is None or partition < 0 or offset is None:
             entries.bad()
         else:
-            found[words[0], partition] = offset
-    return found, entries.errors
+            offsets[words[0], partition] = offset
+    return offsets, entries.errors
 
 
 def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart], list[DecodeError]]:
@@ -236,15 +236,15 @@ def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart],
 
     Errors as of :func:`decode_offset_checkpoint`; order is not judged here. Source: LeaderEpochCheckpointFile.
     """
-    found = []
+    epochs = []
     entries = _CheckpointEntries(data, file, 2, "epoch offset")
     for words in entries:
         epoch, start = parse_int(words[0], 32), parse_int(words[1])
         if epoch is None or start is None:
             entries.bad()
         else:
-            found.append(EpochStart(epoch, start))
-    return found, entries.errors
+            epochs.append(EpochStart(epoch, start))
+    return epochs, entries.errors
 
 
 def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
@@ -377,12 +377,12 @@ class _CheckpointEntries:
             self.errors.append(DecodeError(self.file, stated.position, stated.length, "bad_value", detail))
 
 
-def _unless_known(version: int | None, known: tuple[int, ...], size: int, file: str) -> list[DecodeError]:
+def _unless_known(version: int | None, versions: tuple[int, ...], size: int, file: str) -> list[DecodeError]:
     """The error of a file of so many bytes in another version: a newer one, or none that ever was (None: no number)."""
-    if version in known:
+    if version in versions:
         return []
-    newest = " or ".join(map(str, known))
-    if version is not None and version > known[-1]:
+    newest = " or ".join(map(str, versions))
+    if version is not None and version > versions[-1]:
         return [DecodeError(file, 0, size, "bad_version", f"version {version}, known: {newest}")]
     return [DecodeError(file, 0, size, "bad_value", f"its version is not {newest}")]
 
@@ -496,8 +496,8 @@ def sort_out(settings: Mapping[str, str], names: Collection[str]) -> SortedSetti
     """
     refused = {name for name in names if name in settings and _refused(name, settings[name])}
     elsewhere = frozenset(name for name in refused if _ELSEWHERE.search(settings[name]))
-    known = {name: value for name, value in settings.items() if name not in refused}
-    return SortedSettings(known, elsewhere, frozenset(refused - elsewhere))
+    accepted = {name: value for name, value in settings.items() if name not in refused}
+    return SortedSettings(accepted, elsewhere, frozenset(refused - elsewhere))
 
 
 def _refused(name: str, value: str) -> bool:

@@ -168,16 +168,16 @@ class Lists(NamedTuple):
 
 
 @kernel
-def uvarint(data: np.ndarray, at: int, end: int) -> tuple[np.int64, int]:
+def uvarint(data: np.ndarray, position: int, end: int) -> tuple[np.int64, int]:
     """The value and the index behind it; the index is -1 where there is none up to 2^31 - 1."""
     value = np.int64(0)
     for k in range(5):
-        if at + k >= end:
+        if position + k >= end:
             return np.int64(0), -1
-        byte = np.int64(data[at + k])
+        byte = np.int64(data[position + k])
         value |= (byte & 0x7F) << (7 * k)
         if byte < 0x80:
-            return value, at + k + 1 if value <= 0x7FFFFFFF else -1
+            return value, position + k + 1 if value <= 0x7FFFFFFF else -1
     return np.int64(0), -1
 
 
@@ -197,76 +197,76 @@ def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
 
 
 @kernel
-def _count(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[np.int64, int]:
+def _count(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[np.int64, int]:
     """Elements of an array, -1 for null, and the index behind the count, -1 where it does not fit."""
     if flexible:
-        count, after = uvarint(data, at, end)
+        count, after = uvarint(data, position, end)
         return count - 1, after
-    if at + 4 > end:
+    if position + 4 > end:
         return np.int64(0), -1
-    return be32(data, at), at + 4
+    return be32(data, position), position + 4
 
 
 @kernel
-def _name(data: np.ndarray, at: int, end: int, flexible: bool) -> tuple[Any, np.int64]:
+def _name(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[Any, np.int64]:
     """Where a topic's name begins and its size; -1 for the size where it is odd."""
     if flexible:
-        size, at = uvarint(data, at, end)
+        size, position = uvarint(data, position, end)
         size -= 1
-        if at < 0:
+        if position < 0:
             return np.int64(0), np.int64(-1)
     else:
-        if at + 2 > end:
+        if position + 2 > end:
             return np.int64(0), np.int64(-1)
-        size = be16(data, at)
-        at += 2
-    if size < 0 or size > MAX_TOPIC_LENGTH or at + size > end or not all_ascii(data, at, size):
+        size = be16(data, position)
+        position += 2
+    if size < 0 or size > MAX_TOPIC_LENGTH or position + size > end or not all_ascii(data, position, size):
         return np.int64(0), np.int64(-1)
-    return np.int64(at), size
+    return np.int64(position), size
 
 
 @kernel
-def _list_end(data: np.ndarray, at: int, end: int, flexible: bool) -> int:
+def _list_end(data: np.ndarray, position: int, end: int, flexible: bool) -> int:
     """The index behind a list of partitions, -1 where it is odd."""
-    topics, at = _count(data, at, end, flexible)
-    if at < 0 or topics < -1:
+    topics, position = _count(data, position, end, flexible)
+    if position < 0 or topics < -1:
         return -1
     elements = max(topics, 0)
     for _ in range(topics):
         if elements > MAX_COUNT:
             return -1
-        begin, size = _name(data, at, end, flexible)
+        begin, size = _name(data, position, end, flexible)
         if size < 0:
             return -1
-        ids, at = _count(data, begin + size, end, flexible)
-        if at < 0 or ids < 0 or at + 4 * ids > end:
+        ids, position = _count(data, begin + size, end, flexible)
+        if position < 0 or ids < 0 or position + 4 * ids > end:
             return -1
         elements += ids
-        at += 4 * ids
+        position += 4 * ids
         if flexible:
-            if at >= end or data[at] != 0:
+            if position >= end or data[position] != 0:
                 return -1
-            at += 1
-    return at if elements <= MAX_COUNT else -1
+            position += 1
+    return position if elements <= MAX_COUNT else -1
 
 
 @kernel
-def _tags(data: np.ndarray, at: int, end: int, out: np.ndarray) -> bool:
+def _tags(data: np.ndarray, position: int, end: int, out: np.ndarray) -> bool:
     """Reads the tagged fields up to the end; whether all are known and fill it."""
-    tags, at = uvarint(data, at, end)
-    if at < 0:
+    tags, position = uvarint(data, position, end)
+    if position < 0:
         return False
     for _ in range(tags):
-        tag, at = uvarint(data, at, end)
-        if at < 0:
+        tag, position = uvarint(data, position, end)
+        if position < 0:
             return False
-        size, at = uvarint(data, at, end)
-        if at < 0 or tag > 3 or size != (8 if tag < 2 else 2) or at + size > end:
+        size, position = uvarint(data, position, end)
+        if position < 0 or tag > 3 or size != (8 if tag < 2 else 2) or position + size > end:
             return False
         if tag == 2:
-            out[CLIENT_VERSION] = be16(data, at)
-        at += size
-    return at == end
+            out[CLIENT_VERSION] = be16(data, position)
+        position += size
+    return position == end
 
 
 @kernel
@@ -277,40 +277,40 @@ def _later_fields(data: np.ndarray, fields: np.ndarray, out: np.ndarray) -> None
         out[:, k] = -1
         if fields[k, VERSION] == 1:
             end = len(data)  # the tags were read before, and fit
-            tags, at = uvarint(data, fields[k, LIST_START] + fields[k, LIST_SIZE] + 16, end)
+            tags, position = uvarint(data, fields[k, LIST_START] + fields[k, LIST_SIZE] + 16, end)
             for _ in range(tags):
-                tag, at = uvarint(data, at, end)
-                size, at = uvarint(data, at, end)
+                tag, position = uvarint(data, position, end)
+                size, position = uvarint(data, position, end)
                 if tag == 3:
-                    out[2, k] = be16(data, at)
+                    out[2, k] = be16(data, position)
                 elif tag < 2:
-                    out[tag, k] = be64(data, at)
-                at += size
+                    out[tag, k] = be64(data, position)
+                position += size
 
 
 @kernel
-def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> int:
+def _value(data: np.ndarray, position: int, size: int, out: np.ndarray) -> int:
     """Reads a value; its version, or ODD."""
-    end = at + size
+    end = position + size
     if size < 21:
         return ODD
-    version = be16(data, at)
+    version = be16(data, position)
     if version < 0 or version > 1:
         return ODD
     flexible = version == 1
-    out[PRODUCER_ID], out[PRODUCER_EPOCH] = be64(data, at + 2), be16(data, at + 10)
-    out[TIMEOUT_MS], out[STATUS] = be32(data, at + 12), np.int8(data[at + 16])
-    out[LIST_START] = at + 17
-    at = _list_end(data, at + 17, end, flexible)
-    if at < 0 or at + 16 > end:
+    out[PRODUCER_ID], out[PRODUCER_EPOCH] = be64(data, position + 2), be16(data, position + 10)
+    out[TIMEOUT_MS], out[STATUS] = be32(data, position + 12), np.int8(data[position + 16])
+    out[LIST_START] = position + 17
+    position = _list_end(data, position + 17, end, flexible)
+    if position < 0 or position + 16 > end:
         return ODD
-    out[LIST_SIZE] = at - out[LIST_START]
-    out[LAST_UPDATE], out[START] = be64(data, at), be64(data, at + 8)
+    out[LIST_SIZE] = position - out[LIST_START]
+    out[LAST_UPDATE], out[START] = be64(data, position), be64(data, position + 8)
     out[CLIENT_VERSION] = 0
-    at += 16
+    position += 16
     if flexible:
-        return version if _tags(data, at, end, out) else ODD
-    return version if at == end else ODD
+        return version if _tags(data, position, end, out) else ODD
+    return version if position == end else ODD
 
 
 @kernel
@@ -323,12 +323,17 @@ def _parse(
     out: np.ndarray,
 ) -> None:
     for k in range(len(key_start)):
-        row, at, size = out[k], key_start[k], key_size[k]
+        row, position, size = out[k], key_start[k], key_size[k]
         row[:] = -1
         row[VERSION] = ODD
-        if size < 4 or be16(data, at) != 0 or be16(data, at + 2) != size - 4 or not all_ascii(data, at + 4, size - 4):
+        if (
+            size < 4
+            or be16(data, position) != 0
+            or be16(data, position + 2) != size - 4
+            or not all_ascii(data, position + 4, size - 4)
+        ):
             continue
-        row[ID_START], row[ID_SIZE] = at + 4, size - 4
+        row[ID_START], row[ID_SIZE] = position + 4, size - 4
         if value_size[k] >= 0:
             row[VERSION] = _value(data, value_start[k], value_size[k], row)
         else:
@@ -342,10 +347,10 @@ def _are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, out: np.n
         if last < 0 or (last == 3 and be32(data, starts[k]) == -1):  # the latter is version 0
             out[k] = True
             continue
-        at, end = starts[k], starts[k] + last
-        while at < end and data[at] == 0x80:
-            at += 1
-        out[k] = at == end and data[at] == 0  # a varint of 0, however long
+        position, end = starts[k], starts[k] + last
+        while position < end and data[position] == 0x80:
+            position += 1
+        out[k] = position == end and data[position] == 0  # a varint of 0, however long
 
 
 @kernel
@@ -359,20 +364,20 @@ def _take_apart(
     partitions: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    found = 0
+    row = 0
     for k in range(len(starts)):
-        at, end = starts[k], ends[k]
-        if end > at:
-            topics, at = _count(data, at, end, flexible[k])
+        position, end = starts[k], ends[k]
+        if end > position:
+            topics, position = _count(data, position, end, flexible[k])
             for _ in range(topics):
-                begin, size = _name(data, at, end, flexible[k])
-                ids, at = _count(data, begin + size, end, flexible[k])
+                begin, size = _name(data, position, end, flexible[k])
+                ids, position = _count(data, begin + size, end, flexible[k])
                 for _ in range(ids):
-                    name_starts[found], name_sizes[found], partitions[found] = begin, size, be32(data, at)
-                    found += 1
-                    at += 4
-                at += np.int64(flexible[k])
-        out[k] = found
+                    name_starts[row], name_sizes[row], partitions[row] = begin, size, be32(data, position)
+                    row += 1
+                    position += 4
+                position += np.int64(flexible[k])
+        out[k] = row
 
 
 def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
@@ -406,8 +411,8 @@ def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible:
     """The partitions of stored lists, none of which is odd; an empty list or null has none. ``flexible``: whether each
     is of version 1, where that is known."""
     if flexible is None:
-        found = (is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True))
-        flexible = np.fromiter(found, bool, len(starts))
+        flags = (is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True))
+        flexible = np.fromiter(flags, bool, len(starts))
     room = int(((ends - starts) // 4).sum())
     out = Lists(np.empty(len(starts), np.int64), *np.empty((3, room), np.int64))
     _take_apart(data, starts, ends, flexible, *out[1:], out.ends)
@@ -439,11 +444,11 @@ def _gather(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, out: np.ndar
 @kernel
 def _digits(number: np.int64) -> np.int64:
     """Characters of a number in decimal, its sign included."""
-    left, found = abs(number), np.int64(1 if number >= 0 else 2)
+    left, digits = abs(number), np.int64(1 if number >= 0 else 2)
     while left >= 10:
         left //= 10
-        found += 1
-    return found
+        digits += 1
+    return digits
 
 
 @kernel
@@ -457,13 +462,13 @@ def _names(
     data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, partitions: np.ndarray, ends: np.ndarray, out: np.ndarray
 ) -> None:
     for k in range(len(starts)):
-        at, end = ends[k], ends[k + 1] - 1
+        position, end = ends[k], ends[k + 1] - 1
         for j in range(sizes[k]):
-            out[at + j] = data[starts[k] + j]
-        out[at + sizes[k]] = DASH
+            out[position + j] = data[starts[k] + j]
+        out[position + sizes[k]] = DASH
         left = abs(partitions[k])
         if partitions[k] < 0:
-            out[at + sizes[k] + 1] = DASH
+            out[position + sizes[k] + 1] = DASH
         while True:
             out[end] = ZERO + left % 10
             left //= 10
@@ -492,13 +497,13 @@ def gather(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Texts:
     return Texts(ends, out)
 
 
-def partition_names(data: np.ndarray, found: Lists) -> Texts:
+def partition_names(data: np.ndarray, lists: Lists) -> Texts:
     """``topic-partition`` of every element of lists that were taken apart."""
-    sizes = np.empty(len(found.sizes), np.int64)
-    _name_sizes(found.sizes, found.partitions, sizes)
+    sizes = np.empty(len(lists.sizes), np.int64)
+    _name_sizes(lists.sizes, lists.partitions, sizes)
     ends = _ends(sizes)
     out = np.empty(int(ends[-1]), np.uint8)
-    _names(data, found.starts, found.sizes, found.partitions, ends, out)
+    _names(data, lists.starts, lists.sizes, lists.partitions, ends, out)
     return Texts(ends, out)
 
 

@@ -44,20 +44,20 @@ def properties(path: Path) -> dict[str, str]:
         text = path.read_bytes().decode("latin-1")
     except OSError:
         raise AuditInputError(f"cannot read {path}; --command-config takes a file of Java client properties") from None
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.match(line)
         assert match is not None  # it matches any text
-        found[_plain(match[1])] = _plain(match[2])
-    return found
+        values[_plain(match[1])] = _plain(match[2])
+    return values
 
 
 def _logical_lines(text: str) -> list[str]:
     """Lines without comments; one that ends with an odd number of backslashes goes on in the next."""
     lines: list[str] = []
     going_on = False
-    for each in re.split(r"\r\n|\r|\n", text):
-        line = each.lstrip(" \t\f")
+    for natural in re.split(r"\r\n|\r|\n", text):
+        line = natural.lstrip(" \t\f")
         if not going_on and (not line or line[0] in "#!"):
             continue
         more = (len(line) - len(line.rstrip("\\"))) % 2 == 1
@@ -71,8 +71,8 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         return chr(int(name[1:], 16)) if len(name) == 5 else _ESCAPES.get(name, name)
 
     return _ESCAPED.sub(value, text)
@@ -84,11 +84,11 @@ def login(text: str) -> Login | None:
     if head is None:
         return None
     options: dict[str, str] = {}
-    at = head.end()
-    while found := _OPTION.match(text, at):
-        options[found[1]] = _plain(found[2] if found[2] is not None else found[3] or found[4] or "")
-        at = found.end()
-    return Login(head[1].rpartition(".")[2], options) if text[at:].strip() == ";" else None
+    position = head.end()
+    while match := _OPTION.match(text, position):
+        options[match[1]] = _plain(match[2] if match[2] is not None else match[3] or match[4] or "")
+        position = match.end()
+    return Login(head[1].rpartition(".")[2], options) if text[position:].strip() == ";" else None
 
 
 # Certificates and keys as Java keeps them, for Python's TLS: PEM, PKCS12, and JKS where Java's keytool is there.
@@ -161,7 +161,7 @@ def _in_lines(pem: bytes) -> bytes:
         if b"\n" in text.strip():
             return block[0]
         letters = b"".join(text.split())
-        lines = (letters[at : at + PEM_LINE] for at in range(0, len(letters), PEM_LINE))
+        lines = (letters[start : start + PEM_LINE] for start in range(0, len(letters), PEM_LINE))
         return b"\n".join((begin, *lines, end, b""))
 
     return PEM_BLOCK.sub(broken, pem)
@@ -177,15 +177,15 @@ def _from_pkcs12(stored: bytes, password: str | None, path: Path) -> Pem:
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     try:
-        found = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
+        store = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
     except ValueError:
         raise AuditInputError(f"cannot open the store {path}: its password is wrong, or it is no store") from None
-    others = [each.certificate for each in found.additional_certs]
-    own = [found.cert.certificate] if found.cert is not None else []
-    pem = [each.public_bytes(serialization.Encoding.PEM) for each in (*own, *others)]
-    if found.key is None:
+    others = [item.certificate for item in store.additional_certs]
+    own = [store.cert.certificate] if store.cert is not None else []
+    pem = [item.public_bytes(serialization.Encoding.PEM) for item in (*own, *others)]
+    if store.key is None:
         return Pem(b"".join(pem), b"")
-    key = found.key.private_bytes(
+    key = store.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return Pem(b"".join(pem), key + b"".join(pem))
@@ -309,19 +309,19 @@ def connection(path: Path) -> Fields:
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise AuditInputError(f"{path}: security.protocol is one of {', '.join(PROTOCOLS)}")
-    found: Fields = {"security_protocol": protocol}
+    settings: Fields = {"security_protocol": protocol}
     if "client.id" in given:
-        found["client_id"] = given["client.id"]
+        settings["client_id"] = given["client.id"]
     if "request.timeout.ms" in given:
         timeout = setting_number(given["request.timeout.ms"])
         if timeout is None:
             raise AuditInputError(f"{path}: request.timeout.ms is a whole number of ms")
-        found["request_timeout_ms"] = timeout
+        settings["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
-        found |= _sasl(path, given)
+        settings |= _sasl(path, given)
     if protocol.endswith("SSL"):
-        found["ssl_context"] = _tls(path, given)
-    return found
+        settings["ssl_context"] = _tls(path, given)
+    return settings
 
 
 def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
@@ -329,23 +329,25 @@ def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
     if mechanism not in LOGINS:
         raise AuditInputError(f"{path}: sasl.mechanism {mechanism} is not supported; {', '.join(LOGINS)} are")
     text = given.get("sasl.jaas.config")
-    said = login(text) if text is not None else None
-    if said is None:
+    credentials = login(text) if text is not None else None
+    if credentials is None:
         raise AuditInputError(
             f"{path}: sasl.jaas.config is missing, or no line such as {LOGINS[mechanism]} required ...;"
         )
-    if said.module != LOGINS[mechanism]:
-        raise AuditInputError(f"{path}: sasl.jaas.config has {said.module}, but {mechanism} needs {LOGINS[mechanism]}")
+    if credentials.module != LOGINS[mechanism]:
+        raise AuditInputError(
+            f"{path}: sasl.jaas.config has {credentials.module}, but {mechanism} needs {LOGINS[mechanism]}"
+        )
     if mechanism == "GSSAPI":
-        return _kerberos(path, given, said.options)
-    if {"username", "password"} - said.options.keys():
+        return _kerberos(path, given, credentials.options)
+    if {"username", "password"} - credentials.options.keys():
         raise AuditInputError(f"{path}: sasl.jaas.config needs username and password")
-    if said.options.get("tokenauth", "").lower() == "true":
+    if credentials.options.get("tokenauth", "").lower() == "true":
         raise AuditInputError(f"{path}: delegation tokens (tokenauth) are not supported")
     return {
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": said.options["username"],
-        "sasl_plain_password": said.options["password"],
+        "sasl_plain_username": credentials.options["username"],
+        "sasl_plain_password": credentials.options["password"],
     }
 
 
@@ -373,10 +375,10 @@ def _tls(path: Path, given: dict[str, str]) -> ssl.SSLContext:
 
 def _versions(context: ssl.SSLContext, path: Path, given: dict[str, str]) -> None:
     listed = given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
-    known = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
-    if not known or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
+    versions = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
+    if not versions or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
         raise AuditInputError(f"{path}: ssl.protocol and ssl.enabled.protocols: of {', '.join(VERSIONS)}")
-    context.minimum_version, context.maximum_version = min(known), max(known)
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def _trusted(context: ssl.SSLContext, given: dict[str, str]) -> None:
@@ -384,8 +386,8 @@ def _trusted(context: ssl.SSLContext, given: dict[str, str]) -> None:
     if written := given.get("ssl.truststore.certificates"):
         trust(context, written.encode(), "ssl.truststore.certificates")
     elif place := given.get("ssl.truststore.location"):
-        found = read(Path(place), given.get("ssl.truststore.password"), None)
-        trust(context, found.certificates, f"the trust store {place}")
+        certificates = read(Path(place), given.get("ssl.truststore.password"), None)
+        trust(context, certificates.certificates, f"the trust store {place}")
     else:
         context.load_default_certs()
 
@@ -397,8 +399,8 @@ def _identity(context: ssl.SSLContext, given: dict[str, str]) -> None:
         chain = "\n".join((written, given.get("ssl.keystore.certificate.chain", ""))).encode()
         identify(context, chain, of_key, "ssl.keystore.key")
     elif place := given.get("ssl.keystore.location"):
-        found = read(Path(place), password, of_key)
-        identify(context, found.chain, of_key, f"the key store {place}")
+        identity = read(Path(place), password, of_key)
+        identify(context, identity.chain, of_key, f"the key store {place}")
 
 
 # How a cluster is reached and how much is requested: known without a client library.

@@ -122,18 +122,18 @@ class LiveCluster:
 
     def __init__(self, bootstrap: str, config: Fields, sleep: Callable[[float], None] = time.sleep) -> None:
         logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines hold the configuration, secrets too
-        known = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
+        settings = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
         self.failures: list[Failure] = []
         self.sleep = sleep
-        self.net = NetworkSelector(**known)
+        self.net = NetworkSelector(**settings)
         try:
-            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **known)
+            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **settings)
             self.net.start()
-            self.manager.bootstrap(known["request_timeout_ms"])
+            self.manager.bootstrap(settings["request_timeout_ms"])
         except (KafkaError, OSError, *MALFORMED) as error:
             self.net.stop()
             if isinstance(error, LOGIN_REFUSED):
-                raise AuditInputError(_login(bootstrap, error, known)) from None
+                raise AuditInputError(_login(bootstrap, error, settings)) from None
             raise AuditInputError(
                 f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address, "
                 "that a Kafka broker listens there, and the security, SASL and TLS options"
@@ -211,13 +211,13 @@ class LiveCluster:
             node,
             f"the offsets on broker {node}",
         )
-        found = {}
+        offsets = {}
         for t in answer.topics if answer is not None else ():
             for p in t.partitions:
                 name = (t.name, p.partition_index)
                 if not self._bad(p.error_code, name, f"offsets on broker {node}"):
-                    found[name] = int(p.offset)
-        return found
+                    offsets[name] = int(p.offset)
+        return offsets
 
     def producers(self, node: int, names: Iterable[Name]) -> dict[Name, list[Producer]]:
         """The producers that a broker has in memory (2.8 and newer)."""
@@ -226,12 +226,12 @@ class LiveCluster:
             for topic, numbers in _by_topic(names)
         ]
         answer = self._ask(lambda: DescribeProducersRequest(topics=topics), node, f"producers on broker {node}")
-        found = {}
+        producers = {}
         for t in answer.topics if answer is not None else ():
             for p in t.partitions:
                 name = (t.name, p.partition_index)
                 if not self._bad(p.error_code, name, f"producers on broker {node}"):
-                    found[name] = [
+                    producers[name] = [
                         Producer(
                             a.producer_id,
                             a.producer_epoch,
@@ -242,25 +242,27 @@ class LiveCluster:
                         )
                         for a in p.active_producers
                     ]
-        return found
+        return producers
 
     def transactions(self, brokers: Iterable[int], most: int) -> dict[str, ListedTransaction] | None:
         """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones of each in
         full; None where one does not answer, or does not show all of them to this user.
         """
-        found: dict[str, ListedTransaction] = {}
+        transactions: dict[str, ListedTransaction] = {}
         node = None
         for node in brokers:
             answer = self._ask(ListTransactionsRequest, node, f"transactions on broker {node}")
             if answer is None or self._bad(answer.error_code, None, f"transactions on broker {node}"):
                 return None
-            mine = {
+            listed = {
                 t.transactional_id: ListedTransaction(t.transaction_state, t.producer_id)
                 for t in answer.transaction_states
             }
-            going = [tid for tid, t in sorted(mine.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")]
-            found |= mine | self._described(node, going[:most])
-        return found if self._sees_every_id(node) else None
+            going = [
+                tid for tid, t in sorted(listed.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+            ]
+            transactions |= listed | self._described(node, going[:most])
+        return transactions if self._sees_every_id(node) else None
 
     def _sees_every_id(self, node: int | None) -> bool:
         """Whether this user may see any transactional id there is.
@@ -386,10 +388,10 @@ class Budget:
 
 def _login(bootstrap: str, error: KafkaError, config: Fields) -> str:
     """One sentence on a login that was refused, with what the broker said, and never the password."""
-    said = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
+    reason = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
     if secret := config.get("sasl_plain_password"):
-        said = said.replace(str(secret), "***")
+        reason = reason.replace(str(secret), "***")
     return (
         f"the cluster at {bootstrap} refused the login by {config.get('sasl_mechanism')}, and it was not tried again "
-        f"({said}); check user name, password and mechanism"
+        f"({reason}); check user name, password and mechanism"
     )

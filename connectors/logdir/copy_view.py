@@ -29,8 +29,19 @@ from auditor.connectors.codec.batches import (
 )
 from auditor.connectors.codec.records import LEAST_RECORD, Decoded
 from auditor.connectors.codec.segment import ROWS, Chunk, Look, Opens, StoredChunks
-from auditor.connectors.logdir.copied_segments import MOST_FILE, SUFFIX, SegmentRows, digest_of, file_name
-from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
+from auditor.connectors.logdir.copy_format import (
+    LIST,
+    MOST_FILE,
+    MOST_LIST_BYTES,
+    SUFFIX,
+    FolderList,
+    Listed,
+    SegmentRows,
+    TakenSegment,
+    decode_list,
+    digest_of,
+    file_name,
+)
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import (
@@ -78,9 +89,9 @@ def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | 
         text = np.empty(2 * len(some) + (WIDEST + 2 + 1) * len(r.timestamp), np.uint8)
         cuts = np.zeros(len(some) + 1, np.int64)
         _code(stamps[some], ends, r.timestamp, r.key_size, r.flaws, text, cuts)
-        said = text[: cuts[-1]].tobytes()
+        blanked = text[: cuts[-1]].tobytes()
         for k in np.flatnonzero(np.diff(cuts)).tolist():
-            out[some[k]] = said[cuts[k] : cuts[k + 1]]
+            out[some[k]] = blanked[cuts[k] : cuts[k + 1]]
     return out
 
 
@@ -113,7 +124,7 @@ def _code(
 ) -> None:
     """Writes the details of batches into ``text``, those of batch ``i`` from ``cuts[i]`` to ``cuts[i + 1]``. The
     records of a batch end before ``ends``; its first stamp is counted from ``stamps``."""
-    at, start = 0, 0
+    position, start = 0, 0
     for i in range(len(ends)):
         end, previous = ends[i], stamps[i]
         least, most, nulls, flawed = np.int64(0), np.int64(0), 0, False
@@ -124,28 +135,28 @@ def _code(
             flawed |= flaws[n] != 0
         width, keys = _width(least, most), 0 < nulls < end - start
         if width > 0 or keys or flawed:
-            text[at], text[at + 1] = width, KEYS * keys + FLAWS * flawed
-            at, previous = at + 2, stamps[i]
+            text[position], text[position + 1] = width, KEYS * keys + FLAWS * flawed
+            position, previous = position + 2, stamps[i]
             for n in range(start, end):
                 step, previous = timestamp[n] - previous, timestamp[n]
                 for k in range(width):
-                    text[at] = (step >> (8 * k)) & 0xFF
-                    at += 1
+                    text[position] = (step >> (8 * k)) & 0xFF
+                    position += 1
             if keys:
                 for n in range(0, end - start, 8):
                     bits = 0
                     for k in range(min(8, end - start - n)):
                         bits |= (key_size[start + n + k] < 0) << k
-                    text[at] = bits
-                    at += 1
+                    text[position] = bits
+                    position += 1
             if flawed:
                 for n in range(start, end):
-                    text[at], text[at + 1] = flaws[n] & 0xFF, (flaws[n] >> 8) & 0xFF
-                    at += 2
-        cuts[i + 1], start = at, end
+                    text[position], text[position + 1] = flaws[n] & 0xFF, (flaws[n] >> 8) & 0xFF
+                    position += 2
+        cuts[i + 1], start = position, end
 
 
-def opened_by(
+def records_from_details(
     b: BatchColumns, s: RecordSummary, details: Sequence[bytes | None], rows: np.ndarray, limits: Limits
 ) -> Iterator[Decoded]:
     """The records of some batches, as :func:`auditor.connectors.codec.records.decode_stored` gives those of a file, by
@@ -154,13 +165,15 @@ def opened_by(
     Errors: ``OSError`` where these do not fit each other, or would be more records than there can be.
     """
     present = np.where(s.present[rows] > limits.max_records, 0, s.present[rows])
-    at = 0
-    while at < len(rows):
-        until = at + max(1, int(np.searchsorted(np.cumsum(present[at:], dtype=np.int64), RUN_RECORDS, side="right")))
-        for row in rows[at:until].tolist():
+    position = 0
+    while position < len(rows):
+        until = position + max(
+            1, int(np.searchsorted(np.cumsum(present[position:], dtype=np.int64), RUN_RECORDS, side="right"))
+        )
+        for row in rows[position:until].tolist():
             _count(int(b.size[row]), int(s.present[row]), limits)
-        yield _run(b, s, details, rows, slice(at, until), limits)
-        at = until
+        yield _run(b, s, details, rows, slice(position, until), limits)
+        position = until
 
 
 def _count(stored: int, present: int, limits: Limits) -> None:
@@ -203,12 +216,12 @@ def _decode(text: bytes, records: RecordColumns, here: slice) -> None:
         raise OSError(0, WRONG)
     if width:
         records.timestamp[here] += np.cumsum(np.frombuffer(text, _STEPS[width], count, 2).astype(np.int64))
-    at = 2 + width * count
+    position = 2 + width * count
     if keys:
-        no_key = np.unpackbits(np.frombuffer(text, np.uint8, keys, at), count=count, bitorder="little")
+        no_key = np.unpackbits(np.frombuffer(text, np.uint8, keys, position), count=count, bitorder="little")
         records.key_size[here] = np.where(no_key, -1, 0)
     if flaws:
-        records.flaws[here] = np.frombuffer(text, "<u2", count, at + keys)
+        records.flaws[here] = np.frombuffer(text, "<u2", count, position + keys)
 
 
 # Entries of indexes as what they repeat of a segment's batches: of large batches an index is longer than their rows.
@@ -225,7 +238,7 @@ _COLUMNS = 4
 _TIME_ENTRY = np.dtype([("time", ">i8"), ("offset", ">i4")])
 
 
-def coded(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
+def encoded_index(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
     """The entries, of a segment that begins at offset ``base`` and has these rows of a walk; None where they do not
     come back as they were."""
     if not 0 < len(rows) <= MOST_ROWS:
@@ -236,11 +249,11 @@ def coded(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
     behind = np.searchsorted(rows[:, walking.LAST_OFFSET], offset + base).clip(0, len(rows) - 1)
     by = rows[behind, walking.LAST_OFFSET] - offset - base
     if kind == "index":
-        at = np.searchsorted(rows[:, walking.POSITION], first).clip(0, len(rows) - 1)
-        found = (np.diff(at, prepend=0), behind - at, rows[at, walking.POSITION] - first, by)
+        rows_at = np.searchsorted(rows[:, walking.POSITION], first).clip(0, len(rows) - 1)
+        entries = (np.diff(rows_at, prepend=0), behind - rows_at, rows[rows_at, walking.POSITION] - first, by)
     else:
-        found = (np.diff(behind, prepend=0), np.zeros_like(by), rows[behind, walking.MAX_TIMESTAMP] - first, by)
-    text = np.vstack(found).astype("<i8").tobytes()
+        entries = (np.diff(behind, prepend=0), np.zeros_like(by), rows[behind, walking.MAX_TIMESTAMP] - first, by)
+    text = np.vstack(entries).astype("<i8").tobytes()
     return text if decoded_index(kind, text, rows, base) == data else None
 
 
@@ -251,20 +264,20 @@ def decoded_index(kind: str, text: bytes, rows: np.ndarray, base: int) -> bytes:
     if not text:
         return b""
     steps, more, first_by, by = np.frombuffer(text, "<i8").reshape(_COLUMNS, -1)
-    at = np.cumsum(steps)
-    behind = at + more
-    if not len(rows) or np.any((at < 0) | (at >= len(rows)) | (behind < 0) | (behind >= len(rows))):
+    rows_at = np.cumsum(steps)
+    behind = rows_at + more
+    if not len(rows) or np.any((rows_at < 0) | (rows_at >= len(rows)) | (behind < 0) | (behind >= len(rows))):
         raise OSError(0, "an index of the copy names batches that are not there")
     offset = rows[behind, walking.LAST_OFFSET] - by - base
     if kind == "index":
-        first = rows[at, walking.POSITION] - first_by
+        first = rows[rows_at, walking.POSITION] - first_by
         return np.column_stack((offset, first)).astype(">i4").tobytes()
-    found = np.empty(len(offset), _TIME_ENTRY)
-    found["time"], found["offset"] = rows[behind, walking.MAX_TIMESTAMP] - first_by, offset
-    return found.tobytes()
+    entries = np.empty(len(offset), _TIME_ENTRY)
+    entries["time"], entries["offset"] = rows[behind, walking.MAX_TIMESTAMP] - first_by, offset
+    return entries.tobytes()
 
 
-def most_coded(length: int) -> int:
+def most_encoded(length: int) -> int:
     """Bytes that the coded entries of an index of ``length`` bytes have at most."""
     return 8 * _COLUMNS * (length // ENTRY["index"] + 1)
 
@@ -287,30 +300,30 @@ LEAST_BATCH = 26  # bytes, of any magic
 OF_OFFSETS = ("base offset", "leader epoch")  # fields whose damage leaves a batch's bytes one
 
 
-def list_of(folder: StorageLocation, seen: int = 0) -> FolderList | DecodeError | None:
-    """The list of a folder, None where it has none. ``folder`` has no view; ``seen``: when, in ns, a store's folders
+def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError | None:
+    """The list of a folder, None where it has none. ``folder`` has no view; ``as_of``: when, in ns, a store's folders
     were listed: its lists are read once for each."""
     if folder.uri:
-        return _kept_list(folder, (seen,)) if seen else _opened_list(read_file(folder, LIST, limit=MOST_STORED))
+        return _cached_list(folder, (as_of,)) if as_of else _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
     try:
-        found = os.lstat(folder.child(LIST).path)
+        status = os.lstat(folder.child(LIST).path)
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return _kept_list(folder, (found.st_ino, found.st_size, found.st_mtime_ns))
+    return _cached_list(folder, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=LISTS)
-def _kept_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
-    return _opened_list(read_file(folder, LIST, limit=MOST_STORED))
+def _cached_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
+    return _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
 
 
 def _opened_list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
     if isinstance(data, DecodeError):
         return None if data.reason == "vanished" else data
-    said = decoded(data)
-    return DecodeError(LIST, 0, len(data), "bad_manifest", said) if isinstance(said, str) else said
+    content = decode_list(data)
+    return DecodeError(LIST, 0, len(data), "bad_manifest", content) if isinstance(content, str) else content
 
 
 @functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
@@ -344,35 +357,35 @@ class CopyView(NamedTuple):
     def _open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         where = folder.child(name)
         above = where.parent
-        found = list_of(above, self.seen)
-        if found is None:
+        content = list_of(above, self.seen)
+        if content is None:
             return open_file(folder, name)
         shown = printable(name or folder.name)
-        if isinstance(found, DecodeError):
-            return found._replace(file=shown, position=0, length=-1, reason="unreadable")
+        if isinstance(content, DecodeError):
+            return content._replace(file=shown, position=0, length=-1, reason="unreadable")
         last = where.path.rpartition("/")[2]
-        item = _by_name(found).get(last)
+        item = _by_name(content).get(last)
         if item is None:
             return DecodeError(shown, 0, -1, "vanished", "gone since the directory was listed")
-        return _opened(above, item, shown, found)
+        return _opened(above, item, shown, content)
 
 
 _LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
 
 
-def listed_as(place: StorageLocation, seen: int, found: FolderList) -> None:
+def remember_list(place: StorageLocation, as_of: int, content: FolderList) -> None:
     """Keeps the list by which a log directory was listed: all that is said of it goes by that one."""
-    _LISTED[place] = seen, found
+    _LISTED[place] = as_of, content
 
 
 def copy_list(place: StorageLocation) -> FolderList | None:
     """The list of a folder that was copied without payload, None for any other."""
     if not isinstance(place.view, CopyView):
         return None
-    bare, seen = place._replace(view=None), place.view.seen
-    kept_as_of, kept = _LISTED.get(bare, (0, None))
-    found = kept if kept_as_of == seen else list_of(bare, seen)
-    return found if isinstance(found, FolderList) else None
+    bare, as_of = place._replace(view=None), place.view.seen
+    kept_as_of, cached = _LISTED.get(bare, (0, None))
+    content = cached if kept_as_of == as_of else list_of(bare, as_of)
+    return content if isinstance(content, FolderList) else None
 
 
 def is_whole(place: StorageLocation, listed: int) -> bool:
@@ -383,15 +396,15 @@ def is_whole(place: StorageLocation, listed: int) -> bool:
 
 
 @functools.lru_cache(maxsize=LISTS)
-def _by_name(found: FolderList) -> dict[str, Listed]:
-    return {item.name: item for item in found.files}
+def _by_name(content: FolderList) -> dict[str, Listed]:
+    return {item.name: item for item in content.files}
 
 
 def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     if item.content is not None:
         return _Content(item.content, item.length)
     if item.kept is not None:
-        return _kept(folder, item, shown, among)
+        return _stored_file(folder, item, shown, among)
     if item.taken is not None:
         return CopiedSegment(folder, item.taken, item.size, shown)
     if item.refused is not None:
@@ -399,10 +412,10 @@ def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
 
 
-def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
+def _stored_file(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     assert item.kept is not None
     most = min(DEFAULT_LIMITS.max_index_bytes, item.length)
-    content = unpacked(folder, item.kept, most if item.like is None else most_coded(most))
+    content = unpacked(folder, item.kept, most if item.like is None else most_encoded(most))
     if isinstance(content, DecodeError):
         return content._replace(file=shown)
     if item.like is not None:
@@ -414,27 +427,27 @@ def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) 
     return _Content(content[: item.length], item.length)
 
 
-def _entries(folder: StorageLocation, name: str, text: bytes, taken: Taken | None) -> bytes:
+def _entries(folder: StorageLocation, name: str, text: bytes, segment: TakenSegment | None) -> bytes:
     """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
     says = kafka_names.data_name(name)
-    if taken is None or says is None or says.kind not in ENTRY or taken.rows > MOST_ROWS:
+    if segment is None or says is None or says.kind not in ENTRY or segment.rows > MOST_ROWS:
         raise OSError(0, "an index of the copy is of no segment")
-    rows, _ = rows_of(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    rows, _ = rows_of(folder, segment.file).rows(segment.first, segment.first + segment.rows)
     return decoded_index(says.kind, text, rows, says.offset)
 
 
-def unpacked(folder: StorageLocation, kept: str, most: int) -> bytes | DecodeError:
+def unpacked(folder: StorageLocation, stored: str, most: int) -> bytes | DecodeError:
     """The content of a file of its own, of ``most`` bytes."""
-    data = read_file(folder, kept, limit=DEFAULT_LIMITS.max_index_bytes)
+    data = read_file(folder, stored, limit=DEFAULT_LIMITS.max_index_bytes)
     if isinstance(data, DecodeError):
         return data
     try:
-        found = zlib.decompressobj(wbits=31).decompress(data, most + 1)
+        text = zlib.decompressobj(wbits=31).decompress(data, most + 1)
     except zlib.error:
-        return DecodeError(kept, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
-    if len(found) > most:
-        return DecodeError(kept, 0, -1, "limit", "the copy keeps more of it than its list says")
-    return found
+        return DecodeError(stored, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
+    if len(text) > most:
+        return DecodeError(stored, 0, -1, "limit", "the copy keeps more of it than its list says")
+    return text
 
 
 def packed(content: bytes) -> bytes:
@@ -485,10 +498,10 @@ class CopiedSegment(_Bytes, StoredChunks):
     """A segment of a copy. Its chunks are as they were when it was read; its bytes are the headers of its batches, made
     of their rows, and zeros."""
 
-    def __init__(self, folder: StorageLocation, taken: Taken, size: int, name: str) -> None:
+    def __init__(self, folder: StorageLocation, segment: TakenSegment, size: int, name: str) -> None:
         super().__init__()
         self.name = name
-        self.folder, self.taken, self.size = folder, taken, size
+        self.folder, self.taken, self.size = folder, segment, size
         # From byte, to byte, the number of the first row between, the rows
         self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
 
@@ -523,8 +536,8 @@ class CopiedSegment(_Bytes, StoredChunks):
         self, first: int, batches: BatchColumns, summary: RecordSummary, some: np.ndarray, limits: Limits
     ) -> Iterator[Decoded]:
         begin = self.taken.first + first
-        found = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
-        return opened_by(batches, summary, [found[row] for row in some.tolist()], some, limits)
+        details = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
+        return records_from_details(batches, summary, [details[row] for row in some.tolist()], some, limits)
 
     @property
     def has_records(self) -> bool:
@@ -599,8 +612,8 @@ class CopiedSegment(_Bytes, StoredChunks):
         """The chunk from a byte to another, behind which an offset follows."""
         begin, end, following = place
 
-        def here(found: tuple[DecodeError, ...]) -> list[DecodeError]:
-            return [e for e in found if begin <= e.position < end or (at_end and e.position >= end)]
+        def here(errors: tuple[DecodeError, ...]) -> list[DecodeError]:
+            return [e for e in errors if begin <= e.position < end or (at_end and e.position >= end)]
 
         errors, bodies = here(self.taken.errors), here(self.taken.met(records=of_records is not None))
         summary, looked = of_records or (None, None)
@@ -616,21 +629,21 @@ class CopiedSegment(_Bytes, StoredChunks):
         starts = rows[:, walking.POSITION]
         here = rows[(starts < position + len(made)) & (starts + walking.HEADER > position)]
         headers = [(int(row[walking.POSITION]), header_of(row)) for row in here]
-        for at, header in [*headers, *self._foreign]:
-            low, high = max(at, position), min(at + len(header), position + len(made))
+        for start, header in [*headers, *self._foreign]:
+            low, high = max(start, position), min(start + len(header), position + len(made))
             if low < high:
-                made[low - position : high - position] = np.frombuffer(header[low - at : high - at], np.uint8)
+                made[low - position : high - position] = np.frombuffer(header[low - start : high - start], np.uint8)
         return made.tobytes()
 
     @functools.cached_property
     def _foreign(self) -> list[tuple[int, bytes]]:
         """The headers of whole batches of an unknown magic: brokers take them for what their checksum shows."""
-        found = []
+        batches = []
         for row in self.taken.foreign:
-            at, size = row[walking.POSITION], row[walking.SIZE]
-            if walking.HEADER <= size <= min(self.size - at, DEFAULT_LIMITS.max_batch_bytes):
-                found.append((at, with_right_checksum(header_of(np.array(row, np.int64)), size)))
-        return found
+            position, size = row[walking.POSITION], row[walking.SIZE]
+            if walking.HEADER <= size <= min(self.size - position, DEFAULT_LIMITS.max_batch_bytes):
+                batches.append((position, with_right_checksum(header_of(np.array(row, np.int64)), size)))
+        return batches
 
     def _rows_at(self, position: int) -> np.ndarray:
         """The rows of the chunk that has this byte."""
@@ -656,12 +669,12 @@ def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
 
     Errors: ``OSError`` where that is not so.
     """
-    at, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
-    sound = (at >= 0) & (length >= LEAST_BATCH) & (length <= size - at)
+    positions, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
+    sound = (positions >= 0) & (length >= LEAST_BATCH) & (length <= size - positions)
     magic = rows[:, walking.MAGIC]
-    if not sound.all() or np.any(at[1:] < at[:-1] + length[:-1]) or np.any((magic < 0) | (magic > 2)):
+    if not sound.all() or np.any(positions[1:] < positions[:-1] + length[:-1]) or np.any((magic < 0) | (magic > 2)):
         raise OSError(0, "batches of the copy do not lie in their segment")
-    if stored is not None and any(each is None for each in stored):
+    if stored is not None and any(item is None for item in stored):
         raise OSError(0, "a batch of the copy has no bytes")
 
 
@@ -669,15 +682,15 @@ def _cut(chunk: Chunk, start: int, stop: int | None, pause: int) -> Iterator[Chu
     """A chunk without the batches that begin before ``start``, or at or behind ``stop``, cut at ``pause``."""
     if chunk.end <= start and start > 0:
         return
-    at = chunk.rows[:, walking.POSITION]
-    low = int(np.searchsorted(at, start))
-    high = len(at) if stop is None else int(np.searchsorted(at, stop))
-    middle = int(np.searchsorted(at, pause)) if pause >= 0 else high
+    positions = chunk.rows[:, walking.POSITION]
+    low = int(np.searchsorted(positions, start))
+    high = len(positions) if stop is None else int(np.searchsorted(positions, stop))
+    middle = int(np.searchsorted(positions, pause)) if pause >= 0 else high
     floor = start if low else -1
     if low < middle < high:
         yield _part(chunk, low, middle, floor)
-        yield _part(chunk, middle, high, int(at[middle]))
-    elif low or high < len(at):
+        yield _part(chunk, middle, high, int(positions[middle]))
+    elif low or high < len(positions):
         yield _part(chunk, low, high, floor)
     else:
         yield chunk
@@ -706,65 +719,67 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
 
 _LAST: dict[StorageLocation, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
-BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
+NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
 
-def seen_through(where: StorageLocation, found: FolderListing, limits: Limits) -> tuple[StorageLocation, FolderListing]:
+def resolve_copies(
+    where: StorageLocation, listing: FolderListing, limits: Limits
+) -> tuple[StorageLocation, FolderListing]:
     """A folder and what it holds, with the folders that have a list as that says; the place then opens them so.
 
     A list hides every other file of its folder. What looks like a broker's own among these is an error, since it may
     be what somebody wanted to have read.
     """
-    copied = {entry.name.rpartition("/")[0] for entry in found.files if entry.name.rpartition("/")[2] == LIST}
+    copied = {entry.name.rpartition("/")[0] for entry in listing.files if entry.name.rpartition("/")[2] == LIST}
     if not copied:
-        return where, found
-    seen = FolderListing([], list(found.unused), list(found.errors))
-    for entry in found.files:
+        return where, listing
+    merged = FolderListing([], list(listing.unused), list(listing.errors))
+    for entry in listing.files:
         folder, _, name = entry.name.rpartition("/")
         if folder not in copied:
-            seen.files.append(entry)
+            merged.files.append(entry)
         elif kafka_names.data_name(name) or name in kafka_names.OF_A_BROKER:
-            seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
+            merged.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", NOT_IN_LIST))
     now, folders, all_said, tops = time.time_ns(), sorted(copied), 0, list[tuple[str, FolderList]]()
     to_read = side_by_side if where.uri else map
-    for folder, said in zip(folders, to_read(lambda each: list_of(where.child(each), now), folders), strict=True):
-        prefix, all_said = f"{folder}/" if folder else "", hash((all_said, said))
-        if isinstance(said, FolderList):
-            _add(said, prefix, seen, limits)
-            if said.readings or said.under_way:
-                tops.append((folder, said))
+    for folder, content in zip(folders, to_read(lambda part: list_of(where.child(part), now), folders), strict=True):
+        prefix, all_said = f"{folder}/" if folder else "", hash((all_said, content))
+        if isinstance(content, FolderList):
+            _add(content, prefix, merged, limits)
+            if content.readings or content.under_way:
+                tops.append((folder, content))
         else:
-            why = said or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
-            seen.errors.append(why._replace(file=prefix + LIST))
-    for each in seen:
-        each.sort()
+            why = content or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
+            merged.errors.append(why._replace(file=prefix + LIST))
+    for part in merged:
+        part.sort()
     since = _since(where._replace(view=None), all_said, now)
-    for folder, said in tops:
-        listed_as(where._replace(view=None).child(folder), since, said)
-    return where._replace(view=CopyView(since)), seen
+    for folder, content in tops:
+        remember_list(where._replace(view=None).child(folder), since, content)
+    return where._replace(view=CopyView(since)), merged
 
 
 def _since(where: StorageLocation, lists: int, now: int) -> int:
     """When (ns) this process first met these lists at a place, having met no others since."""
     before, since = _LAST.get(where, (lists, now))
-    _LAST[where] = lists, (found := since if before == lists else now)
-    return found
+    _LAST[where] = lists, (moment := since if before == lists else now)
+    return moment
 
 
-def _add(said: FolderList, prefix: str, seen: FolderListing, limits: Limits) -> None:
-    if len(seen.files) + len(seen.unused) + len(said.files) > limits.max_files:
+def _add(content: FolderList, prefix: str, merged: FolderListing, limits: Limits) -> None:
+    if len(merged.files) + len(merged.unused) + len(content.files) > limits.max_files:
         detail = f"more than {limits.max_files} files: not all listed"
-        seen.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
+        merged.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
         return
-    for item in said.files:
+    for item in content.files:
         if item.gone is not None:
-            seen.unused.append(Unused(prefix + item.name, item.size, HELD))
+            merged.unused.append(Unused(prefix + item.name, item.size, HELD))
         elif item.unused is None:
-            seen.files.append(ListedFile(prefix + item.name, item.size))
+            merged.files.append(ListedFile(prefix + item.name, item.size))
         else:
-            seen.unused.append(Unused(prefix + item.name, item.size, item.unused))
-    for error in said.errors:
-        seen.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))
+            merged.unused.append(Unused(prefix + item.name, item.size, item.unused))
+    for error in content.errors:
+        merged.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))
 
 
 # Files of a copy that somebody names: as the directory had them, a file of batches, or a folder of them.
@@ -777,26 +792,26 @@ class CopiedFile(NamedTuple):
     size: int
 
 
-def named(path: str) -> list[CopiedFile]:
+def files_named(path: str) -> list[CopiedFile]:
     """The files of a copy that ``path`` names; none where it names something else, or nothing.
 
     Errors: :class:`AuditInputError` for a list that cannot be read.
     """
     folder, last = path.rstrip("/"), ""
-    found = _list_above(folder)
-    if found is None:
+    content = _list_above(folder)
+    if content is None:
         folder, _, last = folder.rpartition("/")
-        found = _list_above(folder or ("/" if path.startswith("/") else "."))
-    if found is None:
+        content = _list_above(folder or ("/" if path.startswith("/") else "."))
+    if content is None:
         return []
     place = storage.place(folder or ("/" if path.startswith("/") else "."))._replace(view=CopyView())
-    return [CopiedFile(place.child(item.name), item.size) for item in found.files if _is_meant(item, last)]
+    return [CopiedFile(place.child(item.name), item.size) for item in content.files if _is_meant(item, last)]
 
 
 def _is_meant(item: Listed, last: str) -> bool:
-    there = item.taken is not None or item.content is not None or item.kept is not None or item.refused is not None
+    present = item.taken is not None or item.content is not None or item.kept is not None or item.refused is not None
     if not last:
-        return there and not item.unused
+        return present and not item.unused
     return item.name == last or (last.endswith(SUFFIX) and item.taken is not None and item.taken.file == last)
 
 
@@ -805,7 +820,7 @@ def _list_above(path: str) -> FolderList | None:
         place = storage.place(path)
     except AuditInputError:
         return None
-    found = list_of(place) if storage.is_folder(place) else None
-    if found is None or isinstance(found, FolderList):
-        return found
-    raise AuditInputError(f"{place.shown}: {found.detail}; make the copy again")
+    content = list_of(place) if storage.is_folder(place) else None
+    if content is None or isinstance(content, FolderList):
+        return content
+    raise AuditInputError(f"{place.shown}: {content.detail}; make the copy again")

@@ -237,9 +237,9 @@ class LogDir:
 
     def files(self) -> list[DataFile]:
         """Every file of it that is decoded or was read, text dumps as kind dump or console."""
-        found = [item for replica in self.replicas for item in replica.files()]
-        found += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
-        return sorted([*found, *self.small_files])
+        files = [item for replica in self.replicas for item in replica.files()]
+        files += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
+        return sorted([*files, *self.small_files])
 
     @property
     def file_count(self) -> int:
@@ -322,11 +322,11 @@ class Inventory:
 
 def common_folder(places: Iterable[StorageLocation]) -> StorageLocation | None:
     """The deepest folder that holds all places or is one of them; None where they are in different file systems."""
-    found = list(places)
-    if len({place.uri for place in found}) != 1:
+    folders = list(places)
+    if len({place.uri for place in folders}) != 1:
         return None
     try:
-        return found[0]._replace(path=posixpath.commonpath([place.path or "." for place in found]))
+        return folders[0]._replace(path=posixpath.commonpath([place.path or "." for place in folders]))
     except ValueError:
         return None
 
@@ -413,10 +413,13 @@ def identify(place: StorageLocation, log_dir: str, small: dict[str, int], limits
     if meta and meta.broker_id is not None:
         return Identity(meta, meta.broker_id, kafka_names.META, checkpoints, frozenset(whole), errors, "")
     digits = kafka_names.trailing_digits(place.name)
-    source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
+    source, detail = ("none", "no broker id: neither meta.properties nor its name gives one")
     if digits is not None:
-        source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
-    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {found}")
+        source, detail = (
+            "folder name",
+            f"broker id {digits} taken from the folder's name, for want of meta.properties",
+        )
+    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {detail}")
 
 
 def read_settings(where: StorageLocation, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
@@ -429,13 +432,13 @@ def read_settings(where: StorageLocation, file: str, size: int) -> tuple[BrokerS
     if isinstance(data, DecodeError):
         return BrokerSettings(file, size, None, {}, frozenset(OF_BROKERS)), [data._replace(file=file)]
     values, wrong = decode_properties(data, file)
-    found = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
+    settings = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
     errors = [error._replace(reason="bad_setting") for error in wrong]
-    for key in sorted(found.refused):
+    for key in sorted(settings.refused):
         errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has a value that no broker takes{JUDGED}"))
-    unknown = found.refused | found.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
+    unknown = settings.refused | settings.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
     broker_id = parse_int(values.get("node.id", values.get("broker.id", "")).strip(), 32)
-    return BrokerSettings(file, size, broker_id, found.known, unknown, found.elsewhere), errors
+    return BrokerSettings(file, size, broker_id, settings.known, unknown, settings.elsewhere), errors
 
 
 def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[StorageLocation, BrokerSettings]]) -> list[LogDir]:
@@ -443,13 +446,13 @@ def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[StorageLocati
     nearest_last = sorted(settings, key=lambda item: (item[0].path.count("/"), item[1].file))
     result = []
     for log_dir in log_dirs:
-        for where, found in nearest_last:
+        for where, values in nearest_last:
             if (
-                found.broker_id is not None
-                and found.broker_id == log_dir.broker_id
+                values.broker_id is not None
+                and values.broker_id == log_dir.broker_id
                 and is_above(where.parent, log_dir.place)
             ):
-                log_dir = replace(log_dir, configs=found.configs, unknown_settings=found.unknown)
+                log_dir = replace(log_dir, configs=values.configs, unknown_settings=values.unknown)
         result.append(log_dir)
     return result
 
@@ -462,17 +465,17 @@ def from_elsewhere(settings: BrokerSettings) -> str:
 
 def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
     """Live partitions that stand in two log directories of one broker: Kafka refuses to start then."""
-    seen: dict[tuple[str, int, str, int], str] = {}
+    first: dict[tuple[str, int, str, int], str] = {}
     notes = []
     for log_dir in log_dirs:
         for replica in log_dir.replicas:
             if log_dir.broker_id is None or replica.topic is None or replica.partition is None:
                 continue
             key = (log_dir.join_key, log_dir.broker_id, replica.topic, replica.partition)
-            if key in seen:
-                where = f"{seen[key]} and {log_dir.name}"
+            if key in first:
+                where = f"{first[key]} and {log_dir.name}"
                 notes.append(f"{replica.topic}-{replica.partition} is live in {where} of broker {log_dir.broker_id}")
-            seen.setdefault(key, log_dir.name)
+            first.setdefault(key, log_dir.name)
     return notes
 
 
@@ -519,15 +522,15 @@ def keep(files: Iterable[FoundFile], end_offset: Callable[[FoundFile], int]) -> 
 
     Cost: linear; ``end_offset`` is called once for each swapped segment, so in sound folders never.
     """
-    found = list(files)
-    cleaned = [item.says.offset for item in found if item.says.state == "cleaned"]
+    chosen = list(files)
+    cleaned = [item.says.offset for item in chosen if item.says.state == "cleaned"]
     first_cleaned = min(cleaned, default=1 << 63)
-    swaps = [item for item in found if item.says.state == "swap" and item.says.offset < first_cleaned]
+    swaps = [item for item in chosen if item.says.state == "swap" and item.says.offset < first_cleaned]
     logs = [item for item in swaps if item.says.kind == "log"]
     first = min((item.says.offset for item in logs), default=0)
     end = max((end_offset(item) for item in logs), default=0)
     result = CountedFiles([], [])
-    for item in found:
+    for item in chosen:
         reason = _reason(item, first_cleaned, first, end)
         if reason:
             result.dropped.append((item, reason))

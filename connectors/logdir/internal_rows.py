@@ -172,10 +172,10 @@ class InternalRows(RecordProblems):
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
         """The tables of contract section 4 with what was collected, the replica's key in front."""
-        found: dict[str, list[pa.RecordBatch]] = {}
+        tables: dict[str, list[pa.RecordBatch]] = {}
         for name, batch in self._batches(key):
-            found.setdefault(name, []).append(batch)
-        return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
+            tables.setdefault(name, []).append(batch)
+        return {name: pa.Table.from_batches(batches) for name, batches in tables.items()}
 
     def drain(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
         """The same a batch at a time, forgetting what is handed out."""
@@ -270,22 +270,22 @@ class InternalColumns(InternalRows):
     def _details(self, run: Decoded, chosen: np.ndarray, fields: np.ndarray, odd: np.ndarray) -> np.ndarray:
         """Of commits; those whose metadata is wanted and no ASCII become odd."""
         versions = np.where(odd, commits.TOMBSTONE, fields[:, commits.VERSION])
-        found = commits.details(run.records, chosen, versions)
+        details = commits.details(run.records, chosen, versions)
         if self.payload:
-            odd |= ~are_ascii(run.records.payload, found[commits.TEXT_START], found[commits.TEXT_SIZE])
-        return found
+            odd |= ~are_ascii(run.records.payload, details[commits.TEXT_START], details[commits.TEXT_SIZE])
+        return details
 
     def _others(
         self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray, odd: np.ndarray
     ) -> dict[str, list[tuple[int, tuple[Any, ...]]]]:
         """The rows of odd records; those that cannot be read are noted."""
-        found: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
+        others: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         for place in np.flatnonzero(odd).tolist():
             record, row = _record(run, int(chosen[place])), int(run.records.batch[chosen[place]])
             table, values = self.row_of(file, batches, row, record)
             if values is not None:
-                found.setdefault(table, []).append((place, values))
-        return found
+                others.setdefault(table, []).append((place, values))
+        return others
 
     def _batches(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
         for run in self.runs:
@@ -309,10 +309,10 @@ def _record(run: Decoded, number: int) -> Record:
     return Record(int(run.records.offset[number]), int(run.records.timestamp[number]), *run.stored(number), ())
 
 
-def _array(found: Texts, null: np.ndarray | None = None) -> pa.Array:
+def _array(strings: Texts, null: np.ndarray | None = None) -> pa.Array:
     valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(
-        pa.string(), len(found.ends) - 1, [valid, pa.py_buffer(found.ends), pa.py_buffer(found.data)]
+        pa.string(), len(strings.ends) - 1, [valid, pa.py_buffer(strings.ends), pa.py_buffer(strings.data)]
     )
 
 
@@ -350,12 +350,12 @@ def _partitions(
     data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flexible: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
     """Stored lists of partitions as a column, and which are null; those of no bytes, of tombstones, are too."""
-    found = transactions.take_apart(data, starts, starts + sizes, flexible)
+    lists = transactions.take_apart(data, starts, starts + sizes, flexible)
     null = transactions.are_null(data, starts, sizes)
     ends = np.zeros(len(starts) + 1, np.int32)
-    ends[1:] = found.ends
+    ends[1:] = lists.ends
     valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    names = _array(partition_names(data, found))
+    names = _array(partition_names(data, lists))
     column = pa.Array.from_buffers(pa.list_(pa.string()), len(starts), [valid, pa.py_buffer(ends)], children=[names])
     return column, null
 
@@ -383,14 +383,14 @@ def _metadata(data: np.ndarray, details: np.ndarray) -> pa.Array:
     return _array(gather(data, start, size), size < 0)
 
 
-def _topic_ids(data: np.ndarray, at: np.ndarray) -> pa.Array:
+def _topic_ids(data: np.ndarray, positions: np.ndarray) -> pa.Array:
     """The texts of the topic ids stored at some places, null where there is none: few differ."""
-    if not (at >= 0).any():
-        return pa.nulls(len(at), pa.string())
-    stored = data[np.maximum(at, 0)[:, None] + np.arange(16)]
-    stored[at < 0] = 0
-    known, which = np.unique(stored.view("V16").ravel(), return_inverse=True)
-    names = texts([None if (raw := one.tobytes()) == _NO_TOPIC else uuid_text(raw) for one in known])
+    if not (positions >= 0).any():
+        return pa.nulls(len(positions), pa.string())
+    stored = data[np.maximum(positions, 0)[:, None] + np.arange(16)]
+    stored[positions < 0] = 0
+    unique, which = np.unique(stored.view("V16").ravel(), return_inverse=True)
+    names = texts([None if (raw := one.tobytes()) == _NO_TOPIC else uuid_text(raw) for one in unique])
     return names.take(array_of(which.astype(np.int64)))
 
 
@@ -419,8 +419,8 @@ class MetadataLog:
 
     def snapshots(self) -> list[DataFile]:
         """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
-        found = (file for file in self.replica.others if file.kind == "checkpoint" and file.offset > 0)
-        return sorted(found, key=lambda file: -file.offset)
+        checkpoints = (file for file in self.replica.others if file.kind == "checkpoint" and file.offset > 0)
+        return sorted(checkpoints, key=lambda file: -file.offset)
 
     def snapshot(self, file: DataFile) -> Iterator[MetadataEntry]:
         """The records of a snapshot."""
@@ -440,8 +440,8 @@ class MetadataLog:
     def _note_epochs(self, b: BatchColumns) -> None:
         """Takes note of the leader epochs of sound batches."""
         sound = np.flatnonzero(b.flaws & FLAW_CRC == 0)
-        epochs, known = b.partition_leader_epoch[sound], self.lineage[-1][0] if self.lineage else -1
-        rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(known, epochs))[:-1])
+        epochs, newest = b.partition_leader_epoch[sound], self.lineage[-1][0] if self.lineage else -1
+        rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(newest, epochs))[:-1])
         self.lineage += zip(epochs[rises].tolist(), b.base_offset[sound[rises]].tolist(), strict=True)
 
     def _count(self, b: BatchColumns, whole: np.ndarray, *, lost: bool) -> None:
@@ -462,7 +462,7 @@ class MetadataLog:
                 self.lost = True
                 continue
             try:
-                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, known=self.known):
+                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, context=self.known):
                     b = chunk.batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
@@ -539,7 +539,7 @@ def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
 def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
     """A change's values behind the log directory's key; ``snapshot_time``: of what a snapshot says, in ms."""
     fields = change.record.fields
-    said: Fields = {
+    columns: Fields = {
         "topic": change.topic,
         "offset": change.offset,
         "timestamp": snapshot_time if change.offset is None else change.timestamp,
@@ -548,21 +548,21 @@ def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
         "topic_id": fields.get("topicId"),
     }
     if change.partition is not None:
-        said |= _partition(change.partition, change.before)
+        columns |= _partition(change.partition, change.before)
     elif change.broker is not None:
-        said |= {
+        columns |= {
             "node_id": change.broker.broker_id,
             "broker_epoch": change.broker.broker_epoch,
             "fenced": change.broker.fenced,
             "in_controlled_shutdown": change.broker.in_controlled_shutdown,
         }
     elif change.record.name == "ConfigRecord":
-        said |= _setting(fields)
+        columns |= _setting(fields)
     elif change.record.name == "FeatureLevelRecord":
-        said |= {"name": fields["name"], "value": str(fields["featureLevel"])}
+        columns |= {"name": fields["name"], "value": str(fields["featureLevel"])}
     elif "controllerId" in fields:
-        said["node_id"] = fields["controllerId"]
-    return tuple(said.get(name) for name in _COLUMNS)
+        columns["node_id"] = fields["controllerId"]
+    return tuple(columns.get(name) for name in _COLUMNS)
 
 
 def _partition(state: PartitionState, before: PartitionState | None) -> Fields:

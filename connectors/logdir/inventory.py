@@ -21,7 +21,7 @@ from auditor.connectors.codec.segment import end_offset
 from auditor.connectors.codec.small_files import decode_partition_metadata
 from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
-from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, seen_through
+from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, resolve_copies
 from auditor.connectors.logdir.files import (
     DataFile,
     FoundFile,
@@ -127,8 +127,8 @@ def _of_one_view(trees: list[Tree]) -> list[Tree]:
     """The trees, those of one log directory's partitions with the view that was listed last."""
     latest: dict[StorageLocation, StorageLocation] = {}
     for tree in trees:
-        at = tree.top._replace(view=None)
-        latest[at] = max(latest.get(at, tree.top), tree.top, key=_seen)
+        folder = tree.top._replace(view=None)
+        latest[folder] = max(latest.get(folder, tree.top), tree.top, key=_seen)
     for tree in trees:
         tree.top = latest[tree.top._replace(view=None)]
     return trees
@@ -140,11 +140,11 @@ def _seen(place: StorageLocation) -> int:
 
 def _outermost(places: Iterable[StorageLocation]) -> list[StorageLocation]:
     """Each PATH once, without those that lie below another one."""
-    kept: list[StorageLocation] = []
+    outermost: list[StorageLocation] = []
     for place in sorted(set(places), key=lambda item: (item.uri, item.path)):
-        if not any(_below(place, other) for other in kept):
-            kept.append(place)
-    return kept
+        if not any(_below(place, other) for other in outermost):
+            outermost.append(place)
+    return outermost
 
 
 def _below(place: StorageLocation, folder: StorageLocation) -> bool:
@@ -154,9 +154,9 @@ def _below(place: StorageLocation, folder: StorageLocation) -> bool:
 def _tree(given: StorageLocation, limits: Limits) -> Tree:
     """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
     if storage.is_folder(given):
-        given, found = seen_through(given, storage.listing(given, limits=limits), limits)
-        direct = [entry.name for entry in found.files if "/" not in entry.name]
-        tree = Tree(given, given, *found)
+        given, listing = resolve_copies(given, storage.listing(given, limits=limits), limits)
+        direct = [entry.name for entry in listing.files if "/" not in entry.name]
+        tree = Tree(given, given, *listing)
         if not _is_partition(given.name, direct):
             return tree
         return _with_small_files(_seen_from_above(tree, given.parent))
@@ -179,7 +179,7 @@ def _seen_from_above(tree: Tree, top: StorageLocation) -> Tree:
 
 def _with_small_files(tree: Tree) -> Tree:
     """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
-    top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
+    top, around = resolve_copies(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
     tree.top = max(top, tree.top, key=_seen)
     tree.files += [entry for entry in around.files if entry.name in kafka_names.OF_A_BROKER]
     return tree
@@ -196,8 +196,8 @@ def _is_partition(folder: str, files: Iterable[str]) -> bool:
 def _is_remote(folder: StorageLocation, files: Iterable[str]) -> bool:
     """Whether a folder holds remote segments, in the layout that its path says."""
     says = kafka_names.remote_folder(folder.path)
-    known = kafka_names.object_name if says and says.depth > 1 else kafka_names.remote_name
-    return says is not None and any(known(name) for name in files)
+    pattern = kafka_names.object_name if says and says.depth > 1 else kafka_names.remote_name
+    return says is not None and any(pattern(name) for name in files)
 
 
 def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
@@ -221,22 +221,22 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
             tree.unused.append(item)
     packed = [entry for entry in tree.files if _is_packed(entry.name)]
     tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
-    there = {entry.name for entry in tree.files}
-    lacking = [ListedFile(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
+    names = {entry.name for entry in tree.files}
+    lacking = [ListedFile(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in names]
     tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as a file that is gone
 
 
 def _is_packed(name: str) -> bool:
     """Whether somebody compressed a file of a partition, which a broker never does."""
     folder, _, last = name.rpartition("/")
-    found = _PACKED.fullmatch(last)
-    return found is not None and _is_live(_last(folder)) and kafka_names.data_name(found[1]) is not None
+    match = _PACKED.fullmatch(last)
+    return match is not None and _is_live(_last(folder)) and kafka_names.data_name(match[1]) is not None
 
 
 def _is_live(folder: str) -> bool:
     """Whether a folder's name is that of a partition which the broker serves."""
-    found = kafka_names.partition_folder(folder)
-    return found is not None and found.kind == "live"
+    partition = kafka_names.partition_folder(folder)
+    return partition is not None and partition.kind == "live"
 
 
 def _is_within(link: StorageLocation, paths: Sequence[StorageLocation]) -> bool:
@@ -261,8 +261,8 @@ def _may_hold_data(link: StorageLocation) -> bool:
     if not _is_live(link.name):
         return False
     try:
-        with os.scandir(link.path) as found:
-            return any(kafka_names.data_name(item.name) for item in islice(found, _LOOKED_AT))
+        with os.scandir(link.path) as entries:
+            return any(kafka_names.data_name(item.name) for item in islice(entries, _LOOKED_AT))
     except NotADirectoryError:
         return False
     except OSError:
@@ -373,35 +373,35 @@ def folder_replica(
     says = kafka_names.partition_folder(folder)
     if says is None:
         raise ValueError(f"{folder} is no partition folder")
-    found, dropped = [], []
+    candidates, dropped = [], []
     for name, size in sorted(files.items()):
         data = kafka_names.data_name(name)
         if data:
-            found.append(FoundFile(f"{folder}/{name}", size, data))
+            candidates.append(FoundFile(f"{folder}/{name}", size, data))
         else:
             dropped.append((DataFile(f"{folder}/{name}", size, "", -1), NOT_KAFKAS))
     errors: list[DecodeError] = []
     opened = scope.wants(says.topic, says.partition, broker_id)
-    kept = logdir_files.keep(found, lambda item: _end_offset(place, item, errors) if opened else 0)
-    dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
-    metadata = next((item.name for item in kept.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
+    chosen = logdir_files.keep(candidates, lambda item: _end_offset(place, item, errors) if opened else 0)
+    dropped += [(_data_file(item), reason) for item, reason in chosen.dropped]
+    metadata = next((item.name for item in chosen.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
     # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
     wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
-    replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    replica = _replica(chosen.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)
 
 
 def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:
     """Files outside of a partition folder as a replica of an unknown partition; start-up rules do not apply to them."""
-    kept, dropped = [], []
+    chosen, dropped = [], []
     for name, (size, says) in sorted(files.items()):
         reason = logdir_files.DROPPED.get(says.state)
         if reason:
             dropped.append((DataFile(name, size, says.kind, says.offset), reason))
         else:
-            kept.append(FoundFile(name, size, says))
-    return BuiltReplica(_replica(kept, log_dir, None, None, ""), dropped, [])
+            chosen.append(FoundFile(name, size, says))
+    return BuiltReplica(_replica(chosen, log_dir, None, None, ""), dropped, [])
 
 
 def _replica(
@@ -513,25 +513,25 @@ def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope
         return inventory_of(drafts(paths, limits), paths, limits, scope)
 
 
-def naming_of(found: Drafts) -> Naming:
+def naming_of(drafted: Drafts) -> Naming:
     """How the places of drafts are named."""
-    return Naming({place: draft.given for place, draft in found.found.items()})
+    return Naming({place: draft.given for place, draft in drafted.found.items()})
 
 
 def inventory_of(
-    found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
+    drafted: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
 ) -> Inventory:
     """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
-    naming = naming_of(found)
-    with remote_files.coming(_coming(found, scope), remote_files.MANY):
-        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
+    naming = naming_of(drafted)
+    with remote_files.coming(_coming(drafted, scope), remote_files.MANY):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in drafted.found.items()]
     skipped = [item for one in built for item in one.skipped]
-    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
-    errors = [item for one in built for item in one.errors] + _outside(found, naming)
-    remote, others = _remote(found)
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in drafted.unused]
+    errors = [item for one in built for item in one.errors] + _outside(drafted, naming)
+    remote, others = _remote(drafted)
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in others]
     settings = []
-    for place, size in found.configs:
+    for place, size in drafted.configs:
         read, wrong = logdir_files.read_settings(place, "/".join(filter(None, naming.owner(place))), size)
         settings.append((place, read))
         errors += [Unreadable("", error) for error in wrong]
@@ -549,8 +549,8 @@ def inventory_of(
     notes += [logdir_files.from_elsewhere(read) for read in read_settings if read.elsewhere]
     notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += [_read_at(d) for d in log_dirs if d.read_at]
-    held = Counter(item.log_dir for item in skipped if item.reason == HELD)
-    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
+    blocked = Counter(item.log_dir for item in skipped if item.reason == HELD)
+    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(blocked.items())]
     notes += left_out
     return Inventory(
         tuple(log_dirs),
@@ -559,14 +559,14 @@ def inventory_of(
         tuple(sorted(errors)),
         tuple(notes),
         remote,
-        unread_bytes=sum(max(0, error.length) for _, error in found.errors),
+        unread_bytes=sum(max(0, error.length) for _, error in drafted.errors),
     )
 
 
-def written_over(found: Inventory) -> frozenset[str]:
+def written_over(inventory: Inventory) -> frozenset[str]:
     """The copied log directories that are not all of one copy by now: one was begun and has not ended, or another one
     has been written since they were listed."""
-    copied = [log_dir for log_dir in found.log_dirs if log_dir.copied]
+    copied = [log_dir for log_dir in inventory.log_dirs if log_dir.copied]
     whole = side_by_side(lambda log_dir: is_whole(log_dir.place, log_dir.listed), copied)
     return frozenset(log_dir.name for log_dir, as_listed in zip(copied, whole, strict=True) if not as_listed)
 
@@ -575,14 +575,14 @@ def _read_at(log_dir: LogDir) -> str:
     begun = [begun for begun, _ in log_dir.read_at.values()]
     ends = min(begun), max(begun)
     first, last = (
-        datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
+        datetime.fromtimestamp(min(end, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for end in ends
     )
     return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
 
 
-def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
+def _coming(drafted: Drafts, scope: Scope) -> Iterator[list[Coming]]:
     """The small files of stores that an inventory reads, by log directory and partition."""
-    for place, draft in found.found.items():
+    for place, draft in drafted.found.items():
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
@@ -598,21 +598,21 @@ def _left_out(skipped: Iterable[Skipped]) -> list[str]:
     """Notes on what may hold a broker's data and was not looked into: links that lead out of the PATHs, archives."""
     notes = []
     for reason, why in _LEFT_OUT.items():
-        found = sorted(item for item in skipped if item.reason == reason)
-        if found:
-            first = "/".join(filter(None, (found[0].log_dir, found[0].file)))
-            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        items = sorted(item for item in skipped if item.reason == reason)
+        if items:
+            first = "/".join(filter(None, (items[0].log_dir, items[0].file)))
+            more = f" and {len(items) - 1:,} more" if len(items) > 1 else ""
             notes.append(f"{first}{more}: {why}")
     return notes
 
 
-def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[StorageLocation, int, str]]]:
+def _remote(drafted: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[StorageLocation, int, str]]]:
     """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
 
     Files are named by their partition's folder, or that and their topic's, and relative to the folder above it.
     """
     folders, others = [], []
-    for place, files in sorted(found.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
+    for place, files in sorted(drafted.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
         says = kafka_names.remote_folder(place.path)
         assert says is not None
         top = place.parent if says.depth == 1 else place.parent.parent
@@ -628,15 +628,15 @@ def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Storage
                 path = f"{place.path[len(top.path) :].lstrip('/')}/{name}"
                 file = DataFile(path, size, data.kind, data.offset, top)
                 segments.setdefault(segment, []).append(file)
-        parts = tuple(RemoteFiles(*at, tuple(some), says.depth > 1) for at, some in sorted(segments.items()))
+        parts = tuple(RemoteFiles(*key, tuple(some), says.depth > 1) for key, some in sorted(segments.items()))
         folders.append(RemoteFolder(says.topic, says.partition, says.topic_id, parts))
     return tuple(folders), others
 
 
-def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
+def _outside(drafted: Drafts, naming: Naming) -> list[Unreadable]:
     """Errors of the listing, each with the log directory it is in."""
     errors = []
-    for place, error in found.errors:
+    for place, error in drafted.errors:
         log_dir, file = naming.owner(place)
         errors.append(Unreadable(log_dir, error._replace(file=file)))
     return errors
@@ -685,9 +685,9 @@ def _path(draft: Draft, name: str) -> str:
 
 def _skipped(name: str, replicas: list[BuiltReplica]) -> list[Skipped]:
     """What is left out of the replicas of a log directory: dropped files, and folders that are no live replica."""
-    found = [(item, reason) for built in replicas for item, reason in built.dropped]
-    found += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
-    return [Skipped(name, item.name, item.size, reason) for item, reason in found]
+    pairs = [(item, reason) for built in replicas for item, reason in built.dropped]
+    pairs += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
+    return [Skipped(name, item.name, item.size, reason) for item, reason in pairs]
 
 
 def _aside(replicas: list[BuiltReplica]) -> list[Replica]:

@@ -121,8 +121,8 @@ def origin(path: str | None, dump: str) -> Origin:
     parts = re.split(r"[/\\]", path or "")
     folder = kafka_names.partition_folder(parts[-2]) if len(parts) > 1 else None
     says = kafka_names.data_name(parts[-1])
-    found = _OFFSET.search(dump)
-    offset = says.offset if says else int(found[0]) if found and path is None else -1
+    match = _OFFSET.search(dump)
+    offset = says.offset if says else int(match[0]) if match and path is None else -1
     if folder:
         return Origin(folder.topic, folder.partition, folder.kind, "/".join(parts[-2:]), offset)
     topic, partition = _by_name(dump.rpartition("/")[2])
@@ -132,10 +132,10 @@ def origin(path: str | None, dump: str) -> Origin:
 def _by_name(dump: str) -> tuple[str | None, int | None]:
     """Topic and partition by the name of a dump."""
     stem = _OFFSET.sub("", _ENDINGS.sub("", dump)).rstrip("._-")
-    found = _INTERNAL.search(dump) or _LOG.fullmatch(stem)
-    if not found or int(found[2]) > 0x7FFFFFFF:
+    match = _INTERNAL.search(dump) or _LOG.fullmatch(stem)
+    if not match or int(match[2]) > 0x7FFFFFFF:
         return None, None
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 # Several dumps of one log are one replica: put together what each shows. Contract section 1.
@@ -183,9 +183,9 @@ def _end(segment: TextSegment) -> int:
 
 def _fill(best: BatchColumns, other: BatchColumns) -> BatchColumns:
     """``best`` with its unknown fields from the same batches of ``other``, and the batches ``other`` has before."""
-    mine = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
+    own = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
     theirs = list(zip(other.position.tolist(), other.base_offset.tolist(), strict=True))
-    pairs = [(mine[key], row) for row, key in enumerate(theirs) if key in mine]
+    pairs = [(own[key], row) for row, key in enumerate(theirs) if key in own]
     filled = BatchColumns(*(column.copy() for column in best))
     if pairs:
         into, source = np.array(pairs).T
@@ -225,16 +225,16 @@ def _merge_owner(shown: list[list[Printed]]) -> list[Printed]:
     for place, item in enumerate(result):
         places[_said(item.row)].append(place)
     for items in shown[1:]:
-        seen: dict[Hashable, int] = defaultdict(int)
+        counts: dict[Hashable, int] = defaultdict(int)
         for item in items:
-            said = _said(item.row)
-            if seen[said] < len(places[said]):
-                place = places[said][seen[said]]
+            printed = _said(item.row)
+            if counts[printed] < len(places[printed]):
+                place = places[printed][counts[printed]]
                 result[place] = _both(result[place], item)
             else:
-                places[said].append(len(result))
+                places[printed].append(len(result))
                 result.append(item)
-            seen[said] += 1
+            counts[printed] += 1
     return result
 
 
@@ -322,18 +322,18 @@ class _DumpedLogs:
         return self.logs.setdefault((topic, partition), TextReplica(topic, partition))
 
     def console(self, text: bytes, name: str) -> None:
-        found = parse_console(text, name)
-        self.errors += found.errors
+        content = parse_console(text, name)
+        self.errors += content.errors
         rows: dict[str, list[Printed]] = defaultdict(list)
-        for row, position, _ in found.rows:
+        for row, position, _ in content.rows:
             rows[_table(row)].append(Printed(None, (name, position, None, None), _NO_BATCH, row))
         for table, printed in rows.items():
             self.shown[table].append(printed)
 
     def dump(self, text: bytes, name: str) -> None:
-        found = parse_dump(text, name)
-        self.errors += found.errors
-        for section in found.sections:
+        content = parse_dump(text, name)
+        self.errors += content.errors
+        for section in content.sections:
             source = origin(section.path, name)
             if source.kind == "live":
                 self._section(section, source, name)
@@ -375,8 +375,8 @@ class _DumpedLogs:
                     error = DecodeError(name, record.position, record.length, row.reason, row.detail)
                     replica.unreadable.append(error)
                 continue
-            at = int(batches.position[record.batch]) if record.batch >= 0 else record.position
-            head = (source.file, at, record.offset, record.timestamp)
+            position = int(batches.position[record.batch]) if record.batch >= 0 else record.position
+            head = (source.file, position, record.offset, record.timestamp)
             rows[_table(row)].append(Printed(source.partition, head, _batch(batches, record.batch), row))
         for table, printed in rows.items():
             self.shown[table].append(printed)
@@ -391,13 +391,13 @@ class _DumpedLogs:
             replica.segments = merge_segments(replica.segments)
             replica.snapshots = _best_snapshots(replica.snapshots)
             replica.indexes = sorted({item.file: item for item in replica.indexes}.values(), key=lambda item: item.file)
-        found = [
+        replicas = [
             replica
             for replica in self.logs.values()
             if replica.segments or replica.snapshots or replica.indexes or replica.rows
         ]
         return sorted(
-            found, key=lambda replica: (replica.topic or "", -1 if replica.partition is None else replica.partition)
+            replicas, key=lambda replica: (replica.topic or "", -1 if replica.partition is None else replica.partition)
         )
 
 
@@ -457,24 +457,24 @@ def _shows(snapshot: TextSnapshot) -> tuple[int, int]:
 
 def _indexes(section: Section, source: Origin) -> list[TextIndex]:
     """The indexes that a section shows; positions in the files follow from the entries' sizes."""
-    found: list[AbortedTransactions | OffsetIndex | TimeIndex] = []
+    indexes: list[AbortedTransactions | OffsetIndex | TimeIndex] = []
     if section.aborted:
         version, producer_id, first, last, stable = _arrays(
             section.aborted, "version", "producer_id", "first_offset", "last_offset", "last_stable_offset"
         )
         positions, size = _positions(section.aborted, TXN_ENTRY.itemsize)
-        found.append(AbortedTransactions(positions, version, producer_id, first, last, stable, size))
+        indexes.append(AbortedTransactions(positions, version, producer_id, first, last, stable, size))
     # The tool prints one entry at position 0 for a file that was preallocated and never written to.
     real = [entry for entry in section.offset_entries if entry["position"] != 0]
     if real:
         offset, log_position = _arrays(real, "offset", "position")
         positions, size = _positions(real, OFFSET_ENTRY.itemsize)
-        found.append(OffsetIndex(positions, offset, log_position, size, 0))
+        indexes.append(OffsetIndex(positions, offset, log_position, size, 0))
     if section.time_entries:
         timestamp, offset = _arrays(section.time_entries, "timestamp", "offset")
         positions, size = _positions(section.time_entries, TIME_ENTRY.itemsize)
-        found.append(TimeIndex(positions, timestamp, offset, size, 0))
-    return [TextIndex(source.file, source.offset, entries) for entries in found]
+        indexes.append(TimeIndex(positions, timestamp, offset, size, 0))
+    return [TextIndex(source.file, source.offset, entries) for entries in indexes]
 
 
 def _arrays(entries: list[Numbers], *names: str) -> list[np.ndarray]:

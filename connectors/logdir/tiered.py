@@ -96,17 +96,17 @@ def _parts(start: int, says: Manifest, indexes: DataFile | None) -> list[DataFil
     """The indexes as files of their own; what the manifest leaves of their object has its kind."""
     if indexes is None or indexes.place is None:
         return []
-    found, at = [], 0
+    parts, offset = [], 0
     ends = [*says.parts, (INDEXES, indexes.size, 0)]
     for kind, position, size in ends:
-        for name, first, length in ((INDEXES, at, position - at), (kind, position, size)):
+        for name, first, length in ((INDEXES, offset, position - offset), (kind, position, size)):
             if length or name != INDEXES:
                 view = ObjectRange(indexes.name, first, length)
                 number = start if name in INDEX_KINDS else -1
                 named = f"{indexes.name}#{name}" if name != INDEXES else f"{indexes.name}#{first}"
-                found.append(DataFile(named, length, name, number, indexes.place._replace(view=view)))
-        at = position + size
-    return found
+                parts.append(DataFile(named, length, name, number, indexes.place._replace(view=view)))
+        offset = position + size
+    return parts
 
 
 class ObjectRange(NamedTuple):
@@ -256,11 +256,11 @@ class Candidate(NamedTuple):
     end: int
 
 
-def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Scope = EVERYTHING) -> Inventory:
+def with_remote(inventory: Inventory, remote_logs: Mapping[str, RemoteLogs], scope: Scope = EVERYTHING) -> Inventory:
     """The inventory with the remote segments of each replica put before its own; what is not needed is skipped with
     why.
 
-    ``known``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
+    ``remote_logs``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
     every broker would serve it, but those that ``scope`` leaves out. Cost: small; a read for every manifest; without
     metadata, one short read a batch of the remote segments.
     """
@@ -270,7 +270,7 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
     used: set[tuple[StorageLocation | None, str]] = set()
     log_dirs = []
     for log_dir in inventory.log_dirs:
-        logs = known.get(log_dir.join_key, RemoteLogs())
+        logs = remote_logs.get(log_dir.join_key, RemoteLogs())
         replicas = tuple(
             _whole(log_dir, c, inventory.remote, logs, files)
             if scope.wants(c.topic, c.partition, log_dir.broker_id)
@@ -332,14 +332,14 @@ def _whole(
     log_dir: LogDir, replica: Replica, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _OpenRemoteFiles
 ) -> Replica:
     """A replica with its remote part, where there is one and it reaches the local one."""
-    mine = [f for f in folders if f.is_of(replica)]
-    if len({f.topic_id for f in mine}) != 1 or not replica.segments:
+    own = [f for f in folders if f.is_of(replica)]
+    if len({f.topic_id for f in own}) != 1 or not replica.segments:
         return replica
-    at = (replica.topic or "", replica.partition or 0)
-    part = logs.of(*at, mine[0].topic_id)
-    candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in mine for s in f.segments], part, files)
+    partition = (replica.topic or "", replica.partition or 0)
+    part = logs.of(*partition, own[0].topic_id)
+    candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in own for s in f.segments], part, files)
     starts = log_dir.checkpoints.get("log-start")
-    start = None if starts is None else starts.get(at)
+    start = None if starts is None else starts.get(partition)
     start = part.start_from(start) if part is not None and start is not None else start
     chosen = _reaching(candidates, start or 0, replica.local_start, files)
     return _before(replica, chosen, files) if chosen else replica
@@ -349,7 +349,7 @@ def _candidates(
     epochs: EpochStarts, segments: Iterable[RemoteFiles], part: RemotePartition | None, files: _OpenRemoteFiles
 ) -> list[Candidate]:
     """The segments that were copied whole and are of this log, by first offset."""
-    found = []
+    candidates = []
     for segment in segments:
         recorded = part.segments.get(segment.segment_id) if part is not None else None
         unknown = recorded is None and (part is None or not part.whole)
@@ -359,14 +359,14 @@ def _candidates(
             files.say(segment, NOT_FINISHED)
         elif unknown:
             if (opened := files.open(segment)) is not None:
-                found.append(Candidate(opened, _end_offset(opened)))
+                candidates.append(Candidate(opened, _end_offset(opened)))
         elif recorded is None or recorded.state != RemoteSegmentState.COPY_SEGMENT_FINISHED:
             files.say(segment, NOT_FINISHED)
         elif not recorded.is_of(epochs):
             files.say(segment, OTHER_EPOCHS)
         elif (opened := files.open(segment)) is not None:
-            found.append(Candidate(opened, recorded.end_offset + 1))
-    return sorted(found, key=lambda c: (c.segment.start, -c.end))
+            candidates.append(Candidate(opened, recorded.end_offset + 1))
+    return sorted(candidates, key=lambda c: (c.segment.start, -c.end))
 
 
 def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _OpenRemoteFiles) -> list[Candidate]:
@@ -467,9 +467,9 @@ def tasks(inventory: Inventory, limits: Limits) -> list[tuple[str, RemoteLogTask
         for replica in log_dir.replicas:
             if replica.topic == REMOTE_LOG_METADATA and replica.segments:
                 end = (replica.segments[-1].base_offset, replica.segments[-1].size)
-                at = (log_dir.join_key, replica.partition or 0)
-                if at not in furthest or end > furthest[at][0]:
-                    furthest[at] = (end, log_dir, replica)
+                key = (log_dir.join_key, replica.partition or 0)
+                if key not in furthest or end > furthest[key][0]:
+                    furthest[key] = (end, log_dir, replica)
     return [
         (join_key, RemoteLogTask(d.place, replica, d.clean_shutdown, d.broker_id, limits))
         for (join_key, _), (_, d, replica) in furthest.items()
@@ -490,9 +490,9 @@ def read_remote_log(task: RemoteLogTask) -> dict[Key, RemotePartition]:
     return reading.found
 
 
-def read_all(found: Iterable[tuple[str, RemoteLogTask]]) -> dict[str, RemoteLogs]:
+def read_all(reads: Iterable[tuple[str, RemoteLogTask]]) -> dict[str, RemoteLogs]:
     """The remote parts of each cluster's partitions, read in this process."""
-    return joined((join_key, read_remote_log(task)) for join_key, task in found)
+    return joined((join_key, read_remote_log(task)) for join_key, task in reads)
 
 
 def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str, RemoteLogs]:
@@ -538,12 +538,12 @@ class _TieredReading:
     def _record(self, offset: int, row: RemoteLogMetadataRow) -> None:
         if row.topic_id is None or row.tiered_partition is None or row.segment_id is None:
             return  # about a whole partition that was removed, or of a broker's own snapshot
-        at = (row.topic_id, row.tiered_partition)
-        if at not in self.found:
-            self.found[at] = RemotePartition(row.tiered_topic or "", row.tiered_partition, row.topic_id)
-        segment = _changed(self.found[at].segments.get(row.segment_id), row, offset)
+        key = (row.topic_id, row.tiered_partition)
+        if key not in self.found:
+            self.found[key] = RemotePartition(row.tiered_topic or "", row.tiered_partition, row.topic_id)
+        segment = _changed(self.found[key].segments.get(row.segment_id), row, offset)
         if segment is not None:
-            self.found[at].take(segment)
+            self.found[key].take(segment)
 
 
 def _changed(before: RemoteSegment | None, row: RemoteLogMetadataRow, offset: int) -> RemoteSegment | None:

@@ -150,8 +150,8 @@ class Residency:
         self._pages = -(-os.fstat(descriptor).st_size // PAGE)
         self._told = ctypes.create_string_buffer(_AT_ONCE)
         if self._libc is not None and self._pages:
-            at = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-            self._at = 0 if at is None or at == _FAILED else at
+            address = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+            self._at = 0 if address is None or address == _FAILED else address
 
     def cached(self, first: int, behind: int) -> bytes | None:
         """Of each page from number ``first`` to before ``behind`` a byte, 0 for one that is not cached; fewer where the
@@ -159,10 +159,10 @@ class Residency:
         count = min(behind, self._pages) - first
         if not self._at or count <= 0:
             return None
-        told = self._told if count <= _AT_ONCE else ctypes.create_string_buffer(count)
-        if self._libc.mincore(self._at + first * PAGE, count * PAGE, told):
+        resident = self._told if count <= _AT_ONCE else ctypes.create_string_buffer(count)
+        if self._libc.mincore(self._at + first * PAGE, count * PAGE, resident):
             return None
-        return told.raw[:count]
+        return resident.raw[:count]
 
     def close(self) -> None:
         """Ends it."""
@@ -559,18 +559,18 @@ class _Prefetch:
 
     def taken(self, key: tuple[str, str]) -> Opened | None:
         """A file that was fetched; what should have been read before it is forgotten."""
-        found = self.fetched.pop(key, None)
-        if found is None:
+        fetched = self.fetched.pop(key, None)
+        if fetched is None:
             self.passed.add(key)
             return None
-        self.bytes -= found.size
-        for other in [k for k, f in self.fetched.items() if f.group < found.group]:
+        self.bytes -= fetched.size
+        for other in [k for k, f in self.fetched.items() if f.group < fetched.group]:
             left = self.fetched.pop(other)
             left.future.cancel()
             self.bytes -= left.size
         self.fetch()
         try:
-            return found.future.result()
+            return fetched.future.result()
         except REFUSED:
             return None
 
@@ -596,12 +596,12 @@ def coming(groups: Iterable[Iterable[Coming]], at_once: int = PREFETCHED_AT_ONCE
     global _ahead
 
     before, _ahead = _ahead, _Prefetch(groups, at_once)
-    mine = _ahead
-    mine.fetch()
+    own = _ahead
+    own.fetch()
     try:
         yield
     finally:
-        mine.close()
+        own.close()
         _ahead = before
 
 

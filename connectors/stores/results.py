@@ -93,8 +93,8 @@ class ResultFolder(NamedTuple):
         def written() -> None:
             if not whole:
                 self.files.create_dir(folder, recursive=True)
-            told = {"Content-Type": kind} if whole and kind else None
-            with self.files.open_output_stream(now, compression=None, metadata=told) as stream:
+            metadata = {"Content-Type": kind} if whole and kind else None
+            with self.files.open_output_stream(now, compression=None, metadata=metadata) as stream:
                 stream.write(content)
             if now != path:
                 self.files.move(now, path)
@@ -128,8 +128,8 @@ class ResultFolder(NamedTuple):
     def kinds(self, names: Sequence[str]) -> dict[str, str]:
         """Which of these names are there, each with what it is: ``File`` or ``Directory``."""
         infos = self._ask(lambda: self.files.get_file_info([f"{self.path}/{name}" for name in names]))
-        found = zip(names, (info.type.name for info in infos), strict=True)
-        return {name: kind for name, kind in found if kind in ("File", "Directory")}
+        pairs = zip(names, (info.type.name for info in infos), strict=True)
+        return {name: kind for name, kind in pairs if kind in ("File", "Directory")}
 
     def get(self, name: str, most: int | None = None) -> bytes | None:
         """The content of a small file, or its first ``most`` bytes; None where there is none."""
@@ -163,26 +163,26 @@ class ResultFolder(NamedTuple):
         import pyarrow.fs as pafs
 
         wanted = pafs.FileSelector(self.path, recursive=True, allow_not_found=True)
-        found = self._ask(lambda: self.files.get_file_info(wanted))
+        infos = self._ask(lambda: self.files.get_file_info(wanted))
         start = len(self.path.rstrip("/")) + 1
-        return {info.path[start:]: info for info in found if info.is_file}
+        return {info.path[start:]: info for info in infos if info.is_file}
 
     def folders(self) -> dict[str, set[str]]:
         """The folders in it that are not empty, each with the names of what lies in it; none where it is not there.
 
         On this machine no file is looked at: of many runs a tenth of the time of :meth:`below`.
         """
-        found: dict[str, set[str]] = {}
+        folders: dict[str, set[str]] = {}
         if self.uri:
             for name in self.below():
                 own, _, rest = name.partition("/")
                 if rest:
-                    found.setdefault(own, set()).add(rest.partition("/")[0])
-            return found
+                    folders.setdefault(own, set()).add(rest.partition("/")[0])
+            return folders
         for entry in os.scandir(self.path) if os.path.isdir(self.path) else ():
             if entry.is_dir() and (inside := os.listdir(entry.path)):
-                found[entry.name] = set(inside)
-        return found
+                folders[entry.name] = set(inside)
+        return folders
 
     def delete(self, names: list[str]) -> None:
         """Takes files away; those that are gone already, too."""
@@ -315,10 +315,10 @@ class _Lease:
     def _there(self) -> dict[str, int]:
         """The objects of all, with their sizes by now. Errors: :class:`AuditInputError` where a store does not list
         them: that says nothing of who is there."""
-        found = storage.listing(self.place, deep=False)
-        if wrong := [error.detail for error in found.errors if error.reason != "vanished"]:  # an empty folder is none
+        listing = storage.listing(self.place, deep=False)
+        if wrong := [error.detail for error in listing.errors if error.reason != "vanished"]:  # an empty folder is none
             raise AuditInputError(f"cannot list {self.folder.shown}: {wrong[0]}; allow that or choose another --out")
-        return {entry.name: entry.size for entry in found.files if entry.name.startswith(self.prefix)}
+        return {entry.name: entry.size for entry in listing.files if entry.name.startswith(self.prefix)}
 
     def _others(self) -> dict[str, int]:
         return {name: size for name, size in self._there().items() if name != self.own}

@@ -87,14 +87,14 @@ class Coded(OSError):
 
 def meaning(error: Exception) -> Meaning:
     """What a driver's error means."""
-    said = str(error)
+    text = str(error)
     if isinstance(error, Coded):
         return _CODES.get(error.code, Meaning.TROUBLE)
-    if isinstance(error, FileNotFoundError) or _GONE.search(said):
+    if isinstance(error, FileNotFoundError) or _GONE.search(text):
         return Meaning.GONE
-    if _NO_REASON.search(said):
+    if _NO_REASON.search(text):
         return Meaning.NO_REASON
-    if isinstance(error, PermissionError) or _DENIED.search(said):
+    if isinstance(error, PermissionError) or _DENIED.search(text):
         return Meaning.DENIED if _botocore(error) in ("", "AccessDenied") else Meaning.TROUBLE
     if isinstance(error, _NO_NAME) or (isinstance(error, ValueError) and not isinstance(error, OSError)):
         return Meaning.NO_NAME
@@ -103,22 +103,22 @@ def meaning(error: Exception) -> Meaning:
 
 def code_of(error: Exception) -> str:
     """The store's own code for a refusal. Of a driver's other words nothing is kept: nobody knows what they hold."""
-    said = str(error)
-    if found := _EXCEPTION.search(said):
-        return found[1]
-    if found := _AWS.search(said):
-        name = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
-        curl = _CURL.search(said)
+    text = str(error)
+    if match := _EXCEPTION.search(text):
+        return match[1]
+    if match := _AWS.search(text):
+        name = match[2] if match[1] == "UNKNOWN" and match[2] else match[1]
+        curl = _CURL.search(text)
         return f"{name} ({curl[1]}, {curl[2]})" if curl else name
-    if found := _GOOGLE.search(said):
-        return found[1]
+    if match := _GOOGLE.search(text):
+        return match[1]
     return _botocore(error) or getattr(error, "strerror", None) or type(error).__name__
 
 
 def _botocore(error: Exception) -> str:
     """The code that botocore has, which is below fsspec's s3; "" without any."""
-    known = getattr(error.__cause__, "response", None)
-    return str(known.get("Error", {}).get("Code", "")) if isinstance(known, dict) else ""
+    response = getattr(error.__cause__, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
 def nobody(text: str) -> None:
@@ -204,7 +204,7 @@ def ask(
     wait, unnamed = FIRST_WAIT_S, 0  # refusals without a reason, one after the other
     while True:
         try:
-            found = work()
+            result = work()
         except REFUSED as error:
             unnamed = unnamed + 1 if meaning(error) is Meaning.NO_REASON else 0
             pause = wait * random.uniform(0.5, 1.0)
@@ -218,7 +218,7 @@ def ask(
             renew(error)
         else:
             _state.tired = False
-            return found
+            return result
 
 
 def _named(error: Exception, name_of: Callable[[], Exception | None], unnamed: int, *, over: bool) -> Exception:
@@ -226,10 +226,10 @@ def _named(error: Exception, name_of: Callable[[], Exception | None], unnamed: i
 
     Errors: the refusal, where it says something of the file.
     """
-    said = meaning(error)
-    if said in _OF_THE_FILE:
+    text = meaning(error)
+    if text in _OF_THE_FILE:
         raise error
-    no_reason = said is Meaning.NO_REASON
+    no_reason = text is Meaning.NO_REASON
     if unnamed < UNNAMED_TRIES and not (over and NO_BODY in str(error)):
         return error
     named = name_of()

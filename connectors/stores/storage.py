@@ -201,14 +201,14 @@ def place(path: str) -> StorageLocation:
     parts = user_input.parsed(path)
     if "://" not in path or parts.scheme == "file":
         local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
-        found = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
-        if not os.path.lexists(found.path):
+        location = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
+        if not os.path.lexists(location.path):
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
-        return found
-    found = remote_place(path)
-    if not is_there(found):
-        raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
-    return found
+        return location
+    location = remote_place(path)
+    if not is_there(location):
+        raise AuditInputError(f"{location.shown}: no such object or folder; check the URI and its credentials")
+    return location
 
 
 def remote_place(uri: str) -> StorageLocation:
@@ -247,33 +247,35 @@ def listing(where: StorageLocation, *, deep: bool = True, limits: Limits = DEFAU
 
     Cost: one pass over the directory entries. Stops at ``limits.max_files`` with an error of reason ``limit``.
     """
-    found = FolderListing([], [], [])
+    content = FolderListing([], [], [])
     for item in _remote(where, deep) if where.uri else _local(where.path, deep):
-        if len(found.files) + len(found.unused) >= limits.max_files:
-            found.errors.append(DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed"))
+        if len(content.files) + len(content.unused) >= limits.max_files:
+            content.errors.append(
+                DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed")
+            )
             break
-        _sort_in(item, found, limits)
-    found.files.sort()
-    found.unused.sort()
-    found.errors.sort()
-    return found
+        _sort_in(item, content, limits)
+    content.files.sort()
+    content.unused.sort()
+    content.errors.sort()
+    return content
 
 
-def _sort_in(item: ListedFile | Unused | DecodeError, found: FolderListing, limits: Limits) -> None:
+def _sort_in(item: ListedFile | Unused | DecodeError, content: FolderListing, limits: Limits) -> None:
     """Put what was met where it belongs; names that cannot be stored or are too long are not opened."""
     if isinstance(item, DecodeError):
-        found.errors.append(item)
+        content.errors.append(item)
     elif len(item.name) > limits.max_path_length:
         detail = f"path of {len(item.name)} characters, limit {limits.max_path_length}"
-        found.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
+        content.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
     elif printable(item.name) != item.name:
-        found.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
+        content.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
     elif not NOT_A_STEP.isdisjoint(item.name.split("/")):  # stores allow it; some drivers would follow it out of there
-        found.unused.append(Unused(item.name, item.size, NO_PATH))
+        content.unused.append(Unused(item.name, item.size, NO_PATH))
     elif isinstance(item, Unused):
-        found.unused.append(item)
+        content.unused.append(item)
     else:
-        found.files.append(item)
+        content.files.append(item)
 
 
 def _local(root: str, deep: bool) -> Iterator[ListedFile | Unused | DecodeError]:
@@ -327,7 +329,7 @@ def _all_infos(where: StorageLocation) -> list[pafs.FileInfo]:
     that has no object of its own, as Google's of pyarrow."""
     if filesystem(where.uri)[0].type_name == "gcs":
         return _infos(where, deep=True)
-    found: list[pafs.FileInfo] = []
+    collected: list[pafs.FileInfo] = []
     whole: list[StorageLocation] = []
     level = [where]
     while level and len(whole) + len(level) < AT_ONCE:
@@ -335,14 +337,14 @@ def _all_infos(where: StorageLocation) -> list[pafs.FileInfo]:
         for folder, infos in zip(level, side_by_side(partial(_infos, deep=False), level), strict=True):
             below = [where._replace(path=info.path) for info in infos if not info.is_file]
             if not below:
-                found += infos
+                collected += infos
             elif _is_copy(infos) or _is_kafkas(infos) or not _are_few(below):
                 whole.append(folder)
             else:
-                found += [info for info in infos if info.is_file]
+                collected += [info for info in infos if info.is_file]
                 following += below
         level = following
-    return found + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
+    return collected + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
 
 
 def _are_few(folders: list[StorageLocation]) -> bool:
@@ -371,10 +373,10 @@ def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
     import pyarrow.fs as pafs
 
     def listed() -> list[pafs.FileInfo]:
-        found: list[pafs.FileInfo] = filesystem(where.uri)[0].get_file_info(
+        infos: list[pafs.FileInfo] = filesystem(where.uri)[0].get_file_info(
             pafs.FileSelector(where.path, recursive=deep)
         )
-        return found
+        return infos
 
     try:
         with retries.resigned(None):  # without its list nothing is known of a store: that is no row
@@ -500,6 +502,6 @@ def problem(name: str, error: Exception) -> DecodeError:
     """
     if retries.meaning(error) is retries.Meaning.GONE:
         return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
-    said = getattr(error, "strerror", None) or retries.code_of(error)
+    reason = getattr(error, "strerror", None) or retries.code_of(error)
     linked = isinstance(error, OSError) and error.errno == errno.ELOOP
-    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else said)
+    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else reason)

@@ -96,8 +96,8 @@ def left_out(whole: Inventory, read: Inventory) -> LeftOut:
         return LeftOut()
     copies = begun = without_state = files = size = 0
     for before, after in zip(whole.log_dirs, read.log_dirs, strict=True):
-        kept = {(c.folder, c.topic, c.partition) for c in after.replicas}
-        gone = [c for c in before.replicas if (c.folder, c.topic, c.partition) not in kept]
+        remaining = {(c.folder, c.topic, c.partition) for c in after.replicas}
+        gone = [c for c in before.replicas if (c.folder, c.topic, c.partition) not in remaining]
         later = [c for c in after.replicas if c.unread]
         copies, begun = copies + len(gone), begun + len(later)
         without_state += sum(not _says_state(c) for c in later)
@@ -127,8 +127,8 @@ def first_read(replica: Replica, since: Since, newest: Callable[[SegmentFile], i
     elif since.time_ms is not None:
         times = ((n, newest(s)) for n, s in enumerate(segments[:-1]))
         number = next((n for n, time in times if time is None or time >= since.time_ms), len(segments) - 1)
-    known = {snapshot.offset for snapshot in replica.snapshots}
-    with_state = (n for n in range(number, 0, -1) if segments[n].base_offset in known)
+    offsets = {snapshot.offset for snapshot in replica.snapshots}
+    with_state = (n for n in range(number, 0, -1) if segments[n].base_offset in offsets)
     return max(next(with_state, number), 0)
 
 
@@ -146,12 +146,12 @@ def _newest(place: StorageLocation, segment: SegmentFile) -> int | None:
 
 def _from(replica: Replica, number: int) -> Replica:
     """The replica without its first segments and the snapshots below."""
-    kept = replica.segments[number:]
-    base = kept[0].base_offset
+    segments = replica.segments[number:]
+    base = segments[0].base_offset
     below = [snapshot for snapshot in replica.snapshots if snapshot.offset < base]
     unread = [*_files(replica.segments[:number]), *below]
     snapshots = tuple(snapshot for snapshot in replica.snapshots if snapshot.offset >= base)
-    return replace(replica, segments=kept, snapshots=snapshots, unread=tuple(unread))
+    return replace(replica, segments=segments, snapshots=snapshots, unread=tuple(unread))
 
 
 def _files(segments: Iterable[SegmentFile]) -> Iterator[DataFile]:
@@ -197,10 +197,10 @@ def plan(
     they are cut.
     """
     pieces: list[Piece] = []
-    held: dict[tuple[str, str], list[Skipped]] = {}
+    blocked: dict[tuple[str, str], list[Skipped]] = {}
     for item in inventory.skipped:
         if item.reason == HELD:
-            held.setdefault((item.log_dir, item.file.rpartition("/")[0]), []).append(item)
+            blocked.setdefault((item.log_dir, item.file.rpartition("/")[0]), []).append(item)
     for log_dir in inventory.log_dirs:
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, None, None)
         if log_dir.texts:
@@ -209,7 +209,7 @@ def plan(
         pieces += [piece for piece in small if wanted(piece)]
         for replica in log_dir.replicas:
             pieces += _of_replica(log_dir, replica, tables, split_size, wanted)
-            pieces += [p for p in _held(log_dir, replica, held) if "batches" in tables and wanted(p)]
+            pieces += [p for p in _held(log_dir, replica, blocked) if "batches" in tables and wanted(p)]
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:
@@ -224,8 +224,8 @@ def _metadata(inventory: Inventory) -> Iterator[MetadataPiece]:
         for replica in log_dir.replicas:
             if replica.topic == METADATA_TOPIC:
                 end = (replica.segments[-1].base_offset, replica.segments[-1].size) if replica.segments else (-1, 0)
-                known = furthest.get(log_dir.join_key)
-                if known is None or end > known[0]:
+                newest = furthest.get(log_dir.join_key)
+                if newest is None or end > newest[0]:
                     furthest[log_dir.join_key] = (end, log_dir, replica)
     for _end, log_dir, replica in furthest.values():
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
@@ -251,10 +251,10 @@ def tables_of(piece: Piece, tables: frozenset[str]) -> frozenset[str]:
     if not isinstance(piece, FilePiece):
         return tables
     topic, file = piece.key[3], piece.file
-    mine = frozenset(table for table in tables if _has(frozenset({table}), topic, file))
-    if "decode_errors" in mine and file.kind == "log":
-        mine |= internal_rows.TABLES.get(topic or "", frozenset())
-    return mine
+    own = frozenset(table for table in tables if _has(frozenset({table}), topic, file))
+    if "decode_errors" in own and file.kind == "log":
+        own |= internal_rows.TABLES.get(topic or "", frozenset())
+    return own
 
 
 def _of_replica(
@@ -274,12 +274,12 @@ def _of_replica(
             yield FilePiece(where, key, file, start, stop, behind)
 
 
-def _held(log_dir: LogDir, replica: Replica, held: Mapping[tuple[str, str], list[Skipped]]) -> Iterator[FilePiece]:
+def _held(log_dir: LogDir, replica: Replica, blocked: Mapping[tuple[str, str], list[Skipped]]) -> Iterator[FilePiece]:
     """The segments that a copy holds though the broker has deleted them; of topics whose records have no tables."""
     key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
     if replica.topic in _TOPICS.values():
         return
-    for item in held.get((log_dir.name, replica.folder), ()):
+    for item in blocked.get((log_dir.name, replica.folder), ()):
         says = kafka_names.data_name(item.file.rpartition("/")[2])
         if says is not None:
             yield FilePiece(log_dir.place, key, DataFile(item.file, item.size, "log", says.offset))
@@ -299,9 +299,9 @@ def _cuts(log_dir: LogDir, replica: Replica, file: DataFile, count: int) -> list
         return shares
     entries, _ = decode_offset_index(data, 0)
     positions = np.unique(entries.log_position[(entries.log_position > 0) & (entries.log_position < file.size)])
-    at = np.searchsorted(positions, shares)
-    found = {int(positions[k]) if k < len(positions) else share for k, share in zip(at, shares, strict=True)}
-    return sorted(found)
+    rows = np.searchsorted(positions, shares)
+    cuts = {int(positions[k]) if k < len(positions) else share for k, share in zip(rows, shares, strict=True)}
+    return sorted(cuts)
 
 
 def _known_errors(inventory: Inventory, pieces: list[Piece]) -> Iterator[ErrorPiece]:
@@ -386,7 +386,7 @@ def _lines(inventory: Inventory) -> Iterator[Any]:
             | {
                 "place": _place_row(log_dir.place),
                 "checkpoints": {
-                    kind: [(*at, n) for at, n in held.items()] for kind, held in log_dir.checkpoints.items()
+                    kind: [(*key, n) for key, n in offsets.items()] for kind, offsets in log_dir.checkpoints.items()
                 },
                 "whole_checkpoints": sorted(log_dir.whole_checkpoints),
                 "unknown_settings": sorted(log_dir.unknown_settings),
@@ -445,8 +445,8 @@ def _log_dir(lines: Iterator[Any], count: int, values: Fields) -> LogDir:
         "place": _place(values["place"]),
         "meta": None if values["meta"] is None else MetaProperties(*values["meta"]),
         "checkpoints": {
-            kind: Offsets({(topic, partition): offset for topic, partition, offset in held})
-            for kind, held in values["checkpoints"].items()
+            kind: Offsets({(topic, partition): offset for topic, partition, offset in offsets})
+            for kind, offsets in values["checkpoints"].items()
         },
         "whole_checkpoints": frozenset(values["whole_checkpoints"]),
         "unknown_settings": frozenset(values["unknown_settings"]),
@@ -455,7 +455,7 @@ def _log_dir(lines: Iterator[Any], count: int, values: Fields) -> LogDir:
         "small_files": tuple(map(_file, values["small_files"])),
         "read_at": {folder: tuple(times) for folder, times in values["read_at"].items()},
     }
-    return LogDir(**{**values, **made, "replicas": replicas.settled()})
+    return LogDir(**{**values, **made, "replicas": replicas.packed()})
 
 
 def _settings(row: Sequence[Any]) -> BrokerSettings:

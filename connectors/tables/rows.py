@@ -116,13 +116,15 @@ def batches_of(rows: pa.RecordBatch) -> BatchColumns:
     crc_ok = rows.column("crc_ok")
     flaws |= np.where(np.asarray(pc.fill_null(crc_ok, True)), 0, FLAW_CRC)
     flaws |= np.where(np.asarray(crc_ok.is_null()), UNVERIFIED, 0)
-    known = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
+    columns = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
     uncounted = np.asarray(rows.column("record_count").is_null())  # as text dumps leave it: taken from the offsets
-    known["record_count"] = np.where(uncounted, known["last_offset"] - known["base_offset"] + 1, known["record_count"])
+    columns["record_count"] = np.where(
+        uncounted, columns["last_offset"] - columns["base_offset"] + 1, columns["record_count"]
+    )
     kind = pc.fill_null(pc.index_in(rows.column("control_type"), CONTROL_TYPES.slice(0, _NO_TYPE)), -1)
-    known |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
+    columns |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
     dtypes = zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
-    return BatchColumns(**{name: known[name].astype(dtype) for name, dtype in dtypes})
+    return BatchColumns(**{name: columns[name].astype(dtype) for name, dtype in dtypes})
 
 
 def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
@@ -173,11 +175,11 @@ def record_rows(
 def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
     """Stretches of ``payload``, null where the size is below 0 or the start is not known."""
     view = payload.data
-    found = (
-        bytes(view[at : at + size]) if at >= 0 and size >= 0 else None
-        for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    slices = (
+        bytes(view[start : start + size]) if start >= 0 and size >= 0 else None
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
     )
-    return pa.array(found, pa.binary())
+    return pa.array(slices, pa.binary())
 
 
 # From a file to rows of the decoded tables (:mod:`auditor.connectors.schema`), as Arrow record batches.
@@ -261,16 +263,16 @@ def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
     A piece that begins inside of a segment walks the headers before it too. Memory: a chunk of a segment.
     """
     if isinstance(piece, ErrorPiece):
-        found = _errors(piece.key, piece.errors)
+        tables = _errors(piece.key, piece.errors)
     elif isinstance(piece, TextPiece):
-        found = _texts(piece, how)
+        tables = _texts(piece, how)
     elif isinstance(piece, MetadataPiece):
-        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
+        tables = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
     elif piece.file.kind in ("log", "checkpoint"):
-        found = _segment(piece, wanted, how)
+        tables = _segment(piece, wanted, how)
     else:
-        found = _small(piece, how)
-    return (item for item in found if item[0] in wanted and item[1].num_rows)
+        tables = _small(piece, how)
+    return (item for item in tables if item[0] in wanted and item[1].num_rows)
 
 
 def table_schema(table: str, payload: bool = False) -> pa.Schema:
@@ -316,7 +318,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             limits=how.limits,
             records=how.deep,
             raw=collected is not None and topic not in internal_rows.PACKED,
-            held="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
+            keep_bytes="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
             crc="batches" in wanted,
             offsets=offsets,
         )
@@ -522,16 +524,16 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
                     continue
                 place = (piece.file.name, int(chunk.batches.position[row]))
                 control = bool(chunk.batches.attributes[row] & CONTROL)
-                said = (
+                changes = (
                     decode_control_record(record.key, record.value) if control else decode_metadata_record(record.value)
                 )
-                problem = said if isinstance(said, Problem) else unknown_level(said)
+                problem = changes if isinstance(changes, Problem) else unknown_level(changes)
                 if problem is not None:
                     detail = f"{RECORD_AT} {record.offset}: {problem.detail}"
                     errors.append(DecodeError(*place, int(chunk.batches.size[row]), problem.reason, detail))
-                if not isinstance(said, Problem):
-                    fields = json.dumps(shown_fields(said, how.payload), ensure_ascii=False)
-                    rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
+                if not isinstance(changes, Problem):
+                    fields = json.dumps(shown_fields(changes, how.payload), ensure_ascii=False)
+                    rows.append((*place, record.offset, record.timestamp, changes.name, changes.version, fields))
             yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
             yield "decode_errors", from_errors(piece.key, errors)
     finally:

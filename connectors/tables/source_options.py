@@ -125,16 +125,16 @@ def _several(options: Mapping[str, str], name: str) -> list[object]:
     """A JSON list, or one value alone."""
     text = options.get(name, "[]")
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = text
-    return found if isinstance(found, list) else [found]
+        value = text
+    return value if isinstance(value, list) else [value]
 
 
 def _numbers(options: Mapping[str, str], name: str) -> list[int]:
-    found = _several(options, name)
-    numbers = [one for one in found if isinstance(one, int)]
-    if len(numbers) < len(found):
+    values = _several(options, name)
+    numbers = [one for one in values if isinstance(one, int)]
+    if len(numbers) < len(values):
         raise AuditInputError(f"option {name} is {options[name]!r}; give a JSON list of whole numbers")
     return numbers
 
@@ -255,8 +255,8 @@ def _logs(
 ) -> tuple[dict[str, tuple[LogDir, Replica]], frozenset[str]]:
     """Each log by the name that ends have of it; and the folders of those whose topic id cannot be read now, so that
     nobody knows which of the known logs they are."""
-    found, unread = {}, set()
-    failed = {(at, error.file) for at, error in inventory.errors if error.reason in ("unreadable", "vanished")}
+    logs, unread = {}, set()
+    failed = {(folder, error.file) for folder, error in inventory.errors if error.reason in ("unreadable", "vanished")}
     for log_dir in inventory.log_dirs:
         for replica in log_dir.replicas:
             if wanted(replica):
@@ -264,22 +264,22 @@ def _logs(
                 if (log_dir.name, f"{replica.folder}/partition.metadata") in failed:
                     unread.add(where)
                 else:
-                    found[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
-    return found, frozenset(unread)
+                    logs[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
+    return logs, frozenset(unread)
 
 
-def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
-    """Up to where each log can be read now; none falls behind what is ``known``. ``wanted``: which replicas count.
+def ends(inventory: Inventory, given: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
+    """Up to where each log can be read now; none falls behind what is ``given``. ``wanted``: which replicas count.
 
     Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.
     """
-    found = dict(known)
+    offsets = dict(given)
     for key, (log_dir, replica) in _logs(inventory, wanted)[0].items():
-        before = End(**known[key]) if key in known else None
+        before = End(**given[key]) if key in given else None
         end = _end(log_dir, replica, before, limits)
         if end is not None and (before is None or end.offset > before.offset):
-            found[key] = end._asdict()
-    return found
+            offsets[key] = end._asdict()
+    return offsets
 
 
 def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) -> End | None:
@@ -301,8 +301,8 @@ def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) 
             for rows in itertools.chain(hopped, _walked(f, segment.size, segment.name, hop, below, limits)):
                 if len(rows):
                     last = rows[-1]
-                    at, size = int(last[walking.POSITION]), int(last[walking.SIZE])
-                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, at + size, at)
+                    position, size = int(last[walking.POSITION]), int(last[walking.SIZE])
+                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, position + size, position)
         except REFUSED:
             return None
     return end
@@ -341,14 +341,14 @@ def lots(
 ) -> Iterator[Lot]:
     """What came between two ends. Errors: ``AuditInputError`` where some of it was deleted before, unless
     ``fail_on_loss`` is off."""
-    there, unread = _logs(inventory, wanted)
+    logs, unread = _logs(inventory, wanted)
     for key, says in end.items():
         until, before = End(**says), End(**start[key]) if key in start else None
         if before is not None and until.offset <= before.offset:
             continue
-        if key not in there and key.rpartition(" ")[0] in unread:
+        if key not in logs and key.rpartition(" ")[0] in unread:
             raise AuditInputError(UNREAD.format(key))
-        log_dir, replica = there.get(key, (None, None))
+        log_dir, replica = logs.get(key, (None, None))
         first = replica.segments[0].base_offset if replica is not None and replica.segments else until.offset
         read = before.offset if before is not None else first if replica is not None else 0
         if fail_on_loss and first > read:
@@ -379,12 +379,12 @@ def _of_replica(log_dir: LogDir, replica: Replica, before: End | None, until: En
 def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
     """The rows of a lot for a table. Errors: ``AuditInputError`` where its file is gone: what it had is asked for
     again, or said to be lost."""
-    file, at = lot.piece.file, "base_offset" if table == "batches" else "offset"
+    file, column = lot.piece.file, "base_offset" if table == "batches" else "offset"
     opened = open_file(lot.piece.place, file.name)
     if isinstance(opened, DecodeError):
         raise AuditInputError(f"{file.name} is gone or cannot be read ({opened.detail}) since it was listed")
     opened.close()
     for _table, batch in read_piece(lot.piece, frozenset({table}), how):
-        offsets = batch.column(at)
-        mine = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
-        yield batch.filter(mine)
+        offsets = batch.column(column)
+        own = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
+        yield batch.filter(own)

@@ -53,9 +53,9 @@ class TableReader(DataSourceReader):
         with ours("connectors.stores.storage").guarded(asked.refused):
             inventory = options.inventory_of(self.options) or self.discovered(asked)
             wanted = ours("connectors.tables.source_options").FileFilter(self.conditions, *asked.offsets)
-            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
-        slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
-        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
+            planned = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
+        slots = max(TASKS, sum(pieces.size(piece) for piece in planned) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(planned, slots) or [[]]]
 
     def discovered(self, asked: Any) -> Any:
         """What is read below the paths."""
@@ -101,8 +101,8 @@ class GrowingTable(DataSourceStreamReader):
             ours("connectors.tables.input_splits"),
         )
         with ours("connectors.stores.storage").guarded(asked.refused):
-            found = TableReader(self.table, self.options).discovered(asked)
-        return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
+            inventory = TableReader(self.table, self.options).discovered(asked)
+        return asked, inventory, lambda replica: pieces.in_segments(self.table, replica.topic)
 
     def initialOffset(self) -> Fields:
         """Nothing was read: all that is there is new."""
@@ -121,11 +121,11 @@ class GrowingTable(DataSourceStreamReader):
         pieces, offsets = ours("connectors.tables.input_splits"), ours("connectors.tables.source_options")
         _, inventory, wanted = self._listed()
         self.known = {**self.known, **end}
-        found = list(
+        lots = list(
             offsets.lots(inventory, start, end, wanted, ours("connectors.tables.source_options").fails(self.options))
         )
-        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in found) // TASK_BYTES)
-        return [InputPartition(pickle.dumps(found[number::slots])) for number in range(min(slots, len(found)))]
+        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in lots) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(lots[number::slots])) for number in range(min(slots, len(lots)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
@@ -155,8 +155,8 @@ class TableSource(DataSource):
         columns = ours("connectors.tables.rows").table_schema(self.table, options.how_of(self.options).payload)
         if wanted := options.columns_of(self.options):
             columns = ours("connectors.tables.rows").chosen(columns, wanted)
-        found: StructType = ours("connectors.tables.sources").spark_schema(columns)
-        return found
+        schema: StructType = ours("connectors.tables.sources").spark_schema(columns)
+        return schema
 
     def reader(self, schema: StructType) -> TableReader:
         """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""

@@ -357,26 +357,26 @@ class _DumpReader:
         self.loose = False  # the last payload ended by guess, so a line that is none of ours may belong to it
 
     def read(self) -> Dump:
-        at = 0
-        while at < len(self.text):
-            end = self._line(at)
+        position = 0
+        while position < len(self.text):
+            end = self._line(position)
             if end < 0:
-                end = lines.line_end(self.text, at)
+                end = lines.line_end(self.text, position)
                 if not self.loose:
-                    self._bad(at, end)
-            at = end + 1
+                    self._bad(position, end)
+            position = end + 1
         self._close()
         return Dump([item for item in self.sections if not _blank(item)], self.errors)
 
-    def _line(self, at: int) -> int:
-        """Take in the line at ``at``; the index of its end, or -1 for one that no tool prints."""
-        if self.text[at : at + 1] == b"|" or self.text.startswith(lines.PAYLOAD, at):
-            return self._record(at)
-        end = lines.line_end(self.text, at)
-        line = self.text[at:end]
+    def _line(self, position: int) -> int:
+        """Take in the line at ``position``; the index of its end, or -1 for one that no tool prints."""
+        if self.text[position : position + 1] == b"|" or self.text.startswith(lines.PAYLOAD, position):
+            return self._record(position)
+        end = lines.line_end(self.text, position)
+        line = self.text[position:end]
         whole = lines.LEGACY_BATCH.fullmatch(line) or lines.OFFSET_ENTRY.fullmatch(line)
         if line.startswith(b"offset: ") and not whole:
-            return self._deep_record(at)
+            return self._deep_record(position)
         if not (self._batch(line) or self._entry(line) or self._said(line)):
             return -1
         self.loose = False
@@ -387,14 +387,14 @@ class _DumpReader:
             (lines.BATCH, SegmentBuilder.batch),
             (lines.LEGACY_BATCH, SegmentBuilder.legacy_batch),
         ):
-            if found := pattern.fullmatch(line):
-                self._next_segment(found)
-                return take(self.builder, found)
+            if match := pattern.fullmatch(line):
+                self._next_segment(match)
+                return take(self.builder, match)
         return False
 
-    def _next_segment(self, found: Match) -> None:
+    def _next_segment(self, match: Match) -> None:
         """Where no banners were kept, a position that goes back shows that the next segment begins."""
-        if self.builder.rows and int(found["position"]) < self.builder.rows[-1].position:
+        if self.builder.rows and int(match["position"]) < self.builder.rows[-1].position:
             self._open(None)
 
     def _entry(self, line: bytes) -> bool:
@@ -407,58 +407,58 @@ class _DumpReader:
             (lines.OFFSET_ENTRY, self.section.offset_entries),
             (lines.TIME_ENTRY, self.section.time_entries),
         ):
-            if found := pattern.fullmatch(line):
-                return _append(entries, found.groupdict())
+            if match := pattern.fullmatch(line):
+                return _append(entries, match.groupdict())
         return False
 
     def _said(self, line: bytes) -> bool:
         """What is no content: banners, and what the tool, the JVM or a shell say."""
-        if found := lines.BANNER.fullmatch(line):
-            self._open(found["path"].decode("utf-8", "replace").strip())
-        elif found := lines.INVALID_TAIL.fullmatch(line):
-            self.section.invalid_tail = int(found["size"])
+        if match := lines.BANNER.fullmatch(line):
+            self._open(match["path"].decode("utf-8", "replace").strip())
+        elif match := lines.INVALID_TAIL.fullmatch(line):
+            self.section.invalid_tail = int(match["size"])
         elif lines.CRASH.fullmatch(line):
             self.section.crashed = True
         else:
             return bool(lines.STARTING.fullmatch(line) or lines.is_noise(line))
         return True
 
-    def _record(self, at: int) -> int:
+    def _record(self, position: int) -> int:
         """A record line with its key and payload, which may go over several lines."""
-        found = lines.RECORD.match(self.text, at) or lines.RECORD_28.match(self.text, at)
-        if not found:
-            return self._bare_record(at)
-        shown = lines.take(self.text, found.end(), int(found["key_size"]), int(found["value_size"]))
-        if shown is None or not self.builder.record(found):
+        match = lines.RECORD.match(self.text, position) or lines.RECORD_28.match(self.text, position)
+        if not match:
+            return self._bare_record(position)
+        shown = lines.take(self.text, match.end(), int(match["key_size"]), int(match["value_size"]))
+        if shown is None or not self.builder.record(match):
             return -1
-        self._keep(shown, at, int(found["offset"]), int(found["timestamp"]))
+        self._keep(shown, position, int(match["offset"]), int(match["timestamp"]))
         return shown.end
 
-    def _bare_record(self, at: int) -> int:
+    def _bare_record(self, position: int) -> int:
         """A record printed with ``--skip-record-metadata``: key and payload alone."""
-        start = at + 1 if self.text[at : at + 1] == b"|" else at
+        start = position + 1 if self.text[position : position + 1] == b"|" else position
         shown = lines.take(self.text, start, -1, -1)
         if shown is None or shown.end == start:
             return -1
-        self._keep(shown, at, None, None)
+        self._keep(shown, position, None, None)
         return shown.end
 
-    def _deep_record(self, at: int) -> int:
+    def _deep_record(self, position: int) -> int:
         """A record of a release before 2.2, without a batch line above it."""
-        found = lines.DEEP_RECORD.match(self.text, at)
-        if not found:
+        match = lines.DEEP_RECORD.match(self.text, position)
+        if not match:
             return -1
-        key_size = int(found["key_size"] or found["late_key_size"] or -1)
-        shown = lines.take(self.text, found.end(), key_size, int(found["value_size"] or found["payload_size"] or -1))
+        key_size = int(match["key_size"] or match["late_key_size"] or -1)
+        shown = lines.take(self.text, match.end(), key_size, int(match["value_size"] or match["payload_size"] or -1))
         if shown is None:
             return -1
-        self._next_segment(found)
-        if not self.builder.deep_record(found):
+        self._next_segment(match)
+        if not self.builder.deep_record(match):
             return -1
-        self._keep(shown, at, int(found["offset"]), int(found["timestamp"] or -1))
+        self._keep(shown, position, int(match["offset"]), int(match["timestamp"] or -1))
         return shown.end
 
-    def _keep(self, shown: lines.PrintedRecord, at: int, offset: int | None, timestamp: int | None) -> None:
+    def _keep(self, shown: lines.PrintedRecord, position: int, offset: int | None, timestamp: int | None) -> None:
         """Keep a decoder's print; payload of other topics is forgotten at once."""
         self.loose = not shown.exact
         if shown.key is None:
@@ -467,7 +467,7 @@ class _DumpReader:
         if looks_decoded(key):
             value = None if shown.value is None else shown.value.decode("utf-8", "replace")
             row = len(self.builder.rows) - 1
-            self.section.records.append(ShownRecord(row, offset, timestamp, key, value, at, shown.end - at))
+            self.section.records.append(ShownRecord(row, offset, timestamp, key, value, position, shown.end - position))
 
     def _open(self, path: str | None) -> None:
         """Begin the next dumped file."""
@@ -479,20 +479,24 @@ class _DumpReader:
         self.section.batches = self.builder.build()
         self.builder = SegmentBuilder()
 
-    def _bad(self, at: int, end: int) -> None:
+    def _bad(self, position: int, end: int) -> None:
         """A line that no tool prints; lines one after the other become one error."""
         last = self.errors[-1] if self.errors else None
         if end == len(self.text):
-            self.errors.append(DecodeError(self.file, at, end - at, "truncated", "the last line is cut short"))
-        elif last and last.position + last.length == at:
+            self.errors.append(
+                DecodeError(self.file, position, end - position, "truncated", "the last line is cut short")
+            )
+        elif last and last.position + last.length == position:
             self.errors[-1] = last._replace(length=end + 1 - last.position)
         else:
-            self.errors.append(DecodeError(self.file, at, end + 1 - at, "bad_line", "not printed by kafka-dump-log"))
+            self.errors.append(
+                DecodeError(self.file, position, end + 1 - position, "bad_line", "not printed by kafka-dump-log")
+            )
 
 
 def _blank(section: Section) -> bool:
     """Whether a section says nothing at all: the one before the first banner."""
-    said = (
+    printed = (
         section.path,
         section.records,
         section.snapshot,
@@ -500,7 +504,7 @@ def _blank(section: Section) -> bool:
         section.offset_entries,
         section.time_entries,
     )
-    return not any(said) and not len(section.batches.columns.position)
+    return not any(printed) and not len(section.batches.columns.position)
 
 
 def _append(entries: list[Numbers], texts: dict[str, bytes | None]) -> bool:

@@ -191,16 +191,16 @@ def _json_commit(names: Fields, version: int | None, fields: Fields | None) -> R
 
 
 def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
-    known = GROUP_TYPES.get(kind)
-    if known is None:
+    message = GROUP_TYPES.get(kind)
+    if message is None:
         return Unread("unknown_key_type", f"key type {kind} is not read", skipped=True)
     group = names.get("group", names.get("groupId"))
-    row = GroupMetadataRow(group, kind, known.kind, tombstone=fields is None)  # type: ignore[arg-type]
+    row = GroupMetadataRow(group, kind, message.kind, tombstone=fields is None)  # type: ignore[arg-type]
     if "memberId" in names:
         row = row._replace(member_ids=[names["memberId"]])
     if fields is None:
         return typed(row)
-    row = row._replace(value_version=version, generation=fields.get(known.epoch) if known.epoch else None)
+    row = row._replace(value_version=version, generation=fields.get(message.epoch) if message.epoch else None)
     if kind != 2:
         return typed(row)
     members = fields.get("members")
@@ -280,10 +280,10 @@ def old_transaction(transactional_id: str, value: str) -> Row | Unread:
     """A transaction's state as printed up to 3.9."""
     if value == DELETE:
         return TransactionLogRow(transactional_id, tombstone=True)
-    found = _OLD_TRANSACTION.fullmatch(value)
-    if not found:
+    match = _OLD_TRANSACTION.fullmatch(value)
+    if not match:
         return NOT_OURS
-    producer_id, epoch, state, partitions, updated, timeout = found.groups()
+    producer_id, epoch, state, partitions, updated, timeout = match.groups()
     return transaction(
         transactional_id,
         state,
@@ -306,10 +306,10 @@ def transaction(transactional_id: str, state: str, partitions: str, **numbers: i
 
 def _old_commit(key: str, value: str) -> Row | Unread:
     newer = key.startswith("offset_commit::")
-    found = (_OLD_COMMIT_KEY if newer else _OLDEST_COMMIT_KEY).fullmatch(key)
-    if not found:
+    match = (_OLD_COMMIT_KEY if newer else _OLDEST_COMMIT_KEY).fullmatch(key)
+    if not match:
         return NOT_OURS
-    row = OffsetCommitRow(found[1], found[2], int(found[3]), tombstone=value == DELETE)
+    row = OffsetCommitRow(match[1], match[2], int(match[3]), tombstone=value == DELETE)
     if row.tombstone:
         return checked(row)
     offset = (_OLD_DECODED_COMMIT if newer else _OLDEST_COMMIT).fullmatch(value)
@@ -326,8 +326,8 @@ def _old_group(key: str, value: str) -> Row | Unread:
     row = GroupMetadataRow(clean(group), 2, GROUP_TYPES[2].kind, tombstone=value == DELETE)
     if row.tombstone:
         return row
-    if found := _OLDEST_GROUP.fullmatch(value):
-        return checked(row._replace(protocol_type=found[1], protocol=found[2], generation=int(found[3])))
+    if match := _OLDEST_GROUP.fullmatch(value):
+        return checked(row._replace(protocol_type=match[1], protocol=match[2], generation=int(match[3])))
     fields = load(value)
     if fields is None:
         return NOT_OURS
@@ -409,56 +409,56 @@ class _TopicReader:
         self.next_transaction = 0  # where the next _TRANSACTION stands, so that bad lines cost no search each
 
     def read(self) -> Console:
-        at = 0
-        while at < len(self.text):
-            at = self._json(at) if self.text.startswith(_JSON, at) else self._line(at)
+        position = 0
+        while position < len(self.text):
+            position = self._json(position) if self.text.startswith(_JSON, position) else self._line(position)
         return self.result
 
-    def _json(self, at: int) -> int:
+    def _json(self, position: int) -> int:
         """One JSON object; the index after it, or after a stretch that is none."""
-        end = _json_end(self.text, at)
+        end = _json_end(self.text, position)
         try:
-            fields = json.loads(self.text[at:end])
+            fields = json.loads(self.text[position:end])
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict) or not isinstance(fields.get("key"), dict):
-            return self._bad(at, end)
+            return self._bad(position, end)
         value = fields.get("value")
         if value is not None and not isinstance(value, dict):
-            return self._bad(at, end)
-        self._take(read_json(fields["key"], value), at, end)
+            return self._bad(position, end)
+        self._take(read_json(fields["key"], value), position, end)
         return end
 
-    def _line(self, at: int) -> int:
+    def _line(self, position: int) -> int:
         """One record of an old formatter, or a line of something else."""
-        end = self._transaction(at)
+        end = self._transaction(position)
         if end >= 0:
             return end + 1
-        stop = line_end(self.text, at)
-        json_at = self.text.find(_JSON, at, stop)
-        if json_at > at:  # a message of the tool got in front of the objects, which have no line ends
+        stop = line_end(self.text, position)
+        json_at = self.text.find(_JSON, position, stop)
+        if json_at > position:  # a message of the tool got in front of the objects, which have no line ends
             stop = json_at
-        line = self.text[at:stop]
+        line = self.text[position:stop]
         row = self._keyed(line)
         if row is not None:
-            self._take(row, at, stop)
+            self._take(row, position, stop)
         elif not lines.is_noise(line) and not lines.CRASH.fullmatch(line):
-            return self._bad(at, stop)
+            return self._bad(position, stop)
         return stop if stop == json_at else stop + 1
 
-    def _transaction(self, at: int) -> int:
-        """A transaction's state at ``at``: the id stands in it twice, and may hold anything; the end, or -1."""
-        if 0 <= self.next_transaction < at or at == 0:
-            self.next_transaction = self.text.find(_TRANSACTION, at)
+    def _transaction(self, position: int) -> int:
+        """A transaction's state at ``position``: the id stands in it twice, and may hold anything; the end, or -1."""
+        if 0 <= self.next_transaction < position or position == 0:
+            self.next_transaction = self.text.find(_TRANSACTION, position)
         middle = self.next_transaction
-        if not at <= middle <= at + _MAX_ID:
+        if not position <= middle <= position + _MAX_ID:
             return -1
-        transactional_id = self.text[at:middle]
+        transactional_id = self.text[position:middle]
         again = middle + len(_TRANSACTION)
-        found = _STATE.match(self.text, again + len(transactional_id))
-        if not found or not self.text.startswith(transactional_id, again):
+        match = _STATE.match(self.text, again + len(transactional_id))
+        if not match or not self.text.startswith(transactional_id, again):
             return -1
-        texts = [item.decode("utf-8", "replace") for item in found.groups()]
+        texts = [item.decode("utf-8", "replace") for item in match.groups()]
         producer_id, epoch, timeout, state, partitions, start, updated = texts
         row = transaction(
             transactional_id.decode("utf-8", "replace"),
@@ -470,18 +470,18 @@ class _TopicReader:
             start_timestamp=int(start),
             last_update_timestamp=int(updated),
         )
-        self._take(row, at, found.end())
-        return found.end()
+        self._take(row, position, match.end())
+        return match.end()
 
     def _keyed(self, line: bytes) -> Row | Unread | None:
         """A line ``key::value`` of any old formatter."""
         if _UNKNOWN.fullmatch(line):
             return Unread("unknown_key_type", "the tool did not know the key's version either", skipped=True)
-        found = _VALUE.search(line)
-        if not found:
+        match = _VALUE.search(line)
+        if not match:
             return None
-        key, value = line[: found.start()], line[found.end() :]
-        if found[0].startswith(b"]"):
+        key, value = line[: match.start()], line[match.end() :]
+        if match[0].startswith(b"]"):
             return _commit(key, value)
         name = key.decode("utf-8", "replace")
         if value.startswith(b"GroupMetadata("):
@@ -492,34 +492,34 @@ class _TopicReader:
             return checked(GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=True))
         return checked(TransactionLogRow(name, tombstone=True))
 
-    def _take(self, row: Row | Unread, at: int, end: int) -> None:
+    def _take(self, row: Row | Unread, position: int, end: int) -> None:
         if not isinstance(row, Unread):
-            self.result.rows.append(PrintedRow(row, at, end - at))
+            self.result.rows.append(PrintedRow(row, position, end - position))
         elif not row.skipped:
-            self.result.errors.append(DecodeError(self.file, at, end - at, row.reason, row.detail))
+            self.result.errors.append(DecodeError(self.file, position, end - position, row.reason, row.detail))
 
-    def _bad(self, at: int, end: int) -> int:
+    def _bad(self, position: int, end: int) -> int:
         """Report a stretch, and go on after it and the line end that follows it."""
         reason, detail = "bad_line", "not printed by a formatter"
         if end >= len(self.text):
             reason, detail = "truncated", "the last record is cut short"
-        self.result.errors.append(DecodeError(self.file, at, end - at, reason, detail))
-        return end + 1 if self.text[end : end + 1] == b"\n" else max(end, at + 1)
+        self.result.errors.append(DecodeError(self.file, position, end - position, reason, detail))
+        return end + 1 if self.text[end : end + 1] == b"\n" else max(end, position + 1)
 
 
-def _json_end(text: bytes, at: int) -> int:
-    """Where the object at ``at`` ends: at the next object's beginning or the line's end, outside of strings."""
+def _json_end(text: bytes, position: int) -> int:
+    """Where the object at ``position`` ends: at the next object's beginning or the line's end, outside of strings."""
     in_string = depth = 0
-    for found in _JSON_SIGNS.finditer(text, at):
-        sign = found[0]
+    for match in _JSON_SIGNS.finditer(text, position):
+        sign = match[0]
         if sign == b"\n":
-            return found.start()  # Kafka's JSON has no newline in it
+            return match.start()  # Kafka's JSON has no newline in it
         if sign == b'"':
             in_string ^= 1
         elif not in_string and len(sign) == 1:
             depth += 1 if sign in b"{[" else -1
             if depth <= 0:
-                return found.end()
+                return match.end()
     return len(text)
 
 
@@ -536,28 +536,28 @@ def _commit(key: bytes, value: bytes) -> Row | Unread | None:
     row = OffsetCommitRow(parts[0], parts[1], int(parts[2]), tombstone=value == b"NULL")
     if row.tombstone:
         return checked(row)
-    found = _COMMIT.fullmatch(value) or _OLD_PRINTED_COMMIT.fullmatch(value)
-    if not found:
+    match = _COMMIT.fullmatch(value) or _OLD_PRINTED_COMMIT.fullmatch(value)
+    if not match:
         return None
     return typed(
         row,
-        committed_offset=int(found["offset"]),
-        leader_epoch=int(found.groupdict().get("epoch") or -1),
-        commit_timestamp=int(found["committed"]),
-        expire_timestamp=int(found["expires"]) if found["expires"] else None,
+        committed_offset=int(match["offset"]),
+        leader_epoch=int(match.groupdict().get("epoch") or -1),
+        commit_timestamp=int(match["committed"]),
+        expire_timestamp=int(match["expires"]) if match["expires"] else None,
     )
 
 
 def _group(name: str, value: bytes) -> Row | Unread | None:
     """A classic group's state; since 2.4 the id stands in the value too."""
-    found = _GROUP.fullmatch(value)
-    if not found or (found["again"] is not None and found["again"].decode("utf-8", "replace") != name):
+    match = _GROUP.fullmatch(value)
+    if not match or (match["again"] is not None and match["again"].decode("utf-8", "replace") != name):
         return None
-    members = _MEMBER.findall(found["members"])
-    kind = found["type"]
+    members = _MEMBER.findall(match["members"])
+    kind = match["type"]
     return typed(
         GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=False),
-        generation=int(found["generation"]),
+        generation=int(match["generation"]),
         protocol_type=None if kind is None else kind.decode("utf-8", "replace"),
         member_ids=[member.decode("utf-8", "replace") for member, _, _ in members],
         group_instance_ids=[_option(instance) for _, instance, _ in members],

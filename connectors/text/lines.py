@@ -32,7 +32,7 @@ def _line(pattern: bytes) -> re.Pattern[bytes]:
     for shorthand, meaning in _SHORTHANDS.items():
         pattern = pattern.replace(shorthand, meaning)
     pattern = pattern.replace(b"#", _NUMBER)
-    pattern = re.sub(rb"@(\w+)", lambda found: b"(?P<%s>%s)" % (found[1], _NUMBER), pattern)
+    pattern = re.sub(rb"@(\w+)", lambda match: b"(?P<%s>%s)" % (match[1], _NUMBER), pattern)
     return re.compile(re.sub(rb"&(\w+)", rb"(?P<\1>true|false)", pattern))
 
 
@@ -130,40 +130,44 @@ class PrintedRecord(NamedTuple):
     exact: bool
 
 
-def line_end(text: bytes, at: int) -> int:
-    """The index of the newline that ends the line at ``at``, or the length of the text."""
-    end = text.find(b"\n", at)
+def line_end(text: bytes, position: int) -> int:
+    """The index of the newline that ends the line at ``position``, or the length of the text."""
+    end = text.find(b"\n", position)
     return len(text) if end < 0 else end
 
 
-def take(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
-    """Key and payload from ``at``, where a record line's known part ends; None if something else stands there."""
-    if at == len(text) or text[at : at + 1] == b"\n":
-        return PrintedRecord(None, None, at, True)
-    if not text.startswith((KEY, PAYLOAD), at):
+def take(text: bytes, position: int, key_size: int, value_size: int) -> PrintedRecord | None:
+    """Key and payload from ``position``, where a record line's known part ends; None if something else stands there."""
+    if position == len(text) or text[position : position + 1] == b"\n":
+        return PrintedRecord(None, None, position, True)
+    if not text.startswith((KEY, PAYLOAD), position):
         return None
-    return _by_sizes(text, at, key_size, value_size) or _decoded_id(text, at, key_size) or _by_line(text, at)
+    return (
+        _by_sizes(text, position, key_size, value_size)
+        or _decoded_id(text, position, key_size)
+        or _by_line(text, position)
+    )
 
 
-def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
+def _by_sizes(text: bytes, position: int, key_size: int, value_size: int) -> PrintedRecord | None:
     """Raw print: key and payload have the stored sizes (as they have unless they are no UTF-8)."""
     key = value = None
-    if text.startswith(KEY, at) and key_size >= 0:
-        key = text[at + len(KEY) : at + len(KEY) + key_size]
-        at += len(KEY) + key_size
-    if text.startswith(PAYLOAD, at) and value_size >= 0:
-        value = text[at + len(PAYLOAD) : at + len(PAYLOAD) + value_size]
-        at += len(PAYLOAD) + value_size
+    if text.startswith(KEY, position) and key_size >= 0:
+        key = text[position + len(KEY) : position + len(KEY) + key_size]
+        position += len(KEY) + key_size
+    if text.startswith(PAYLOAD, position) and value_size >= 0:
+        value = text[position + len(PAYLOAD) : position + len(PAYLOAD) + value_size]
+        position += len(PAYLOAD) + value_size
     elif value_size >= 0:
         return None
-    whole = at == len(text) or (at < len(text) and text[at] == ord("\n"))
-    return PrintedRecord(key, value, at, True) if whole else None
+    whole = position == len(text) or (position < len(text) and text[position] == ord("\n"))
+    return PrintedRecord(key, value, position, True) if whole else None
 
 
-def _decoded_id(text: bytes, at: int, key_size: int) -> PrintedRecord | None:
+def _decoded_id(text: bytes, position: int, key_size: int) -> PrintedRecord | None:
     """A decoder's print of a key that is nothing but an id: its length follows from the stored key's."""
-    start = at + len(KEY)
-    prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, at)), None)
+    start = position + len(KEY)
+    prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, position)), None)
     if prefix is None:
         return None
     end = start + len(prefix) + key_size - _ID_OVERHEAD
@@ -173,11 +177,11 @@ def _decoded_id(text: bytes, at: int, key_size: int) -> PrintedRecord | None:
     return PrintedRecord(text[start:end], text[end + len(PAYLOAD) : stop], stop, True)
 
 
-def _by_line(text: bytes, at: int) -> PrintedRecord:
+def _by_line(text: bytes, position: int) -> PrintedRecord:
     """Everything up to the line's end, cut at the last place where a payload may begin."""
-    stop = line_end(text, at)
-    key, found, value = text[at:stop].partition(PAYLOAD)
-    return PrintedRecord(key[len(KEY) :] if key.startswith(KEY) else None, value if found else None, stop, False)
+    stop = line_end(text, position)
+    key, separator, value = text[position:stop].partition(PAYLOAD)
+    return PrintedRecord(key[len(KEY) :] if key.startswith(KEY) else None, value if separator else None, stop, False)
 
 
 # Tell text dumps from other files by their first bytes.

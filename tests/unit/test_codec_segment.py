@@ -290,7 +290,7 @@ def test_bytes_are_held_until_the_next_chunk() -> None:
     parts.insert(2, batch(b"", 0, magic=3)[:-1] + b"?")  # its checksum is wrong with any magic
     data = b"".join(parts)
     found: list[Any] = []
-    for chunk in read_segment(File(data), len(data), file="s.log", held=True):
+    for chunk in read_segment(File(data), len(data), file="s.log", keep_bytes=True):
         assert chunk.held is not None
         for position, size in zip(chunk.batches.position.tolist(), chunk.batches.size.tolist(), strict=True):
             at = position - chunk.origin

@@ -88,7 +88,7 @@ class SegmentHeaders:
                     stop=stop,
                     limits=self.limits,
                     offsets=(max(lowest, least), below),
-                    known=known,
+                    context=known,
                 ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:

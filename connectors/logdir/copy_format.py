@@ -1,19 +1,350 @@
-"""The batches of copied segments as Parquet, read with bounds."""
+"""The files of a copy without payload: lists of what each directory had, and batches of segments as Parquet."""
 
 from __future__ import annotations
 
+import base64
+import binascii
+import gzip
 import hashlib
-from collections.abc import Container, Iterator, Sequence
+import io
+import itertools
+import json
+import zlib
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.errors import MIB
+from auditor.base.at_rest import Fields, Json
+from auditor.base.errors import FLIPPED_BIT, MIB, REASONS, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
 from auditor.connectors.codec.records import DTYPES, empty_summary
+from auditor.connectors.kafka_names import COPY_LIST
+
+# The lists of a copy without payload: which files a directory had, and what was taken of each.
+
+
+LIST = COPY_LIST
+LIST_VERSION = 1
+MOST_LIST_BYTES, MOST_UNPACKED_BYTES = 256 * MIB, 1024 * MIB  # of a list: packed and unpacked
+MOST_NUMBER = 2**63 - 1
+
+
+class Stat(NamedTuple):
+    """What tells whether a file is as it was: its inode and, in ns, when it was written and changed."""
+
+    inode: int
+    modified_ns: int
+    changed_ns: int
+
+
+class TakenSegment(NamedTuple):
+    """The batches of a segment: ``rows`` rows of the Parquet file ``file`` from row ``first`` on.
+
+    ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
+    behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
+    broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``records``: whether
+    the file has what the records come to; then those of the ``body_errors`` at the positions ``of_records`` are met
+    only by who looks at records. ``unended``: producer ids of the transactions that are open at its end; None where
+    they are too many, or nobody looked.
+    """
+
+    file: str
+    first: int
+    rows: int
+    chunks: tuple[tuple[int, int, int], ...]
+    errors: tuple[DecodeError, ...] = ()
+    body_errors: tuple[DecodeError, ...] = ()
+    foreign: tuple[tuple[int, ...], ...] = ()
+    checked: bool = True
+    records: bool = False
+    of_records: tuple[int, ...] = ()
+    unended: tuple[int, ...] | None = None
+
+    def met(self, *, records: bool) -> tuple[DecodeError, ...]:
+        """The errors of bodies that a reading meets that looks at ``records`` or does not."""
+        left_out = frozenset[int]() if records else frozenset(self.of_records)
+        met = (error for error in self.body_errors if error.reason != FLIPPED_BIT)
+        return tuple(error for error in met if error.position not in left_out)
+
+    @property
+    def flipped(self) -> tuple[DecodeError, ...]:
+        """The flipped bits of its batches (:class:`auditor.base.errors.FlippedBit`)."""
+        return tuple(error for error in self.body_errors if error.reason == FLIPPED_BIT)
+
+    @property
+    def damaged(self) -> bool:
+        """Whether bytes are no batch, or a batch's are not as they should be: what that is taken for depends on what
+        lies around it."""
+        return bool(self.errors or self.met(records=False))
+
+
+class DeletionTimes(NamedTuple):
+    """Since when (ms) a segment was seen to be gone, at the latest, and until when it is held."""
+
+    since: int
+    until: int
+
+
+class Listed(NamedTuple):
+    """A file that the directory had. At most one of the others says what became of it.
+
+    ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
+    own; ``like``: that is of an index, as what it repeats of the batches of this segment
+    (:mod:`auditor.connectors.logdir.copy_view`); ``taken``: its batches; ``refused``: reason and detail why it could
+    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone. ``gone``: it is no
+    longer there, and held all the same: the broker has deleted it from below the log's start.
+    """
+
+    name: str
+    size: int
+    stat: Stat | None = None
+    content: bytes | None = None
+    kept: str | None = None
+    length: int = -1
+    taken: TakenSegment | None = None
+    refused: tuple[str, str] | None = None
+    unused: str | None = None
+    like: str | None = None
+    gone: DeletionTimes | None = None
+
+
+class CopyTimes(NamedTuple):
+    """When a folder was read, in ms by the clock of the machine that copied: its files were listed after ``begun``, and
+    all were read before ``done``. ``live``: a broker of that machine, whose clock is the same, ran in between."""
+
+    folder: str
+    begun: int
+    done: int
+    live: bool
+
+
+class FolderList(NamedTuple):
+    """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
+    folders was read; ``machine``: what the machine has, and no other, whose clock that is by. ``under_way``: a copy of
+    it was begun and has not ended, so that its folders may be of that one or of the one before."""
+
+    files: tuple[Listed, ...]
+    errors: tuple[DecodeError, ...] = ()
+    readings: tuple[CopyTimes, ...] = ()
+    machine: str = ""
+    under_way: bool = False
+
+    def file(self, name: str) -> Listed | None:
+        """The file of that name."""
+        return next((item for item in self.files if item.name == name), None)
+
+
+def encode_list(content: FolderList) -> bytes:
+    """A list as bytes, the same for the same list."""
+    data = (
+        {
+            "version": LIST_VERSION,
+            "files": [_as_json(item) for item in content.files],
+            "errors": [list(error) for error in content.errors],
+            "readings": [list(reading) for reading in content.readings],
+        }
+        | ({"machine": content.machine} if content.machine else {})
+        | ({"under_way": True} if content.under_way else {})
+    )
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode()
+    return gzip.compress(text, compresslevel=6, mtime=0)
+
+
+def _as_json(item: Listed) -> Fields:
+    entry: Fields = {"name": item.name, "size": item.size}
+    if item.stat is not None:
+        entry["stat"] = list(item.stat)
+    if item.content is not None:
+        entry["content"] = base64.b64encode(item.content).decode()
+    for name in ("kept", "refused", "unused", "like"):
+        if (value := getattr(item, name)) is not None:
+            entry[name] = value
+    if item.length >= 0:
+        entry["length"] = item.length
+    if item.gone is not None:
+        entry["gone"] = list(item.gone)
+    if item.taken is not None:
+        entry["taken"] = item.taken._asdict()
+    return entry
+
+
+def decode_list(data: bytes) -> FolderList | str:
+    """A list, or why these bytes are none."""
+    if len(data) > MOST_LIST_BYTES:
+        return f"a list of more than {MOST_LIST_BYTES} bytes"
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as unpacked:
+            text = unpacked.read(MOST_UNPACKED_BYTES + 1)
+        if len(text) > MOST_UNPACKED_BYTES:
+            return f"a list that becomes more than {MOST_UNPACKED_BYTES} bytes"
+        return _list(json.loads(text))
+    except _BadListValue as wrong:
+        return str(wrong)
+    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+        return "a list that cannot be unpacked"
+
+
+class _BadListValue(Exception):
+    """A value that no list has."""
+
+
+def _require(fits: bool, what: str) -> None:
+    if not fits:
+        raise _BadListValue(f"{what} of the list is not as it should be")
+
+
+def _list(data: Json) -> FolderList:
+    _require(isinstance(data, dict), "the form")
+    if data.get("version") != LIST_VERSION:
+        raise _BadListValue("a list of a version that this program does not know")
+    files = tuple(_listed(item) for item in _items(data.get("files", [])))
+    _require(len({item.name for item in files}) == len(files), "a name")
+    readings = tuple(_reading(item) for item in _items(data.get("readings", [])))
+    machine = _words(data.get("machine", ""), "a machine")
+    errors = _errors(data.get("errors", []), folder=True)
+    return FolderList(files, errors, readings, machine, data.get("under_way", False) is True)
+
+
+def _reading(item: Json) -> CopyTimes:
+    _require(len(_items(item)) == len(CopyTimes._fields), "a moment")
+    folder, begun, done, live = item
+    _require(isinstance(live, bool), "a moment")
+    begun, done = _numbers([begun, done], 2)
+    _require(begun <= done, "a moment")
+    return CopyTimes(_words(folder, "a moment"), begun, done, live)
+
+
+def _listed(item: Json) -> Listed:
+    _require(isinstance(item, dict), "a file")
+    name = item.get("name")
+    _require(isinstance(name, str) and is_name(name), "a name")
+    size, length = _number(item.get("size")), _number(item.get("length", -1), least=-1)
+    stat = Stat(*_numbers(item["stat"], 3)) if "stat" in item else None
+    content = _content(item["content"]) if "content" in item else None
+    stored = item.get("kept")
+    _require(stored is None or (isinstance(stored, str) and is_name(stored)), "a name")
+    like = item.get("like")
+    _require(like is None or (isinstance(like, str) and is_name(like) and stored is not None), "a name")
+    refused, unused = item.get("refused"), item.get("unused")
+    unused = None if unused is None else _words(unused, "a reason")
+    if refused is not None:
+        _require(len(_items(refused)) == 2, "a reason")
+        refused = (_reason(refused[0]), _words(refused[1], "a reason"))
+    segment = _segment(item["taken"], size) if "taken" in item else None
+    _require(sum(x is not None for x in (content, stored, refused, unused, segment)) <= 1, "a file")
+    _require(content is None or len(content) <= length, "a length")
+    gone = DeletionTimes(*_numbers(item["gone"], 2)) if "gone" in item else None
+    _require(gone is None or segment is not None, "a file")
+    return Listed(
+        name=name,
+        size=size,
+        stat=stat,
+        content=content,
+        kept=stored,
+        length=length,
+        taken=segment,
+        refused=refused,
+        unused=unused,
+        like=like,
+        gone=gone,
+    )
+
+
+def is_name(name: str) -> bool:
+    """Whether it is the name of a file in a folder, and leads nowhere else."""
+    return (
+        0 < len(name) <= 1024
+        and name not in (".", "..")
+        and "/" not in name
+        and "\\" not in name
+        and name.isprintable()
+    )
+
+
+def _segment(data: Json, size: int) -> TakenSegment:
+    _require(isinstance(data, Mapping), "a segment")
+    file, first, rows = data.get("file"), _number(data.get("first")), _number(data.get("rows"))
+    _require(isinstance(file, str) and is_name(file) and file.endswith(".parquet"), "a name")
+    spans = [_numbers(chunk, 3, least=-MOST_NUMBER - 1) for chunk in _items(data.get("chunks"))]
+    chunks = tuple((count, end, following) for count, end, following in spans)
+    _require(bool(chunks) and sum(c[0] for c in chunks) == rows and all(c[0] >= 0 for c in chunks), "a segment's rows")
+    ends = [0, *(end for _, end, _ in chunks), size]
+    _require(all(a <= b for a, b in itertools.pairwise(ends)), "a segment's end")
+    foreign = tuple(tuple(_numbers(row, 17, least=-(2**63))) for row in _items(data.get("foreign", [])))
+    errors, bodies = _errors(data.get("errors", [])), _errors(data.get("body_errors", []))
+    of_records = tuple(_number(number) for number in _items(data.get("of_records", [])))
+    checked, records = data.get("checked", True) is True, data.get("records", False) is True
+    stored = data.get("unended")
+    unended = None if stored is None else tuple(_number(number, -(2**63)) for number in _items(stored))
+    return TakenSegment(
+        file=file,
+        first=first,
+        rows=rows,
+        chunks=chunks,
+        errors=errors,
+        body_errors=bodies,
+        foreign=foreign,
+        checked=checked,
+        records=records,
+        of_records=of_records,
+        unended=unended,
+    )
+
+
+def _errors(data: object, *, folder: bool = False) -> tuple[DecodeError, ...]:
+    errors = []
+    for item in _items(data):
+        _require(len(_items(item)) == len(DecodeError._fields), "an error")
+        file, position, length, reason, detail, *offsets = item
+        file, detail = _words(file, "an error"), _words(detail, "an error")
+        _require(not folder or "/" not in file, "a name")
+        numbers = _numbers([position, length, *offsets], 4, least=-(2**63))
+        errors.append(DecodeError(file, numbers[0], numbers[1], _reason(reason), detail, numbers[2], numbers[3]))
+    return tuple(errors)
+
+
+def _reason(value: object) -> str:
+    _require(isinstance(value, str) and value in REASONS, "a reason")
+    return str(value)
+
+
+def _words(value: Json, what: str) -> str:
+    """Text. Errors: ``ValueError`` for half a character, which JSON can say and nobody can write."""
+    _require(isinstance(value, str), what)
+    value.encode()
+    return str(value)
+
+
+def _items(value: Json) -> list[Json]:
+    _require(isinstance(value, list), "a list")
+    items: list[Json] = value
+    return items
+
+
+def _numbers(value: Json, count: int, least: int = 0) -> list[int]:
+    _require(len(_items(value)) == count, "a number")
+    return [_number(item, least) for item in value]
+
+
+def _number(value: Json, least: int = 0) -> int:
+    _require(type(value) is int and least <= value <= MOST_NUMBER, "a number")
+    return int(value)
+
+
+def _content(value: Json) -> bytes:
+    _require(isinstance(value, str), "a content")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise _BadListValue("a content of the list is not as it should be") from None
+
+
+# The batches of copied segments as Parquet, read with bounds.
+
 
 # What a Parquet file would become in memory, before anything is unpacked: by its footer and the headers of its pages.
 #
@@ -50,8 +381,8 @@ class _BadPageHeader(Exception):
 class _Thrift:
     """Reads structs of numbers; everything else is stepped over."""
 
-    def __init__(self, data: bytes, at: int, end: int) -> None:
-        self.data, self.at, self.end = data, at, end
+    def __init__(self, data: bytes, position: int, end: int) -> None:
+        self.data, self.at, self.end = data, position, end
 
     def byte(self) -> int:
         if self.at >= self.end:
@@ -139,16 +470,16 @@ def _pages(data: bytes, start: int, size: int) -> list[ParquetPage] | None:
     """The pages of a column, None where they do not fill its bytes."""
     if start < 0 or size < 0 or start + size > len(data):
         return None
-    pages, at, end = [], start, start + size
+    pages, position, end = [], start, start + size
     try:
-        while at < end:
-            thrift = _Thrift(data, at, end)
+        while position < end:
+            thrift = _Thrift(data, position, end)
             page = _page(thrift.struct())
-            at = thrift.at + page.packed
+            position = thrift.at + page.packed
             pages.append(page)
     except _BadPageHeader:
         return None
-    return pages if at == end else None
+    return pages if position == end else None
 
 
 def _page(fields: dict[int, Any]) -> ParquetPage:
@@ -320,7 +651,7 @@ class SegmentRows:
             raise OSError(0, "no Parquet file of a copy") from error
         schema = self.file.schema_arrow
         self.stored, self.records = STORED in schema.names, DETAILS in schema.names
-        if not _same(schema, columns_of(stored=self.stored, records=self.records)):
+        if not _same_columns(schema, columns_of(stored=self.stored, records=self.records)):
             raise OSError(0, "not the columns of a copy")
         self.of_bytes = {k for k, name in enumerate(schema.names) if name in (STORED, DETAILS)}
         meta = self.file.metadata
@@ -334,45 +665,45 @@ class SegmentRows:
 
         Errors: ``OSError`` where the file has them not, or they cannot be read.
         """
-        found, raw = [], list[bytes]()
+        batches, raw = [], list[bytes]()
         for number, here in self._parts(first, behind):
-            found.append(_as_rows([column[here] for column in self._group(number)]))
+            batches.append(_as_rows([column[here] for column in self._group(number)]))
             if stored and self.stored:
                 raw += self._columns(number, (STORED,)).column(0)[here].to_pylist()
-        rows = found[0] if len(found) == 1 else np.concatenate([walking.walk_rows(0), *found])
+        rows = batches[0] if len(batches) == 1 else np.concatenate([walking.walk_rows(0), *batches])
         return rows, (raw if stored and self.stored else None)
 
     def summaries(self, first: int, behind: int) -> RecordSummary:
         """What the records of these batches come to. Errors: as of :meth:`rows`."""
-        found = [empty_summary(0)]
+        summaries = [empty_summary(0)]
         for number, here in self._parts(first, behind):
             table = self._columns(number, SUMMARY)
             columns = zip(table.columns, DTYPES, strict=True)
-            found.append(RecordSummary(*(column[here].to_numpy().astype(dtype) for column, dtype in columns)))
-        return RecordSummary(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
+            summaries.append(RecordSummary(*(column[here].to_numpy().astype(dtype) for column, dtype in columns)))
+        return RecordSummary(*(np.concatenate(columns) for columns in zip(*summaries, strict=True)))
 
     def details(self, first: int, behind: int) -> list[bytes | None]:
         """The details of the records of these batches. Errors: as of :meth:`rows`."""
-        found = list[bytes | None]()
+        details = list[bytes | None]()
         for number, here in self._parts(first, behind):
-            found += self._columns(number, (DETAILS,)).column(0)[here].to_pylist()
-        return found
+            details += self._columns(number, (DETAILS,)).column(0)[here].to_pylist()
+        return details
 
     def _parts(self, first: int, behind: int) -> Iterator[tuple[int, slice]]:
         """The row groups that have these rows, and which of each."""
-        at = first
-        while at < behind:
-            number = int(np.searchsorted(self.ends, at, side="right")) - 1
+        position = first
+        while position < behind:
+            number = int(np.searchsorted(self.ends, position, side="right")) - 1
             if number + 1 >= len(self.ends):
                 raise OSError(0, "the copy has fewer batches than its list says")
             begin, end = int(self.ends[number]), int(self.ends[number + 1])
-            yield number, slice(at - begin, min(behind, end) - begin)
-            at = end
+            yield number, slice(position - begin, min(behind, end) - begin)
+            position = end
 
     def _group(self, number: int) -> list[np.ndarray]:
         """The columns of a row group; the last one is kept."""
-        held, values = self.group
-        if held != number:
+        group, values = self.group
+        if group != number:
             read = self._read(number, (*BatchColumns._fields, "crc_ok"))
             values = [read.column(name).to_numpy() for name in BatchColumns._fields]
             values[walking.FLAWS] = values[walking.FLAWS] & ~UNVERIFIED
@@ -383,8 +714,8 @@ class SegmentRows:
 
     def _columns(self, number: int, names: tuple[str, ...]) -> pa.Table:
         """Other columns of a row group; the last ones are kept."""
-        held, table = self.more.get(names, (-1, None))
-        if held != number or table is None:
+        group, table = self.more.get(names, (-1, None))
+        if group != number or table is None:
             table = self._read(number, names)
             self.more[names] = number, table
         return table
@@ -393,12 +724,12 @@ class SegmentRows:
         try:
             if not group_fits(self.data, self.file.metadata.row_group(number), self.of_bytes):
                 raise OSError(0, "batches of the copy would become more than there can be")
-            found = self.file.read_row_group(number, columns=list(names), use_threads=False)
+            group = self.file.read_row_group(number, columns=list(names), use_threads=False)
         except (pa.ArrowException, ValueError) as error:
             raise OSError(0, "the batches of the copy cannot be read") from error
-        if any(found.column(name).null_count for name in names if name not in MAY_BE_NULL):
+        if any(group.column(name).null_count for name in names if name not in MAY_BE_NULL):
             raise OSError(0, "a batch of the copy lacks a value")
-        return found
+        return group
 
 
 def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
@@ -411,6 +742,6 @@ def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
     return rows
 
 
-def _same(found: pa.Schema, known: pa.Schema) -> bool:
+def _same_columns(actual: pa.Schema, expected: pa.Schema) -> bool:
     """Whether the columns are these, in their order and of these types."""
-    return found.names == known.names and [f.type for f in found] == [f.type for f in known]
+    return actual.names == expected.names and [f.type for f in actual] == [f.type for f in expected]
