@@ -19,7 +19,7 @@ from auditor.base.at_rest import Values
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is_unread
 from auditor.base.user_input import is_internal, shown_uri
 from auditor.connectors import kafka_names
-from auditor.connectors.codec.blanking import KEPT, Blanks
+from auditor.connectors.codec.blanking import COPIED, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.copy_format import GROUP_ROWS, CopyTimes, FolderList, Listed, Stat, TakenSegment
@@ -121,7 +121,7 @@ class OneFolder:
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
-        internal = folder.topic if folder.topic in KEPT else None
+        internal = folder.topic if folder.topic in COPIED else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
@@ -558,7 +558,7 @@ def _bytes_of(found: Folders) -> int:
     return sum(
         size
         for folder in found.found.values()
-        if folder.topic is not None and folder.topic not in KEPT
+        if folder.topic is not None and folder.topic not in COPIED
         for name, size in folder.files.items()
         if name.endswith(".log")
     )

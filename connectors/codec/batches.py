@@ -13,12 +13,10 @@ from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.compression import NONE, Failure, counted, decompress, decompress_into
 from auditor.connectors.codec.primitives import be16, be32, be64, crc32, crc32c, varint, varlong
 
-# The columns in which decoded batches and records travel: numpy arrays of one length, one row a batch or record.
-#
-# They are what the kernels fill, what Arrow tables are built from and what the replay reads, without a copy in between.
+# Columns of batches and records: numpy arrays of one length, one row per batch or record. Kernels fill them, Arrow
+# tables are built from them and the replay reads them, without a copy.
 
-
-# Bits of BatchColumns.flaws: what is wrong with a batch as its header and control record show it.
+# Bits of BatchColumns.flaws: what is wrong with a batch by its header and control record.
 FLAW_COUNT_ABOVE_SPAN = 1 << 0  # declared records > last_offset_delta + 1
 FLAW_COUNT_BELOW_SPAN = 1 << 1  # declared records < last_offset_delta + 1: legal after cleaning only
 FLAW_NEGATIVE_SPAN = 1 << 2  # last_offset_delta < 0 or declared records < 0
@@ -36,10 +34,10 @@ FLAW_PRODUCER_EPOCH = 1 << 13  # producer id >= 0 with epoch < 0
 FLAW_PRODUCER_SEQUENCE = 1 << 14  # data batch with producer id >= 0 and base sequence < 0
 FLAW_CRC = 1 << 15  # stored checksum differs from the computed one
 FLAW_LEGACY_WRAPPER = 1 << 16  # magic 0/1 wrapper that could not be opened, so base_offset is its last offset
-UNVERIFIED = 1 << 17  # no flaw: nobody has verified the checksum, which a copy without payload may leave open
+UNVERIFIED = 1 << 17  # no flaw: the checksum was not verified, as in a copy without payload
 
 # Bits of RecordSummary.flaws: what is wrong with the records of a batch.
-RECORD_COUNT_MISMATCH = 1 << 0  # records present differ from the declared count
+RECORD_COUNT_MISMATCH = 1 << 0  # the number of records differs from the declared one
 RECORD_BYTES_LEFT = 1 << 1  # bytes left after the last declared record
 RECORD_UNDECOMPRESSABLE = 1 << 2  # broken stream, or over a limit
 RECORD_OFFSET_DELTA = 1 << 3  # deltas not strictly increasing, or outside [0, last_offset_delta]
@@ -52,13 +50,13 @@ RECORD_WRAPPER_OFFSET = 1 << 9  # magic 1: wrapper offset below the last inner o
 
 
 class BatchColumns(NamedTuple):
-    """Batches of one file in file order. Magic 0/1: one row a message or wrapper, absent fields -1.
+    """Batches of one file in file order. Magic 0/1: one row per message or wrapper, absent fields -1.
 
-    ``position`` and ``size`` are bytes, size with the 12 bytes of log overhead. ``last_offset`` is as the header states
-    it; ``base_offset`` of a legacy wrapper is its first inner record's offset (the wrapper is decompressed for it).
-    ``record_count`` is as declared (legacy: 1, or the inner records found). ``max_timestamp`` of LogAppendTime batches
-    is the append time; of legacy messages it is their timestamp (-1 for magic 0), and base_timestamp equals it.
-    ``control_type`` is -1 unless the batch is a control batch with a record (0 ABORT, 1 COMMIT, others as stored);
+    ``position`` and ``size`` are bytes, size with the 12 bytes of log overhead. ``last_offset`` is as stated in the
+    header; ``base_offset`` of a legacy wrapper is its first inner record's offset (the wrapper is decompressed for it).
+    ``record_count`` is as declared (legacy: 1, or the number of inner records). ``max_timestamp`` of LogAppendTime
+    batches is the append time; for legacy messages it is their timestamp (-1 for magic 0), and base_timestamp equals
+    it. ``control_type`` is -1 unless the batch is a control batch with a record (0 ABORT, 1 COMMIT, others as stored);
     ``coordinator_epoch`` is -1 unless it is an end marker. ``attributes`` are the raw 16 (legacy: 8) bits.
     """
 
@@ -92,10 +90,10 @@ BATCH_DTYPES = tuple(
 
 
 class RecordSummary(NamedTuple):
-    """What reading all records of each batch showed: one row a batch, aligned with its BatchColumns.
+    """Summary of all records of each batch: one row per batch, aligned with its BatchColumns.
 
-    Timestamps are ms as a consumer would see them under CreateTime (-1 where there is no record); ``present`` counts
-    records really there; indexes are positions in the batch, -1 for none; ``plain_size`` is bytes after decompression.
+    Timestamps are ms as a consumer would see them under CreateTime (-1 without records); ``present`` counts the records
+    that are present; indexes are positions in the batch, -1 for none; ``plain_size`` is bytes after decompression.
     """
 
     present: np.ndarray  # int32
@@ -108,18 +106,22 @@ class RecordSummary(NamedTuple):
     first_flaw: np.ndarray  # int32
     plain_size: np.ndarray  # int64
 
+    def take(self, rows: slice | np.ndarray) -> RecordSummary:
+        """The chosen rows, in their order."""
+        return RecordSummary(*(column[rows] for column in self))
+
 
 class RecordColumns(NamedTuple):
-    """Single records: one row a record, in log order. Sizes are bytes, -1 for null.
+    """Single records: one row per record, in log order. Sizes are bytes, -1 for null.
 
-    ``batch`` is the row of its batch in the BatchColumns beside it, ``index`` its position in the batch.
-    ``sequence`` is the producer's, -1 where the batch has none. ``key_start`` and ``value_start`` (-1 for null) point
-    into ``payload``; so does ``header_start``, to the number of headers (-1 for magic 0/1). All three are -1 and
-    ``payload`` is empty unless payload was asked for.
+    ``batch`` is the row of its batch in the BatchColumns beside it, ``index`` its position in the batch. ``sequence``
+    is the producer's, -1 if the batch has none. ``key_start`` and ``value_start`` (-1 for null) are indexes of
+    ``payload``; so is ``header_start``, of the number of headers (-1 for magic 0/1). All three are -1 and ``payload``
+    is empty unless payload was requested.
     """
 
     batch: np.ndarray  # int32
-    index: np.ndarray  # type: ignore[assignment]  # int32; hides tuple.index, which nobody needs here
+    index: np.ndarray  # type: ignore[assignment]  # int32; hides tuple.index, which is not used
     offset: np.ndarray  # int64
     timestamp: np.ndarray  # int64 ms
     key_size: np.ndarray  # int32
@@ -134,11 +136,11 @@ class RecordColumns(NamedTuple):
 
 
 _RECORD_DTYPES = ("i4", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4")
-_START_DTYPES = ("i8", "i8", "i8")  # of what points into the payload
+_START_DTYPES = ("i8", "i8", "i8")  # of the indexes of payload
 
 
 def empty_records(rows: int = 0, payload: bool = False) -> RecordColumns:
-    """Uninitialised columns of ``rows`` rows; without ``payload``, those that would point into it have none."""
+    """Uninitialised columns of ``rows`` rows; without ``payload``, the columns that refer to it are empty."""
     columns = [np.empty(rows, dtype) for dtype in _RECORD_DTYPES]
     columns += [np.empty(rows if payload else 0, dtype) for dtype in _START_DTYPES]
     return RecordColumns._make([*columns, np.empty(0, np.uint8)])
@@ -147,8 +149,7 @@ def empty_records(rows: int = 0, payload: bool = False) -> RecordColumns:
 # The walk over a buffer of batches: magic 0, 1 and 2 in any mix, headers and control records into columns.
 #
 # Record batch: KIP-98 and ``DefaultRecordBatch``; messages: ``LegacyRecord``; end markers: ``EndTransactionMarker``.
-# A wrapper of magic 0 or 1 is left with its last offset here; :mod:`auditor.connectors.codec.batches` opens it.
-
+# A wrapper of magic 0 or 1 keeps its last offset here; :func:`open_wrappers` opens it.
 
 OVERHEAD = 12  # offset and size, which the size does not count
 PREFIX = 17  # bytes that show a batch's size and magic
@@ -159,12 +160,11 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
-DELETE_HORIZON = 0x40  # KIP-534: base_timestamp is that
+DELETE_HORIZON = 0x40  # KIP-534: base_timestamp is the horizon
 MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
 
-# The columns of what a walk fills: those of BatchColumns in their order, all as int64, a batch in one line, since what
-# reads a batch reads many of them. One array, since a compiled function pays for counting references to each array that
-# it takes out of a tuple.
+# The columns of a walk's rows: those of BatchColumns in their order, all int64, one batch per line, since a reader of a
+# batch needs many of them. One array, since compiled functions count references to each array taken from a tuple.
 (
     POSITION,
     SIZE,
@@ -185,21 +185,21 @@ MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2
     FLAWS,
 ) = range(len(BatchColumns._fields))
 
-ALL = -2  # in place of a trusted position: a wrong checksum says nothing about a length any more
+ALL = -2  # in place of a trusted position: batches with a CRC mismatch keep their length everywhere
 
 # Why a walk stopped.
 MORE = 0  # the buffer ends before the batch does
-FULL = 1  # no row is free
+FULL = 1  # no free row
 BAD_SIZE = 2
 BAD_MAGIC = 3
 OVER_LIMIT = 4
-SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the batch that follows it
-CLOSED = 8  # added where a batch says only when it is opened what its row needs: wrappers, compressed markers
+SUSPECT = 5  # a CRC mismatch, and the length does not lead to a following batch
+CLOSED = 8  # added if a batch must be opened to fill its row: wrappers, compressed markers
 
 
 @kernel
 def _fill_legacy(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the message at ``start``; returns its FLAW_* bits."""
+    # Returns the FLAW_* bits.
     attributes = np.int64(buf[start + 17])
     timestamp = be64(buf, start + 18) if magic == 1 else -1
     crc = np.uint32(be32(buf, start + 12))
@@ -227,7 +227,7 @@ def _fill_legacy(buf: np.ndarray, start: int, total: int, magic: int, check: boo
 
 @kernel
 def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch: int, sequence: int) -> int:
-    """The FLAW_* bits that the header alone shows."""
+    # The FLAW_* bits that the header alone shows.
     flaws = 0
     if attributes & CODEC_MASK > MAX_CODEC[2]:
         flaws |= FLAW_CODEC_UNKNOWN
@@ -261,9 +261,10 @@ def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch:
 
 @kernel
 def control_record(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int]:
-    """Type, coordinator epoch and FLAW_* bits of the control record at ``position`` (after decompression), ending by ``end``.
+    """Type, coordinator epoch and FLAW_* bits of the control record at ``position``, after decompression, that ends by
+    ``end``.
 
-    Type and epoch are -1 where they cannot be read; the epoch also where the type is no end marker's.
+    Type and epoch are -1 if they cannot be read; the epoch also if the type is not that of an end marker.
     """
     _length, position = varint(buf, position, end)
     if position < 0 or position >= end:
@@ -287,7 +288,7 @@ def control_record(buf: np.ndarray, position: int, end: int) -> tuple[int, int, 
 
 @kernel
 def _fill_batch(buf: np.ndarray, start: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the record batch (magic 2) at ``start``; returns its FLAW_* bits."""
+    # Returns the FLAW_* bits.
     attributes = be16(buf, start + 21)
     delta = be32(buf, start + 23)
     producer = be64(buf, start + 43)
@@ -328,8 +329,10 @@ def _fill(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row:
 
 @kernel
 def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> int:
-    """Fill ``out``, a row, with the batch of magic 2 and ``total`` bytes whose first ones are in ``buf``, all of them
-    where it is a control batch; returns its FLAW_* bits. Its checksum is left alone."""
+    """Fill ``out``, a row, from the header of a batch of magic 2; return its FLAW_* bits. Its checksum is not verified.
+
+    ``buf`` has the first bytes of the batch of ``total`` bytes, all of them if it is a control batch.
+    """
     rows = out.reshape(1, len(out))
     out[POSITION], out[SIZE], out[MAGIC] = position, total, 2
     if be16(buf, 21) & CONTROL and len(buf) < total:
@@ -339,7 +342,8 @@ def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> i
 
 @kernel
 def is_sound(buf: np.ndarray, start: int, total: int, magic: int) -> bool:
-    """Whether the checksum of the batch or message of ``total`` bytes at ``start``, all in ``buf``, is right."""
+    """Whether the checksum of the batch or message of ``total`` bytes at ``start`` is correct. ``buf`` has all its
+    bytes."""
     if magic == 2:
         return crc32c(buf, start + 21, start + total) == np.uint32(be32(buf, start + 17))
     return crc32(buf, start + 16, start + total) == np.uint32(be32(buf, start + 12))
@@ -413,33 +417,33 @@ def walk(
 
 
 def walk_rows(count: int) -> np.ndarray:
-    """Room for a walk's rows."""
+    """Uninitialised rows for a walk."""
     return np.empty((count, len(BATCH_DTYPES)), np.int64)
 
 
 def columns_of(filled: np.ndarray) -> BatchColumns:
-    """A copy of a walk's rows in the types of BatchColumns."""
+    """Copy a walk's rows into columns of the types of BatchColumns."""
     return BatchColumns(*(column.astype(dtype) for column, dtype in zip(filled.T, BATCH_DTYPES, strict=True)))
 
 
 def rows_of(columns: BatchColumns) -> np.ndarray:
-    """Columns as a walk's rows: what :func:`columns_of` undoes."""
+    """Copy columns into a walk's rows, the inverse of :func:`columns_of`."""
     rows = walk_rows(len(columns.position))
     for column, values in zip(rows.T, columns, strict=True):
         column[:] = values
     return rows
 
 
-# Messages of magic 0 and 1: their records, and wrappers (compressed messages around other messages).
+# Messages of magic 0 and 1, and wrappers (compressed messages around other messages).
 #
 # A wrapper states its last offset; the first one is inside (``AbstractLegacyRecordBatch.DeepRecordsIterator``, KIP-31).
 
 
 @kernel
 def value_bounds(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int, int]:
-    """Key start and size, value start and size of the message at ``position`` that ends at ``end``; sizes -1 for null.
+    """Key start and size, value start and size of the message from ``position`` to ``end``; sizes -1 for null.
 
-    The first is -1 where the lengths do not add up to the message.
+    The key start is -1 if the lengths do not add up to the message.
     """
     key_start = position + (30 if buf[position + 16] == 1 else 22)
     key_size = be32(buf, key_start - 4)
@@ -454,9 +458,10 @@ def value_bounds(buf: np.ndarray, position: int, end: int) -> tuple[int, int, in
 
 @kernel
 def next_message(buf: np.ndarray, position: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
-    """The message at ``position``: index after it, offset as stored, timestamp, key and value as above, RECORD_* bits.
+    """The message at ``position``: index after it, offset as stored, timestamp, key and value start and size, RECORD_*
+    bits.
 
-    The index is -1 where no message fits before ``end``. ``magic`` is the wrapper's.
+    The index is -1 if no message fits before ``end``. ``magic`` is the wrapper's.
     """
     size = be32(buf, position + 8) if end - position >= OVERHEAD + MIN_SIZES[0] else -1
     inner = np.int8(buf[position + 16]) if size >= MIN_SIZES[0] else 0
@@ -479,7 +484,7 @@ def next_message(buf: np.ndarray, position: int, end: int, magic: int) -> tuple[
 
 @kernel
 def offset_span(buf: np.ndarray, end: int, magic: int) -> tuple[int, np.int64, np.int64]:
-    """How many messages lie in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
+    """The number of messages in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
     count, position, first, last = 0, 0, np.int64(-1), np.int64(-1)
     while position < end:
         position, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, position, end, magic)
@@ -502,7 +507,7 @@ def compressed_part(batch: np.ndarray, magic: int) -> np.ndarray | Failure:
 
 
 def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
-    """The messages inside a whole stored wrapper, decompressed."""
+    """Decompress the messages inside a whole stored wrapper."""
     magic, codec = int(message[16]), int(message[17]) & CODEC_MASK
     stored = compressed_part(message, magic)
     return stored if isinstance(stored, Failure) else decompress(codec, stored, magic=magic, limits=limits)
@@ -510,10 +515,10 @@ def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
 
 @kernel
 def first_offset(magic: int, wrapper_offset: int, first: int, last: int) -> int:
-    """The absolute offset of a wrapper's first message, from the stored ones of the first and the last.
+    """The absolute offset of a wrapper's first message, from the stored offsets of the first and the last.
 
-    Magic 0 stores absolute offsets, magic 1 relative ones. A magic 1 wrapper at offset 0 begins at 0 whatever it holds:
-    some versions of librdkafka wrote it so. Compiled so that absurd offsets wrap as Java's do.
+    Magic 0 stores absolute offsets, magic 1 relative ones. A magic 1 wrapper at offset 0 starts at 0 whatever it
+    contains: some versions of librdkafka wrote it so. Compiled so that absurd offsets wrap as Java's do.
     """
     if magic == 0 or wrapper_offset == 0:
         return first
@@ -521,9 +526,9 @@ def first_offset(magic: int, wrapper_offset: int, first: int, last: int) -> int:
 
 
 def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:
-    """Give each wrapper among ``batches`` its first offset and record count; return rows that could not be opened.
+    """Set the first offset and record count of each wrapper; return the rows that could not be opened.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each wrapper.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each wrapper.
     """
     failures: list[tuple[int, Failure]] = []
     codecs = batches.attributes & CODEC_MASK
@@ -543,14 +548,15 @@ def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: L
     return failures
 
 
-# The plain bodies of batches, so many at a time that a compiled kernel is called once for many batches.
+# Plain bodies of batches, many per call of a compiled kernel.
 
 
-RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them until they are read
+RUN_BYTES = 2 * MIB  # of plain bodies at a time: they stay in a core's cache until they are read
 
 
 class Bodies(NamedTuple):
-    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; of an uncompressed message, the whole.
+    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; for an uncompressed message, the whole
+    message.
 
     ``stop``: all batches before this row have been reported, here, before, or as failures.
     """
@@ -563,7 +569,7 @@ class Bodies(NamedTuple):
 
 
 def runs(sizes: np.ndarray) -> Iterator[slice]:
-    """Cut rows of these sizes in bytes into runs that stay within RUN_BYTES where more than one row is in them."""
+    """Cut rows of these sizes in bytes into runs of at most RUN_BYTES, or of one row."""
     ends = np.cumsum(sizes, dtype=np.int64)
     start = 0
     while start < len(sizes):
@@ -574,8 +580,7 @@ def runs(sizes: np.ndarray) -> Iterator[slice]:
 
 
 class _Arena:
-    """Room for plain bodies, used again and again."""
-
+    # One buffer, reused for many plain bodies.
     def __init__(self) -> None:
         self.data = np.empty(RUN_BYTES, np.uint8)
         self.used = 0
@@ -583,7 +588,7 @@ class _Arena:
         self.starts: list[int] = []
 
     def add(self, row: int, codec: int, stored: np.ndarray, magic: int, limits: Limits) -> int | Failure | None:
-        """Decompress one more body; None where only the room is too small."""
+        # None: the body fits its limit, but not the free part of the buffer.
         cap = limits.decompressed_cap(len(stored))
         room = min(cap, RUN_BYTES - self.used)
         size = decompress_into(codec, stored, self.data[self.used : self.used + room], magic=magic)
@@ -598,7 +603,6 @@ class _Arena:
         return size
 
     def empty(self, stop: int) -> Bodies:
-        """All bodies in it; it begins anew with the next one added."""
         starts = np.array(self.starts, np.int64)
         full = Bodies(self.data, np.array(self.rows, np.int64), starts, np.append(starts[1:], self.used), stop)
         self.rows, self.starts, self.used = [], [], 0
@@ -608,10 +612,10 @@ class _Arena:
 def plain_bodies(
     buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits, failures: list[tuple[int, Failure]]
 ) -> Iterator[Bodies]:
-    """The bodies of ``batches`` in the order of rows; once at least, and ``stop`` of the last is the number of rows.
+    """Yield the bodies of ``batches`` in row order, at least once; ``stop`` of the last is the number of rows.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. What comes is valid until the next
-    one. Batches that cannot be opened are added to ``failures`` by row. Where all are stored plain, they are not moved.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Each result is valid until the next
+    one. Batches that cannot be opened are added to ``failures`` by row. If all are stored plain, they are not copied.
     Memory: 2 MiB, or the largest body.
     """
     starts = batches.position - origin
@@ -644,17 +648,17 @@ def plain_bodies(
     yield arena.empty(len(plain))
 
 
-# A batch's header as bytes, made of its row: what a copy without payload shows of the bytes themselves.
+# A batch's header as bytes, from its row, for copies without payload.
 
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _MESSAGES = struct.Struct(">qiIbb"), struct.Struct(">qiIbbq")  # of magic 0 and 1
-CHECKED_FROM = 21  # byte of a batch of magic 2 from which on its checksum is of it
+CHECKED_FROM = 21  # first byte of a batch of magic 2 that its checksum covers
 _U32 = 0xFFFFFFFF
 
 
 def header_of(row: np.ndarray) -> bytes:
-    """The header of the batch or message that a row of a walk is about; of a wrapper with its own offset."""
+    """The header of the batch or message of a walk's row; of a wrapper with its own offset."""
     v = dict(zip(BatchColumns._fields, row.tolist(), strict=True))
     size, crc, magic = _int(v["size"] - OVERHEAD, 32), v["crc"] & _U32, _int(v["magic"], 8)
     if 0 <= magic < 2:
@@ -678,25 +682,25 @@ def header_of(row: np.ndarray) -> bytes:
 
 
 def _int(value: int, bits: int) -> int:
-    """The lowest bits of a number as a signed one: rows of a copy are from strangers."""
+    # Rows of a copy are untrusted: numbers may have more bits than their field.
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
 def with_right_checksum(header: bytes, size: int) -> bytes:
-    """The header of a batch of ``size`` bytes, with the checksum that it has if all behind the header is zero."""
+    """The header of a batch of ``size`` bytes with the checksum for a body of zeros."""
     whole = np.zeros(size, np.uint8)
     whole[: len(header)] = np.frombuffer(header, np.uint8)
     crc = int(crc32c(whole, CHECKED_FROM, size))
     return header[: CHECKED_FROM - 4] + crc.to_bytes(4, "big") + header[CHECKED_FROM:]
 
 
-# Control batches that were compressed: Kafka never writes them, but brokers would read and obey them.
+# Compressed control batches: Kafka never writes them, but brokers would read and obey them.
 
 
 def open_controls(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:
-    """Give each compressed control batch its type and coordinator epoch; return rows that could not be opened.
+    """Set type and coordinator epoch of each compressed control batch; return the rows that could not be opened.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each.
     """
     failures: list[tuple[int, Failure]] = []
     compressed = batches.flaws & FLAW_CONTROL_COMPRESSED != 0

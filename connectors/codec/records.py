@@ -32,7 +32,7 @@ from auditor.connectors.codec.batches import (
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.primitives import le64, varint, varlong
 
-# One record of magic 2 as it lies in a batch's plain body (KIP-98, ``DefaultRecord``; headers: KIP-82).
+# One record of magic 2 in a batch's plain body (KIP-98, ``DefaultRecord``; headers: KIP-82).
 
 
 @kernel
@@ -42,8 +42,8 @@ def next_record(
     """The record at ``position``.
 
     Index after it, timestamp delta, offset delta, key start and size, value start and size (sizes -1 for null), number
-    of headers, RECORD_* bits. The index is -1 where the length is no length of a record before ``end``; a record that
-    does not fill its length, or overruns it, is flagged.
+    of headers, RECORD_* bits. The index is -1 if the length does not fit before ``end``; a record that does not fill
+    its length, or overruns it, is flagged.
     """
     nothing = np.int64(-1)
     length, position = varint(buf, position, end)
@@ -91,7 +91,7 @@ def next_record(
     )
 
 
-# What reading all records of a batch shows, summed up in one row a batch.
+# Summaries of all records of a batch, one row each.
 
 
 DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
@@ -109,11 +109,8 @@ def _put(
     shift: int,
     out: RecordColumns,
 ) -> None:
-    """Fill row ``to``.
-
-    ``place`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
-    headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
-    """
+    # place: batch, index, offset, timestamp; key and value: start and size; more: sequence, number of headers, its
+    # index, flaws. Starts are reduced by shift, and not stored without payload.
     out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = place
     out.key_size[to] = key[1]
     out.value_size[to] = value[1]
@@ -126,7 +123,7 @@ def _put(
 
 @kernel
 def _sequence(base: int, delta: int) -> int:
-    """That of the record ``delta`` offsets behind the first: after 2147483647 comes 0, and none (-1) stays none."""
+    # Wraps as DefaultRecordBatch.incrementSequence; none (-1) stays none.
     following = base + delta
     if base == -1:
         return -1
@@ -143,10 +140,8 @@ def _read_records(
     place: tuple[int, int],
     out: RecordColumns,
 ) -> int:
-    """Read a batch (magic 2) from the body within ``bounds``: its summary, and its records from row ``place[0]`` of
-    ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
-    count.
-    """
+    # Returns the number of records; rows beyond the size of out are not filled. After the declared records only sound
+    # ones count.
     position, end = bounds
     to, shift = place
     declared = np.int64(batches.record_count[row])
@@ -200,7 +195,7 @@ def _read_messages(
     place: tuple[int, int],
     out: RecordColumns,
 ) -> int:
-    """The same for a message, or for a wrapper from the messages inside."""
+    # As _read_records, for a message, or for a wrapper from its inner messages.
     position, end = bounds
     to, shift = place
     magic = np.int64(batches.magic[row])
@@ -254,7 +249,7 @@ def _store(
     flaws: tuple[int, int],
     out: RecordSummary,
 ) -> None:
-    """Write one summary: ``times`` are the first, least and largest; the pairs are how many or which, and the first."""
+    # times: first, least and largest; nulls: number and first; flaws: bits and first record.
     out.present[row] = count
     if count > 0:
         out.first_timestamp[row], out.min_timestamp[row], out.max_timestamp[row] = times
@@ -266,9 +261,9 @@ def _store(
 def read_bodies(
     bodies: Bodies, batches: BatchColumns, summary: RecordSummary, shift: int, most: int, out: RecordColumns
 ) -> int:
-    """Fill the summaries of the batches that ``bodies`` has, and ``out`` with their records; how many those are.
+    """Fill the summaries of the batches of ``bodies``, and ``out`` with their records; return the number of records.
 
-    There may be more than ``out`` has room for, which are not filled. Of a batch of more than ``most`` records none is.
+    There may be more than ``out`` has rows, which are not filled. A batch of more than ``most`` records fills none.
     Key, value and header starts are indexes of ``bodies.data`` less ``shift``.
     """
     to = 0
@@ -295,7 +290,7 @@ def summarise(
 ) -> tuple[RecordSummary, list[tuple[int, Failure]]]:
     """The summary of each batch, and the rows of those that could not be opened, with the reason.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
     before (:func:`auditor.connectors.codec.batches.open_wrappers`). Cost: decompression, and one pass over the plain
     bytes.
     """
@@ -310,7 +305,7 @@ def summarise(
 
 
 def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
-    """Summaries of batches that follow each other as one; None for None."""
+    """Concatenate summaries of consecutive batches; None for None."""
     if parts is None:
         return None
     if not parts:
@@ -318,12 +313,12 @@ def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
     return RecordSummary(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-# The records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics.
+# Records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics.
 
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
-# Of a summary: not all declared records could be read, or not they alone.
+# Of a summary: the records are not exactly those declared.
 BROKEN = col.RECORD_COUNT_MISMATCH | col.RECORD_BYTES_LEFT | col.RECORD_UNDECOMPRESSABLE
 UNRELIABLE = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its content cannot be relied on
 
@@ -331,7 +326,7 @@ UNRELIABLE = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its 
 class Decoded(NamedTuple):
     """The records of a run of batches.
 
-    ``rows`` are the batches' rows, ``records`` and ``summary`` theirs (the column ``batch`` counts as ``rows`` does),
+    ``rows`` are the batches' rows, ``records`` and ``summary`` theirs (column ``batch`` counts as ``rows`` does),
     ``failures`` those that could not be opened, with the reason.
     """
 
@@ -341,7 +336,7 @@ class Decoded(NamedTuple):
     failures: dict[int, Failure]
 
     def stored(self, number: int) -> tuple[bytes | None, bytes | None]:
-        """Key and value of a record as they are stored, where the run was opened with its payload."""
+        """Key and value of a record as stored, if the run was opened with its payload."""
         r = self.records
         places = (r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number])
         key, value = (None if size < 0 else r.payload[start : start + size].tobytes() for start, size in places)
@@ -351,14 +346,14 @@ class Decoded(NamedTuple):
 def decode_records(
     raw: Sequence[bytes], batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
 ) -> Iterator[Decoded]:
-    """The records of ``batches``, whose stored bytes are ``raw`` (as in
+    """Decode the records of ``batches``, whose stored bytes are ``raw`` (as in
     :class:`auditor.connectors.codec.segment.Chunk`).
 
-    In runs of at most 2 MiB of plain bytes or one batch, so that no input grows beyond that and 70 bytes a record. A
-    batch of more than ``limits.max_records`` gives none, and a failure of reason ``limit``.
-    Offsets are absolute and timestamps as a consumer sees them, whatever the magic. With ``payload``, keys and values
-    are at hand in ``records.payload``: the plain bodies of the run. Cost: decompression, and one pass over the records
-    as long as no batch has more than it declares.
+    In runs of at most 2 MiB of plain bytes or one batch, so that memory is bounded by that and 70 bytes per record. A
+    batch of more than ``limits.max_records`` yields none, and a failure of reason ``limit``. Offsets are absolute and
+    timestamps as a consumer sees them, for every magic. With ``payload``, keys and values are in ``records.payload``:
+    the plain bodies of the run. Cost: decompression, and one pass over the records unless a batch has more than it
+    declares.
     """
     batches = _as_stored(raw, batches)
     for rows in runs(batches.size):
@@ -370,7 +365,7 @@ def decode_records(
 
 
 def _as_stored(raw: Sequence[bytes], batches: BatchColumns) -> BatchColumns:
-    """The batches as their bytes are: a copy without payload has those plain that were compressed."""
+    # A copy without payload stores batches plain that were compressed; the codec of their bytes counts.
     sizes = np.array([len(stored) for stored in raw], batches.size.dtype)
     if len(sizes) != len(batches.size):
         raise ValueError("the stored bytes are not those of the batches")
@@ -383,9 +378,10 @@ def _as_stored(raw: Sequence[bytes], batches: BatchColumns) -> BatchColumns:
 def decode_stored(
     buf: np.ndarray, origin: int, batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
 ) -> Iterator[Decoded]:
-    """The same of batches whose stored bytes are in ``buf``; ``origin`` is the file position of ``buf[0]``.
+    """As :func:`decode_records`, for batches whose stored bytes are in ``buf``; ``origin`` is the file position of
+    ``buf[0]``.
 
-    Where all are stored plain, they are one run.
+    If all are stored plain, they are one run.
     """
     failed: list[tuple[int, Failure]] = []
     summary = empty_summary(len(batches.position))
@@ -401,7 +397,7 @@ def decode_stored(
             failures[row] = Failure("limit", f"{summary.present[row]} records, limit {limits.max_records}")
             summary.present[row] = 0
             summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
-        yield Decoded(rows, records, RecordSummary(*(column[rows] for column in summary)), failures)
+        yield Decoded(rows, records, summary.take(rows), failures)
         failed.clear()
         start = bodies.stop
 
@@ -409,7 +405,6 @@ def decode_stored(
 def _records(
     bodies: Bodies, batches: BatchColumns, summary: RecordSummary, limits: Limits, payload: bool
 ) -> RecordColumns:
-    """Every record of ``bodies``; the batches' rows of ``summary`` are filled too."""
     first = int(bodies.starts.min(initial=len(bodies.data)))
     declared = np.clip(batches.record_count[bodies.rows], 0, limits.max_records)
     room = int(np.minimum(declared, (bodies.ends - bodies.starts) // LEAST_RECORD).sum())
@@ -427,7 +422,6 @@ def _records(
 
 
 def _moved(run: Decoded, by: int) -> Decoded:
-    """The same as of batches ``by`` rows further on."""
     run.records.batch[:] += by
     rows = slice(run.rows.start + by, run.rows.stop + by)
     return run._replace(rows=rows, failures={row + by: failure for row, failure in run.failures.items()})
@@ -448,48 +442,43 @@ def records_of(
 ) -> Iterator[tuple[int, Record | DecodeError]]:
     """Each record of ``batches`` with its batch's row, in log order.
 
-    A record that does not parse is an error in its place; a batch whose records are not as many as declared, or cannot
-    be opened, has an error behind its records. Errors carry ``file`` and the batch's position and size. Checksums are
-    not looked at. Cost: as :func:`decode_records`, and about a microsecond a record.
+    A record that does not parse is an error in its place; a batch with another number of records than declared, or that
+    cannot be opened, has an error after its records. Errors have ``file`` and the batch's position and size. Checksums
+    are not verified. Cost: as :func:`decode_records`, and about a microsecond per record.
     """
     for run in decode_records(raw, batches, limits=limits, payload=True):
-        ends = np.cumsum(run.summary.present).tolist()
-        position = 0
-        for row, end, flaws in zip(range(run.rows.start, run.rows.stop), ends, run.summary.flaws.tolist(), strict=True):
-            where = (file, int(batches.position[row]), int(batches.size[row]))
-            for record in _run_records(run, position, end, limits):
-                yield row, DecodeError(*where, *record) if isinstance(record, Failure) else record
-            position = end
-            if flaws & BROKEN:
-                failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
-                yield row, DecodeError(*where, *failure)
+        yield from _records_of_run(run, batches, file, limits)
+
+
+def _records_of_run(
+    run: Decoded, batches: BatchColumns, file: str, limits: Limits
+) -> Iterator[tuple[int, Record | DecodeError]]:
+    ends = np.cumsum(run.summary.present).tolist()
+    start = 0
+    for row, end, flaws in zip(range(run.rows.start, run.rows.stop), ends, run.summary.flaws.tolist(), strict=True):
+        where = (file, int(batches.position[row]), int(batches.size[row]))
+        for record in _run_records(run, start, end, limits):
+            yield row, DecodeError(*where, *record) if isinstance(record, Failure) else record
+        start = end
+        if flaws & BROKEN:
+            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
+            yield row, DecodeError(*where, *failure)
 
 
 def sound(run: Decoded, limits: Limits) -> np.ndarray:
-    """The numbers of a run's records whose content can be relied on."""
+    """The numbers of a run's records whose content is reliable."""
     return np.flatnonzero((run.records.flaws & UNRELIABLE == 0) & (run.records.header_count <= limits.max_headers))
 
 
 def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) -> list[DecodeError]:
-    """The errors that :func:`records_of` gives for a run of ``batches``, in the same order."""
+    """The errors that :func:`records_of` yields for a run of ``batches``, in the same order."""
     broken = np.flatnonzero(run.summary.flaws & BROKEN)
     if not len(broken) and len(sound(run, limits)) == len(run.records.offset):
         return []
-    ends = np.cumsum(run.summary.present)
-    errors = []
-    for k in range(len(ends)):
-        row = run.rows.start + k
-        where = (file, int(batches.position[row]), int(batches.size[row]))
-        error = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
-        errors += [DecodeError(*where, *record) for record in error if isinstance(record, Failure)]
-        if run.summary.flaws[k] & BROKEN:
-            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
-            errors.append(DecodeError(*where, *failure))
-    return errors
+    return [record for _, record in _records_of_run(run, batches, file, limits) if isinstance(record, DecodeError)]
 
 
 def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterator[Record | Failure]:
-    """Records ``start`` to ``stop`` of a run."""
     records, payload = run.records, run.records.payload.data
     span = slice(start, stop)
     columns = (records.offset, records.timestamp, records.key_start, records.key_size, records.value_start)
@@ -508,7 +497,7 @@ def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterato
 
 
 def _headers(payload: np.ndarray, position: int) -> tuple[tuple[bytes, bytes | None], ...]:
-    """The headers of a record that parsed, from their number on."""
+    # The record has parsed; position is that of the number of headers.
     end = len(payload)
     count, position = varint(payload, position, end)
     headers = []
@@ -524,7 +513,7 @@ def _headers(payload: np.ndarray, position: int) -> tuple[tuple[bytes, bytes | N
 def iter_records(
     batch: bytes, *, file: str = "", position: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Record | DecodeError]:
-    """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
+    """The records of one whole stored batch, message or wrapper, as :func:`records_of`; one error for other bytes."""
     buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     limit = limits.max_batch_bytes
@@ -538,15 +527,13 @@ def iter_records(
         yield record
 
 
-# Byte strings that come again and again, each kept once and known by a number: ids, groups, lists of partitions.
-#
-# The numbers count up from 0 in the order in which the strings first came. Memory: the distinct bytes, about 30 bytes
-# more a string, and never more than ``limit`` bytes of strings.
+# Interned byte strings (ids, groups, lists of partitions), numbered from 0 in the order of their first occurrence.
+# Memory: the distinct bytes, about 30 bytes more per string, and at most ``limit`` bytes of strings.
 
 
 LEAST_SLOTS = 1 << 10
 COUNT, USED = 0, 1  # of Interner.meta
-FULL = -1  # in place of a number: the string is new, and there is no room for it
+FULL = -1  # in place of a number: the string is new, and the limit is reached
 
 
 @kernel
@@ -592,7 +579,7 @@ def intern_one(
     arena: np.ndarray,
     meta: np.ndarray,
 ) -> np.int64:
-    """The number of ``data[start:start + size]``; FULL where it is new and the limit is reached."""
+    """The number of ``data[start:start + size]``; FULL if it is new and the limit is reached."""
     h = _hash(data, start, size, seed)
     mask = len(slots) - 1
     slot = np.int64(h & np.uint64(mask))
@@ -643,7 +630,7 @@ def _rehash(hashes: np.ndarray, count: int, slots: np.ndarray) -> None:
 
 
 class Interner:
-    """A growing dictionary of byte strings. Which slots they take follows a random seed, so no input can choose it."""
+    """A growing dictionary of byte strings. Hashes use a random seed, so that no input can force collisions."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -658,7 +645,7 @@ class Interner:
         return int(self.meta[COUNT])
 
     def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """The number (int64) of each ``data[start:start + size]``, FULL where the limit is reached."""
+        """The number (int64) of each ``data[start:start + size]``, FULL if the limit is reached."""
         out = np.empty(len(starts), np.int64)
         self._make_room(len(starts), int(sizes.sum()))
         _intern(
@@ -690,7 +677,7 @@ class Interner:
         return self.arena[self.ends[code] : self.ends[code + 1]].tobytes()
 
     def texts(self) -> list[str]:
-        """All strings as text, by number; bytes that are no UTF-8 as in Java."""
+        """All strings as text, by number; bytes that are not UTF-8 as in Java."""
         data = self.arena[: self.meta[USED]].tobytes()
         ends = self.ends[: len(self) + 1].tolist()
         return [data[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""Records of __transaction_state."""
+"""Records of ``__transaction_state``."""
 
 from __future__ import annotations
 
@@ -18,29 +18,26 @@ from auditor.connectors.codec.structs import (
     decode,
     decode_versioned,
     left_over,
+    plain_fields,
     read_int16,
 )
 from auditor.connectors.schema import TRANSACTION_STATES
 
-# Records of ``__transaction_state``: the coordinator's log of each transactional id (TransactionLogKey and -Value).
+# The coordinator's log of each transactional id (TransactionLogKey and -Value).
 
 
 KEY = Message("TransactionLogKey", (Field("transactionalId", "string"),), flexible=1)
 VALUE = Message(
     "TransactionLogValue",
     (
-        Field("producerId", "int64"),
-        Field("producerEpoch", "int16"),
-        Field("transactionTimeoutMs", "int32"),
-        Field("transactionStatus", "int8"),
+        *plain_fields("producerId int64, producerEpoch int16, transactionTimeoutMs int32, transactionStatus int8"),
         Field(
             "transactionPartitions",
             "[]struct",
-            (Field("topic", "string"), Field("partitionIds", "[]int32")),
+            plain_fields("topic string, partitionIds []int32"),
             nullable=0,
         ),
-        Field("transactionLastUpdateTimestampMs", "int64"),
-        Field("transactionStartTimestampMs", "int64"),
+        *plain_fields("transactionLastUpdateTimestampMs int64, transactionStartTimestampMs int64"),
         Field("previousProducerId", "int64", since=1, tag=0, default=-1),
         Field("nextProducerId", "int64", since=1, tag=1, default=-1),
         Field("clientTransactionVersion", "int16", since=1, tag=2, default=0),
@@ -53,10 +50,10 @@ MAX_TOPIC_LENGTH = 249  # Kafka's own; a longer name would be repeated for each 
 
 
 class TransactionLogRow(NamedTuple):
-    """A record of ``__transaction_state``, named as in the table ``transaction_log``; of a tombstone all else is None.
+    """A record of ``__transaction_state``, named as in the table ``transaction_log``; a tombstone has None elsewhere.
 
-    Times are ms (-1: none), ``partitions`` are ``topic-partition`` in stored order (None where the array is null).
-    ``state`` is None for a ``status`` that does not exist. Fields that version 0 lacks have Kafka's defaults.
+    Times are ms (-1: none), ``partitions`` are ``topic-partition`` in stored order (None if the array is null).
+    ``state`` is None for an unknown ``status``. Fields that version 0 lacks have Kafka's defaults.
     """
 
     transactional_id: str
@@ -78,11 +75,11 @@ class TransactionLogRow(NamedTuple):
 
 
 def decode_transaction_log(key: bytes | None, value: bytes | None) -> tuple[TransactionLogRow | None, Problem | None]:
-    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+    """Decode one record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
 
     Reasons: ``unknown_key_type`` (Kafka skips the record), ``bad_value`` (null key), ``bad_version``, ``truncated``,
-    ``bad_size``, ``limit`` (on these Kafka stops loading the partition), ``bad_length`` (bytes left).
-    Source: Kafka's TransactionLog.readTxnRecordKey and -Value.
+    ``bad_size``, ``limit`` (on these Kafka stops loading the partition), ``bad_length`` (bytes left). Source: Kafka's
+    TransactionLog.readTxnRecordKey and -Value.
     """
     if key is None:
         return None, Problem("bad_value", 0, "the key is null")
@@ -129,10 +126,9 @@ def _row(transactional_id: str, version: int, fields: Fields) -> TransactionLogR
     )
 
 
-# Records of ``__transaction_state`` as columns: the versions that brokers write, read by a compiled kernel.
-#
-# Whatever is not exactly as brokers write it (an unknown version or tag, bytes left over, a name that is not ASCII, a
-# length that does not fit) is *odd*, and left to :mod:`auditor.connectors.codec.transaction_log`.
+# Records as columns: the versions that brokers write, read by a compiled kernel. Everything else (an unknown version or
+# tag, bytes left over, a name that is not ASCII, a length that does not fit) is *odd*, and left to
+# :func:`decode_transaction_log`.
 
 
 TOMBSTONE = -1  # in VERSION
@@ -156,7 +152,7 @@ MAX_COUNT = MAX_ELEMENTS
 
 
 class Lists(NamedTuple):
-    """Lists of partitions taken apart: elements ``ends[k - 1]`` to ``ends[k]`` are those of list ``k``.
+    """Decoded lists of partitions: elements ``ends[k - 1]`` to ``ends[k]`` are those of list ``k``.
 
     Each element is the place of its topic's name (``start``, ``size``) and a ``partition``.
     """
@@ -169,7 +165,7 @@ class Lists(NamedTuple):
 
 @kernel
 def uvarint(data: np.ndarray, position: int, end: int) -> tuple[np.int64, int]:
-    """The value and the index behind it; the index is -1 where there is none up to 2^31 - 1."""
+    """The value and the index after it; the index is -1 if there is none up to 2^31 - 1."""
     value = np.int64(0)
     for k in range(5):
         if position + k >= end:
@@ -183,7 +179,7 @@ def uvarint(data: np.ndarray, position: int, end: int) -> tuple[np.int64, int]:
 
 @kernel
 def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
-    """Whether bytes are ASCII, so that as text they differ where the bytes do."""
+    """Whether bytes are ASCII, so that their texts are equal only if the bytes are."""
     k = 0
     while k + 8 <= size:
         if np.uint64(be64(data, start + k)) & np.uint64(0x8080808080808080):
@@ -198,7 +194,7 @@ def all_ascii(data: np.ndarray, start: int, size: int) -> bool:
 
 @kernel
 def _count(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[np.int64, int]:
-    """Elements of an array, -1 for null, and the index behind the count, -1 where it does not fit."""
+    # Elements of an array, -1 for null, and the index after the count, -1 if it does not fit.
     if flexible:
         count, after = uvarint(data, position, end)
         return count - 1, after
@@ -209,7 +205,7 @@ def _count(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[n
 
 @kernel
 def _name(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[Any, np.int64]:
-    """Where a topic's name begins and its size; -1 for the size where it is odd."""
+    # Start and size of a topic's name; size -1 if it is odd.
     if flexible:
         size, position = uvarint(data, position, end)
         size -= 1
@@ -227,7 +223,7 @@ def _name(data: np.ndarray, position: int, end: int, flexible: bool) -> tuple[An
 
 @kernel
 def _list_end(data: np.ndarray, position: int, end: int, flexible: bool) -> int:
-    """The index behind a list of partitions, -1 where it is odd."""
+    # The index after a list of partitions, -1 if it is odd.
     topics, position = _count(data, position, end, flexible)
     if position < 0 or topics < -1:
         return -1
@@ -252,7 +248,7 @@ def _list_end(data: np.ndarray, position: int, end: int, flexible: bool) -> int:
 
 @kernel
 def _tags(data: np.ndarray, position: int, end: int, out: np.ndarray) -> bool:
-    """Reads the tagged fields up to the end; whether all are known and fill it."""
+    # Whether all tagged fields are known and end with the value.
     tags, position = uvarint(data, position, end)
     if position < 0:
         return False
@@ -271,12 +267,11 @@ def _tags(data: np.ndarray, position: int, end: int, out: np.ndarray) -> bool:
 
 @kernel
 def _later_fields(data: np.ndarray, fields: np.ndarray, out: np.ndarray) -> None:
-    """Of each line of ``fields`` that is not odd what only tags of version 1 say: previous and next producer id, next
-    epoch; -1 where no tag says it."""
+    # Previous and next producer id and next epoch, which only tags of version 1 have; -1 without the tag.
     for k in range(len(fields)):
         out[:, k] = -1
         if fields[k, VERSION] == 1:
-            end = len(data)  # the tags were read before, and fit
+            end = len(data)  # the tags were parsed before, and fit
             tags, position = uvarint(data, fields[k, LIST_START] + fields[k, LIST_SIZE] + 16, end)
             for _ in range(tags):
                 tag, position = uvarint(data, position, end)
@@ -290,7 +285,7 @@ def _later_fields(data: np.ndarray, fields: np.ndarray, out: np.ndarray) -> None
 
 @kernel
 def _value(data: np.ndarray, position: int, size: int, out: np.ndarray) -> int:
-    """Reads a value; its version, or ODD."""
+    # Returns the version, or ODD.
     end = position + size
     if size < 21:
         return ODD
@@ -382,9 +377,14 @@ def _take_apart(
 
 def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
     """A row of FIELDS numbers for each of the ``chosen`` records, which must have their payload."""
-    out = np.empty((len(chosen), FIELDS), np.int64)
+    return parse_with(_parse, FIELDS, records, chosen)
+
+
+def parse_with(parser: Any, width: int, records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
+    """Call a kernel with keys and values of the ``chosen`` records; it fills a row of ``width`` numbers for each."""
+    out = np.empty((len(chosen), width), np.int64)
     columns = (records.key_start, records.key_size, records.value_start, records.value_size)
-    _parse(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
+    parser(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
     return out
 
 
@@ -396,20 +396,22 @@ def later_fields(data: np.ndarray, fields: np.ndarray) -> np.ndarray:
 
 
 def is_flexible(data: np.ndarray, start: int, end: int) -> bool:
-    """Whether stored bytes of a list that is not odd are of version 1: counts of version 0 begin with zeros or ones."""
+    """Whether stored bytes of a list that is not odd are of version 1: counts of version 0 start with zeros or ones."""
     return bool(end > start and not (end - start >= 4 and (data[start] == 0 or be32(data, start) == -1)))
 
 
 def are_null(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-    """Which stored lists, none of which is odd, are null, of either version; one of no bytes is, too."""
+    """Which stored lists, none of which is odd, are null, of either version; also one of no bytes."""
     out = np.empty(len(starts), bool)
     _are_null(data, starts, sizes, out)
     return out
 
 
 def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible: np.ndarray | None = None) -> Lists:
-    """The partitions of stored lists, none of which is odd; an empty list or null has none. ``flexible``: whether each
-    is of version 1, where that is known."""
+    """The partitions of stored lists, none of which is odd; an empty or null list has none.
+
+    ``flexible``: whether each is of version 1, if known.
+    """
     if flexible is None:
         flags = (is_flexible(data, s, e) for s, e in zip(starts.tolist(), ends.tolist(), strict=True))
         flexible = np.fromiter(flags, bool, len(starts))
@@ -420,14 +422,14 @@ def take_apart(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, flexible:
     return Lists(out.ends, *(column[:used] for column in out[1:]))
 
 
-# Columns of texts made from stored bytes by compiled kernels: the bytes of all, and where each ends.
+# Columns of texts from stored bytes, as Arrow stores them.
 
 
 DASH, ZERO = 0x2D, 0x30
 
 
 class Texts(NamedTuple):
-    """``ends``: int32, 0 and where each text ends in ``data``."""
+    """``ends``: int32, 0 and the end of each text in ``data``."""
 
     ends: np.ndarray
     data: np.ndarray
@@ -443,7 +445,6 @@ def _gather(data: np.ndarray, starts: np.ndarray, ends: np.ndarray, out: np.ndar
 
 @kernel
 def _digits(number: np.int64) -> np.int64:
-    """Characters of a number in decimal, its sign included."""
     left, digits = abs(number), np.int64(1 if number >= 0 else 2)
     while left >= 10:
         left //= 10
@@ -490,7 +491,7 @@ def _ends(sizes: np.ndarray) -> np.ndarray:
 
 
 def gather(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Texts:
-    """The texts of ``sizes`` bytes at ``starts``; a size below 0 is an empty text. At most 2 GiB in all."""
+    """The texts of ``sizes`` bytes at ``starts``; a size below 0 is an empty text. At most 2 GiB in total."""
     ends = _ends(np.maximum(sizes, 0))
     out = np.empty(int(ends[-1]), np.uint8)
     _gather(data, np.ascontiguousarray(starts), ends, out)
@@ -498,7 +499,7 @@ def gather(data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> Texts:
 
 
 def partition_names(data: np.ndarray, lists: Lists) -> Texts:
-    """``topic-partition`` of every element of lists that were taken apart."""
+    """``topic-partition`` of every element of decoded lists."""
     sizes = np.empty(len(lists.sizes), np.int64)
     _name_sizes(lists.sizes, lists.partitions, sizes)
     ends = _ends(sizes)

@@ -187,7 +187,7 @@ def _run(
     b: BatchColumns, s: RecordSummary, details: Sequence[bytes | None], rows: np.ndarray, run: slice, limits: Limits
 ) -> Decoded:
     some = rows[run]
-    summary = RecordSummary(*(column[some] for column in s))
+    summary = s.take(some)
     too_many = summary.present > limits.max_records
     summary.present[too_many] = 0
     summary.flaws[too_many] |= RECORD_UNDECOMPRESSABLE
@@ -705,7 +705,7 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
         chunk.rows[low:high],
         [e for e in chunk.errors if floor <= e.position and (whole or e.position < end)],
         [e for e in chunk.body_errors if floor <= e.position and (whole or e.position < end)],
-        None if chunk.summary is None else RecordSummary(*(column[low:high] for column in chunk.summary)),
+        None if chunk.summary is None else chunk.summary.take(slice(low, high)),
         None if chunk.raw is None else chunk.raw[low:high],
         end,
         next_offset=following,

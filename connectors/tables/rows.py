@@ -350,8 +350,8 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     name, key = piece.file.name, piece.key
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches)
-    if chunk.held is not None and "records" in wanted:
-        runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
+    if chunk.data is not None and "records" in wanted:
+        runs = decode_stored(chunk.data, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows
     if collected is None:

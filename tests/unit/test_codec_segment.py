@@ -291,11 +291,11 @@ def test_bytes_are_held_until_the_next_chunk() -> None:
     data = b"".join(parts)
     found: list[Any] = []
     for chunk in read_segment(File(data), len(data), file="s.log", keep_bytes=True):
-        assert chunk.held is not None
+        assert chunk.data is not None
         for position, size in zip(chunk.batches.position.tolist(), chunk.batches.size.tolist(), strict=True):
             at = position - chunk.origin
-            assert chunk.held[at : at + size].tobytes() == data[position : position + size]
-        for run in decode_stored(chunk.held, chunk.origin, chunk.batches):
+            assert chunk.data[at : at + size].tobytes() == data[position : position + size]
+        for run in decode_stored(chunk.data, chunk.origin, chunk.batches):
             found += zip(run.records.offset.tolist(), run.records.value_size.tolist(), strict=True)
     assert found == list(enumerate(sizes))
 
