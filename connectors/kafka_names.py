@@ -1,4 +1,4 @@
-"""What the names of Kafka's directories and files say (UnifiedLog, LogFileUtils)."""
+"""Parse the names of Kafka's directories and files (UnifiedLog, LogFileUtils)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CHECKPOINT_KINDS = {
     "log-start-offset-checkpoint": "log-start",
     "cleaner-offset-checkpoint": "cleaner",
 }
-OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # directly in its log directories
+OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # at the top of its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
-COPY_LIST = "copied.json.gz"  # what `auditor copy` took of a folder
+COPY_LIST = "copied.json.gz"  # the list of `auditor copy`
 QUORUM_STATE = "quorum-state"
 
 _LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
@@ -39,9 +39,9 @@ _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
 
 
 class PartitionFolder(NamedTuple):
-    """What a partition folder's name says; ``kind`` is live, future, stray or deleted.
+    """A parsed partition directory name; ``kind`` is live, future, stray or deleted.
 
-    The topic of a deleted or stray folder may be cut short, since Kafka keeps the name within 255 characters.
+    The topic of a deleted or stray directory may be cut short, since Kafka keeps the name within 255 characters.
     """
 
     topic: str
@@ -50,9 +50,9 @@ class PartitionFolder(NamedTuple):
 
 
 class DataName(NamedTuple):
-    """What the name of a file in a partition folder says.
+    """The parsed name of a file in a partition directory.
 
-    ``offset`` is the number in it (-1: none), ``kind`` what it holds; ``state``: "", deleted, cleaned, swap or part.
+    ``offset`` is the number in it (-1: none), ``kind`` its content; ``state``: "", deleted, cleaned, swap or part.
     """
 
     offset: int
@@ -64,7 +64,7 @@ _FIXED = {name: DataName(-1, name, "") for name in (LEADER_EPOCHS, PARTITION_MET
 
 
 def partition_folder(name: str) -> PartitionFolder | None:
-    """The partition a folder is for, by its name alone: the split is at the last ``-``."""
+    """The partition of a directory, by its name alone: the split is at the last ``-``."""
     aside = _ASIDE.fullmatch(name)
     match = aside or _LIVE.fullmatch(name)
     if not match or int(match[2]) > 0x7FFFFFFF:
@@ -73,7 +73,7 @@ def partition_folder(name: str) -> PartitionFolder | None:
 
 
 def data_name(name: str) -> DataName | None:
-    """What a file of a partition folder is, by its name alone (without folder)."""
+    """The kind of a file of a partition directory, by its name alone (without directory)."""
     if match := _DATA.fullmatch(name):
         offset = int(match[1])
         return DataName(offset, match[2], match[3] or "") if offset < 1 << 63 else None
@@ -83,9 +83,9 @@ def data_name(name: str) -> DataName | None:
 
 
 class RemoteName(NamedTuple):
-    """What the path of a folder of remote segments says; ``depth`` is how many folders say it.
+    """The parsed path of a directory of remote segments; ``depth`` is the number of directories parsed.
 
-    With ``depth`` 2 a prefix that the operator chose may stand before the topic.
+    With ``depth`` 2 the topic may have a prefix that the operator chose.
     """
 
     topic: str
@@ -95,7 +95,7 @@ class RemoteName(NamedTuple):
 
 
 def remote_folder(path: str) -> RemoteName | None:
-    """The partition that a folder of remote segments is for, by its path, which may be no more than its name.
+    """The partition of a directory of remote segments, by its path or name.
 
     ``<topic>-<partition>-<topic id>`` is LocalTieredStorage's, ``<prefix><topic>-<topic id>/<partition>`` that of
     Aiven's RemoteStorageManager.
@@ -111,14 +111,14 @@ def remote_folder(path: str) -> RemoteName | None:
 
 
 def object_name(name: str) -> DataName | None:
-    """What an object of a remote segment is that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
+    """The kind of an object that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
     match = _OBJECT.fullmatch(name)
     return DataName(int(match[1]), match[3], "") if match and int(match[1]) < 1 << 63 else None
 
 
 def remote_name(name: str) -> DataName | None:
-    """What a file of a remote segment is: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_`` in
-    ``remote-log-index-cache``.
+    """The kind of a file of a remote segment: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_``
+    in ``remote-log-index-cache``.
 
     A snapshot has no offset: its name has that of its segment's start, but it is of its end. Source: Kafka's
     RemoteLogSegmentFileset, RemoteIndexCache.
@@ -131,13 +131,13 @@ def remote_name(name: str) -> DataName | None:
 
 
 def remote_segment(name: str) -> tuple[int, str] | None:
-    """First offset and id of the remote segment that a file belongs to."""
+    """First offset and id of the remote segment to which a file belongs."""
     match = _REMOTE.fullmatch(name) or _OBJECT.fullmatch(name)
     return (int(match[1]), match[2]) if match and int(match[1]) < 1 << 63 else None
 
 
 def trailing_digits(name: str) -> int | None:
-    """The number a folder's name ends with, as ``broker-3``; None if there is none or it is no broker id."""
+    """The number at the end of a directory name such as ``broker-3``; None for none, or if it cannot be a broker id."""
     match = re.search(r"[0-9]+$", name)
     number = int(match[0]) if match and len(match[0]) <= 10 else None
     return number if number is not None and number <= 0x7FFFFFFF else None

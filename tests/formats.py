@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from auditor.connectors import schema
-from auditor.connectors.codec import group_topics, cluster_metadata, indexes, remote_log_metadata, small_files, transaction_log
+from auditor.connectors.codec import (
+    cluster_metadata,
+    group_topics,
+    indexes,
+    remote_log_metadata,
+    small_files,
+    transaction_log,
+)
 from auditor.connectors.codec.structs import Field, Message
 from auditor.connectors.tables.rows import CONTROL_TYPES
 from tests import corpora

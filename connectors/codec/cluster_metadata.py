@@ -97,10 +97,7 @@ PARTITION_CHANGE = Message(
 )
 CONFIG = Message(
     "ConfigRecord",
-    (
-        *plain_fields("resourceType int8, resourceName string, name string"),
-        Field("value", "string", nullable=0),
-    ),
+    (*plain_fields("resourceType int8, resourceName string, name string"), Field("value", "string", nullable=0)),
 )
 BROKER_REGISTRATION_CHANGE = Message(
     "BrokerRegistrationChangeRecord",
@@ -181,11 +178,7 @@ _VERSION_RANGE = plain_fields("minSupportedVersion int16, maxSupportedVersion in
 CONTROL_MESSAGES: dict[int, Message] = {
     2: Message(
         "LeaderChangeMessage",
-        (
-            Field("leaderId", "int32"),
-            Field("voters", "[]struct", _VOTER),
-            Field("grantingVoters", "[]struct", _VOTER),
-        ),
+        (Field("leaderId", "int32"), Field("voters", "[]struct", _VOTER), Field("grantingVoters", "[]struct", _VOTER)),
         last_version=1,
     ),
     3: Message("SnapshotHeaderRecord", (Field("lastContainedLogTimestamp", "int64"),)),
@@ -636,10 +629,7 @@ class ClusterMetadata:
             topic_id = self.topics.get(topic, "")
             cleared = {topic_id: self._eligible.pop(topic_id, {})}
         else:
-            cleared, self._eligible = (
-                self._eligible,
-                {},
-            )  # a new dict: iteration over an emptied one passes its deleted entries
+            cleared, self._eligible = (self._eligible, {})  # iterating an emptied dict passes its deleted entries
         for topic_id, numbers in cleared.items():
             for number in numbers:
                 state = self.partitions[topic_id, number]

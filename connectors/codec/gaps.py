@@ -122,6 +122,15 @@ class SeekableFile(Protocol):
         ...
 
 
+def read_at(file: SeekableFile, position: int, count: int) -> np.ndarray:
+    """Up to ``count`` bytes from ``position`` on, fewer at the file's end. Errors: ``OSError``."""
+    data, got = np.empty(count, np.uint8), 0
+    file.seek(position)
+    while got < count and (more := file.readinto(data.data[got:])):
+        got += more
+    return data[:got]
+
+
 class FileWindow:
     """A buffer over a file: ``data[at:end]`` is not yet walked, ``origin`` is the file position of ``data[0]``.
 

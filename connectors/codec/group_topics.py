@@ -35,11 +35,7 @@ from auditor.connectors.codec.transaction_log import all_ascii, parse_with, uvar
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # Uuid.ZERO_UUID
 MEMBER = Field("memberId", "string")
 _GROUP_ID = Field("groupId", "string")
-OFFSET_COMMIT_KEY = Message(
-    "OffsetCommitKey",
-    plain_fields("group string, topic string, partition int32"),
-    flexible=1,
-)
+OFFSET_COMMIT_KEY = Message("OffsetCommitKey", plain_fields("group string, topic string, partition int32"), flexible=1)
 CLASSIC_GROUP_KEY = Message("GroupMetadataKey", (Field("group", "string"),), flexible=1)
 GROUP_KEY = Message("GroupKey", (_GROUP_ID,), flexible=1)
 MEMBER_KEY = Message("GroupMemberKey", (_GROUP_ID, MEMBER), flexible=1)
@@ -114,11 +110,7 @@ _CURRENT = plain_fields("memberEpoch int32, previousMemberEpoch int32, state int
 _CLIENT = plain_fields("clientId string, clientHost string")
 _KEY_VALUE = plain_fields("key string, value string")
 _RACKS = Field("partitionMetadata", "[]struct", plain_fields("partition int32, racks []string"))
-_TOPICS = Field(
-    "topics",
-    "[]struct",
-    (*plain_fields("topicId uuid, topicName string, numPartitions int32"), _RACKS),
-)
+_TOPICS = Field("topics", "[]struct", (*plain_fields("topicId uuid, topicName string, numPartitions int32"), _RACKS))
 _NAMED = plain_fields("topicId uuid, topicName string")
 _NAMED_PARTITIONS = (*_NAMED, Field("partitions", "[]int32"))
 _KNOWN_TO_SHARE = (
@@ -421,9 +413,7 @@ def _group(
     if kind.value is GROUP_METADATA_VALUE:
         row = _with_members(row, fields, printed["members"], payload)
     row = row._replace(
-        value_version=version,
-        generation=fields[kind.epoch] if kind.epoch else None,
-        value=json_text(printed),
+        value_version=version, generation=fields[kind.epoch] if kind.epoch else None, value=json_text(printed)
     )
     return row, left_over(key, key_end) or left_over(value, end)
 
@@ -579,11 +569,7 @@ def details(records: RecordColumns, chosen: np.ndarray, versions: np.ndarray) ->
 # Key: int16 type (0 a complete snapshot, 1 an update of one), group, topic id and partition, without flexible encoding.
 
 
-KEY = Message(
-    "ShareSnapshotKey",
-    plain_fields("groupId string, topicId uuid, partition int32"),
-    flexible=1,
-)
+KEY = Message("ShareSnapshotKey", plain_fields("groupId string, topicId uuid, partition int32"), flexible=1)
 _BATCH = plain_fields("firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16")
 _COMPLETE = Field("deliveryCompleteCount", "int32", tag=0, default=-1)
 _BATCHES = Field("stateBatches", "[]struct", _BATCH)

@@ -195,7 +195,7 @@ class Manifest(NamedTuple):
 
 
 class _BadManifest(ValueError):
-    """What is wrong with a manifest, in words; caught where it is decoded."""
+    """An error in a manifest, in words; :func:`decode_manifest` catches it."""
 
 
 def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIMITS) -> Manifest | DecodeError:

@@ -32,7 +32,7 @@ from auditor.connectors.codec.damaged_fields import (
     flipped_bit,
     signed64,
 )
-from auditor.connectors.codec.gaps import ANY_OFFSET, BUFFER, FileWindow, Gaps, SeekableFile
+from auditor.connectors.codec.gaps import ANY_OFFSET, BUFFER, FileWindow, Gaps, SeekableFile, read_at
 from auditor.connectors.codec.primitives import be32
 from auditor.connectors.codec.records import Decoded, decode_records, decode_stored, joined, summarise
 
@@ -377,21 +377,13 @@ def end_offset(file: SeekableFile) -> int:
     Cost: one short read per batch, so for small segments only. Bytes that are no batch end the walk.
     """
     position = end = 0
-    while len(header := _read_at(file, position, SHORT_HEADER.size)) == SHORT_HEADER.size:
+    while len(header := read_at(file, position, SHORT_HEADER.size)) == SHORT_HEADER.size:
         offset, size, _epoch, magic, _crc, _attributes, delta = SHORT_HEADER.unpack(header.data)
         if size < walking.MIN_SIZES[0] or offset < 0:
             break
         end = max(end, offset + 1 + (max(delta, 0) if magic > 1 else 0))
         position += walking.OVERHEAD + size
     return end
-
-
-def _read_at(file: SeekableFile, position: int, count: int) -> np.ndarray:
-    data, got = np.empty(count, np.uint8), 0
-    file.seek(position)
-    while got < count and (more := file.readinto(data.data[got:])):
-        got += more
-    return data[:got]
 
 
 # Large batches by their headers alone: the bytes between two headers are not read, and checksums are not verified.
@@ -416,13 +408,7 @@ class HeaderHop:
     """
 
     def __init__(
-        self,
-        f: SeekableFile,
-        size: int,
-        limits: Limits,
-        start: int,
-        offsets: tuple[int, int],
-        rows: int = ROWS,
+        self, f: SeekableFile, size: int, limits: Limits, start: int, offsets: tuple[int, int], rows: int = ROWS
     ) -> None:
         self.f, self.size, self.limits = f, size, limits
         self.end, self.next_offset, self.below = start, offsets[0], offsets[1]
@@ -459,7 +445,7 @@ class HeaderHop:
 
     def _bytes(self, position: int, count: int) -> np.ndarray:
         try:
-            data = _read_at(self.f, position, count)
+            data = read_at(self.f, position, count)
         except OSError:
             return np.empty(0, np.uint8)
         self.read += len(data)

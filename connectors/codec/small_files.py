@@ -291,7 +291,7 @@ def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, 
 
 
 def decode_quorum_state(data: bytes, file: str = "") -> tuple[QuorumState | None, list[DecodeError]]:
-    """Decode the JSON of ``quorum-state``. Errors, then None: ``limit``, ``bad_value``, ``bad_version`` (a newer one)."""
+    """Decode ``quorum-state``, JSON. Errors, then None: ``limit``, ``bad_value``, ``bad_version`` (a newer one)."""
     values, errors = _json_object(data, file)
     if values is None:
         return None, errors

@@ -52,7 +52,7 @@ class Field(NamedTuple):
 
 def plain_fields(text: str) -> tuple[Field, ...]:
     """Fields with only a name and a type, such as ``"host string, port uint16"``."""
-    return tuple(Field(*field.split()) for field in text.split(","))
+    return tuple(Field(name, kind) for name, kind in map(str.split, text.split(",")))
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity, so that the cache of readers is fast

@@ -31,12 +31,7 @@ VALUE = Message(
     "TransactionLogValue",
     (
         *plain_fields("producerId int64, producerEpoch int16, transactionTimeoutMs int32, transactionStatus int8"),
-        Field(
-            "transactionPartitions",
-            "[]struct",
-            plain_fields("topic string, partitionIds []int32"),
-            nullable=0,
-        ),
+        Field("transactionPartitions", "[]struct", plain_fields("topic string, partitionIds []int32"), nullable=0),
         *plain_fields("transactionLastUpdateTimestampMs int64, transactionStartTimestampMs int64"),
         Field("previousProducerId", "int64", since=1, tag=0, default=-1),
         Field("nextProducerId", "int64", since=1, tag=1, default=-1),

@@ -24,17 +24,17 @@ from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, UNVERIFIED,
 from auditor.connectors.codec.records import DTYPES, empty_summary
 from auditor.connectors.kafka_names import COPY_LIST
 
-# The lists of a copy without payload: which files a directory had, and what was taken of each.
+# Lists: the files of each directory, and what was taken of each.
 
 
 LIST = COPY_LIST
 LIST_VERSION = 1
-MOST_LIST_BYTES, MOST_UNPACKED_BYTES = 256 * MIB, 1024 * MIB  # of a list: packed and unpacked
+MOST_LIST_BYTES, MOST_UNPACKED_BYTES = 256 * MIB, 1024 * MIB  # of a list: stored and unpacked
 MOST_NUMBER = 2**63 - 1
 
 
 class Stat(NamedTuple):
-    """What tells whether a file is as it was: its inode and, in ns, when it was written and changed."""
+    """Identifies the state of a file: its inode and, in ns, its modification and change time."""
 
     inode: int
     modified_ns: int
@@ -44,12 +44,11 @@ class Stat(NamedTuple):
 class TakenSegment(NamedTuple):
     """The batches of a segment: ``rows`` rows of the Parquet file ``file`` from row ``first`` on.
 
-    ``chunks``: of each chunk as the codec gave them, how many rows, the byte at which it ends, and the lowest offset
-    behind it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of whole batches of a magic that only the
-    broker takes, which stand among the errors. ``checked``: whether all checksums were verified. ``records``: whether
-    the file has what the records come to; then those of the ``body_errors`` at the positions ``of_records`` are met
-    only by who looks at records. ``unended``: producer ids of the transactions that are open at its end; None where
-    they are too many, or nobody looked.
+    ``chunks``: for each chunk from the codec, its number of rows, the byte at which it ends, and the lowest offset
+    after it; ``errors`` and ``body_errors`` are theirs. ``foreign``: rows of complete batches of a magic that only the
+    broker accepts, which are also in the errors. ``checked``: whether all checksums were verified. ``records``: whether
+    the file has record summaries; the ``body_errors`` at the positions ``of_records`` then occur only when records are
+    read. ``unended``: producer ids of the transactions that are open at its end; None if they are too many, or unknown.
     """
 
     file: str
@@ -65,7 +64,7 @@ class TakenSegment(NamedTuple):
     unended: tuple[int, ...] | None = None
 
     def met(self, *, records: bool) -> tuple[DecodeError, ...]:
-        """The errors of bodies that a reading meets that looks at ``records`` or does not."""
+        """The errors of bodies that occur in a reading with or without ``records``."""
         left_out = frozenset[int]() if records else frozenset(self.of_records)
         met = (error for error in self.body_errors if error.reason != FLIPPED_BIT)
         return tuple(error for error in met if error.position not in left_out)
@@ -77,26 +76,25 @@ class TakenSegment(NamedTuple):
 
     @property
     def damaged(self) -> bool:
-        """Whether bytes are no batch, or a batch's are not as they should be: what that is taken for depends on what
-        lies around it."""
+        """Whether bytes are no batch, or a batch is damaged: how these are read depends on their neighbours."""
         return bool(self.errors or self.met(records=False))
 
 
 class DeletionTimes(NamedTuple):
-    """Since when (ms) a segment was seen to be gone, at the latest, and until when it is held."""
+    """The time (ms) by which a segment was first missing, and until when the copy keeps it."""
 
     since: int
     until: int
 
 
 class Listed(NamedTuple):
-    """A file that the directory had. At most one of the others says what became of it.
+    """A file of the directory. At most one of the other fields has its content or the reason for none.
 
-    ``content``: its bytes, behind which zeros follow up to ``length`` (-1: none); ``kept``: the same in a file of its
-    own; ``like``: that is of an index, as what it repeats of the batches of this segment
+    ``content``: its bytes, followed by zeros up to ``length`` (-1: none); ``kept``: the same in a file of its own;
+    ``like``: that file is an index, encoded relative to the batches of this segment
     (:mod:`auditor.connectors.logdir.copy_view`); ``taken``: its batches; ``refused``: reason and detail why it could
-    not be opened; ``unused``: why nobody opens it. With none of them its name was taken alone. ``gone``: it is no
-    longer there, and held all the same: the broker has deleted it from below the log's start.
+    not be opened; ``unused``: why it is never opened. With none of them only its name was taken. ``gone``: the broker
+    has deleted it from below the log's start, and the copy still keeps it.
     """
 
     name: str
@@ -113,8 +111,11 @@ class Listed(NamedTuple):
 
 
 class CopyTimes(NamedTuple):
-    """When a folder was read, in ms by the clock of the machine that copied: its files were listed after ``begun``, and
-    all were read before ``done``. ``live``: a broker of that machine, whose clock is the same, ran in between."""
+    """When a directory was copied, in ms by the clock of the machine that copied.
+
+    Its files were listed after ``begun``, and all were read before ``done``. ``live``: a broker of that machine, with
+    the same clock, was running in between.
+    """
 
     folder: str
     begun: int
@@ -123,9 +124,12 @@ class CopyTimes(NamedTuple):
 
 
 class FolderList(NamedTuple):
-    """All that a folder held, and what could not be listed of it. ``readings``: of a log directory, when each of its
-    folders was read; ``machine``: what the machine has, and no other, whose clock that is by. ``under_way``: a copy of
-    it was begun and has not ended, so that its folders may be of that one or of the one before."""
+    """All files of a directory, and errors of its listing.
+
+    ``readings``: for a log directory, when each of its directories was read; ``machine``: a unique id of the machine of
+    that clock. ``under_way``: a copy was started and has not ended, so that its directories may be of that one or of
+    the one before.
+    """
 
     files: tuple[Listed, ...]
     errors: tuple[DecodeError, ...] = ()
@@ -139,7 +143,7 @@ class FolderList(NamedTuple):
 
 
 def encode_list(content: FolderList) -> bytes:
-    """A list as bytes, the same for the same list."""
+    """A list as bytes; equal lists give equal bytes."""
     data = (
         {
             "version": LIST_VERSION,
@@ -173,7 +177,7 @@ def _as_json(item: Listed) -> Fields:
 
 
 def decode_list(data: bytes) -> FolderList | str:
-    """A list, or why these bytes are none."""
+    """Decode a list, or return why the bytes are none."""
     if len(data) > MOST_LIST_BYTES:
         return f"a list of more than {MOST_LIST_BYTES} bytes"
     try:
@@ -255,7 +259,7 @@ def _listed(item: Json) -> Listed:
 
 
 def is_name(name: str) -> bool:
-    """Whether it is the name of a file in a folder, and leads nowhere else."""
+    """Whether it is a file name that cannot lead to another directory."""
     return (
         0 < len(name) <= 1024
         and name not in (".", "..")
@@ -313,7 +317,7 @@ def _reason(value: object) -> str:
 
 
 def _words(value: Json, what: str) -> str:
-    """Text. Errors: ``ValueError`` for half a character, which JSON can say and nobody can write."""
+    # ValueError for a lone surrogate, which JSON can express and nobody can write.
     _require(isinstance(value, str), what)
     value.encode()
     return str(value)
@@ -343,21 +347,18 @@ def _content(value: Json) -> bytes:
         raise _BadListValue("a content of the list is not as it should be") from None
 
 
-# The batches of copied segments as Parquet, read with bounds.
-
-
-# What a Parquet file would become in memory, before anything is unpacked: by its footer and the headers of its pages.
+# The unpacked size of a Parquet file, before anything is unpacked, from its footer and the headers of its pages.
 #
-# Some hundred kilobytes of Parquet can say that they are hundreds of megabytes, or repeat one value without end. So the
-# headers of all pages are read first, in the compact protocol of Thrift. What is more than its rows can be is refused.
+# Some hundred kilobytes of Parquet can unpack to any size, or repeat one value endlessly. So the headers of all pages
+# are read first, in the compact protocol of Thrift. Sizes that the rows cannot have are refused.
 
 
-MOST_FOOTER = 8 * MIB  # bytes, of which 2 KB are a row group
+MOST_FOOTER = 8 * MIB  # bytes; a row group takes 2 KB
 MOST_ROWS = 1 << 19  # of a row group
 MOST_STORED = 512 * MIB  # plain bytes of a column of bytes in a row group: a batch of 256 MiB, and others
-PLAIN_BYTES = 16  # of one number, with what pages add to it
-PAGE_BYTES = 64 << 10  # what a column of few rows may take at least
-PLAIN = 0  # the encoding of bytes: no other repeats a value
+PLAIN_BYTES = 16  # of one number, with the overhead of pages
+PAGE_BYTES = 64 << 10  # always allowed for a column, even of few rows
+PLAIN = 0  # the only encoding of bytes that cannot repeat a value
 _TYPE, _UNPACKED, _PACKED, _DATA, _DATA_2 = 1, 2, 3, 5, 8  # fields of a page's header
 _DATA_PAGES = (0, 3)
 _BOOLEANS, _BYTE, _INTEGERS, _DOUBLE, _BINARY, _LISTS, _STRUCT = (1, 2), 3, (4, 5, 6), 7, 8, (9, 10), 12
@@ -366,7 +367,7 @@ _MAGIC = b"PAR1"
 
 
 class ParquetPage(NamedTuple):
-    """The header of a page: its kind, bytes as unpacked and as stored, and the encoding of its values (-1: none)."""
+    """The header of a page: its kind, unpacked and stored size in bytes, and the encoding of its values (-1: none)."""
 
     kind: int
     unpacked: int
@@ -379,8 +380,7 @@ class _BadPageHeader(Exception):
 
 
 class _Thrift:
-    """Reads structs of numbers; everything else is stepped over."""
-
+    # Reads structs of numbers; everything else is skipped.
     def __init__(self, data: bytes, position: int, end: int) -> None:
         self.data, self.at, self.end = data, position, end
 
@@ -400,7 +400,7 @@ class _Thrift:
         raise _BadPageHeader
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
-        """Fields of a struct by their ids."""
+        # By field id.
         fields: dict[int, Any] = {}
         field = 0
         while (head := self.byte()) != 0:
@@ -441,14 +441,16 @@ class _Thrift:
 
 
 def footer_fits(data: bytes) -> bool:
-    """Whether these bytes end in a footer that may be read."""
+    """Whether these bytes end in a footer that is safe to read."""
     size = int.from_bytes(data[-8:-4], "little")
     return data[:4] == data[-4:] == _MAGIC and 0 < size <= min(MOST_FOOTER, len(data) - 12)
 
 
 def group_fits(data: bytes, group: Any, of_bytes: Container[int]) -> bool:
-    """Whether a row group (``pyarrow.parquet.RowGroupMetaData``) becomes no more than its rows can be. ``of_bytes``:
-    the numbers of its columns of bytes."""
+    """Whether a row group (``pyarrow.parquet.RowGroupMetaData``) unpacks to no more than its rows can take.
+
+    ``of_bytes``: the numbers of its columns of bytes.
+    """
     rows = group.num_rows
     if not 0 < rows <= MOST_ROWS:
         return False
@@ -467,7 +469,7 @@ def group_fits(data: bytes, group: Any, of_bytes: Container[int]) -> bool:
 
 
 def _pages(data: bytes, start: int, size: int) -> list[ParquetPage] | None:
-    """The pages of a column, None where they do not fill its bytes."""
+    # None if the pages do not fill the column's bytes.
     if start < 0 or size < 0 or start + size > len(data):
         return None
     pages, position, end = [], start, start + size
@@ -494,25 +496,23 @@ def _page(fields: dict[int, Any]) -> ParquetPage:
     return ParquetPage(kind, unpacked, packed, encoding if type(encoding) is int else -1)
 
 
-# Batches of segments as Parquet: the columns of a walk, named as in the table ``batches``; and the same read back.
+# Batches of segments as Parquet: the columns of a walk, named as in the table ``batches``.
 #
-# Numbers that go on by steps are stored as steps, others by dictionary; a batch takes about ten bytes, of which four
-# are
-# its checksum. Of internal topics the stored bytes of each batch are there too. Where it was asked for, a batch also
-# has
-# what its records come to, and what that leaves open of each of them (:mod:`auditor.connectors.logdir.copy_view`).
+# Growing numbers are stored as steps, others by dictionary; a batch takes about ten bytes, four of them its checksum.
+# Batches of internal topics also have their stored bytes. On request, a batch has a summary of its records, and the
+# details that this lacks (:mod:`auditor.connectors.logdir.copy_view`).
 
 
 SUFFIX = ".log.parquet"
-GROUP_ROWS = 1 << 17  # of a row group, of which one is in memory at a time
+GROUP_ROWS = 1 << 17  # per row group, one of which is in memory at a time
 GROUP_BYTES = 4 * MIB  # of stored batches in it
-FEW_ROWS = 128  # of a file so small that every byte of a page counts
-FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # of a file, after which another one begins; bytes of stored batches
+FEW_ROWS = 128  # of a file so small that every byte of a page matters
+FILE_ROWS, FILE_BYTES = 1 << 21, 64 * MIB  # per file, then the next one starts; bytes of stored batches
 ROWS_AT_ONCE = 2_048
-MOST_FILE = 256 * MIB  # that is read of one
+MOST_FILE = 256 * MIB  # bytes read of one file
 STORED = "stored"
 DETAILS = "record_details"
-# Of RecordSummary, by their names in a copy; -1 or 0 where a batch has no records.
+# Names of RecordSummary's fields in a copy; -1 or 0 if a batch has no records.
 SUMMARY = (
     "records_present",
     "first_record_timestamp",
@@ -538,7 +538,7 @@ _BY_STEPS = (
 COLUMNS = pa.schema(
     [
         *(pa.field(n, pa.from_numpy_dtype(t), False) for n, t in zip(BatchColumns._fields, BATCH_DTYPES, strict=True)),
-        pa.field("crc_ok", pa.bool_()),  # null where nobody has verified it
+        pa.field("crc_ok", pa.bool_()),  # null if it was not verified
     ]
 )
 OF_RECORDS = [
@@ -549,32 +549,32 @@ MAY_BE_NULL = ("crc_ok", DETAILS, STORED)
 
 
 def columns_of(*, stored: bool, records: bool) -> pa.Schema:
-    """The columns of a file, with the stored bytes of batches, or with what their records come to."""
+    """The columns of a file, with the stored bytes of batches, or with record summaries."""
     more = [*(OF_RECORDS if records else ()), *([pa.field(STORED, pa.binary())] if stored else ())]
     return pa.schema([*COLUMNS, *more])
 
 
 def file_name(first: str, digest: str) -> str:
-    """The name of a file of batches: the first segment's, and what its content comes to (:func:`digest_of`)."""
+    """The name of a file of batches: the first segment's, and the digest of its content (:func:`digest_of`)."""
     return f"{first}-{digest}{SUFFIX}"
 
 
 def digest_of(data: bytes) -> str:
-    """What a content comes to. Damage to a file is found by its name, before anything reads it: libraries may die of
-    a damaged footer."""
+    """A digest of a file's content. It is part of the name and checked before the file is parsed, since libraries may
+    crash on a damaged footer."""
     return hashlib.blake2b(data, digest_size=6).hexdigest()
 
 
 class Records(NamedTuple):
-    """What the records of some batches come to, and the details of each batch, None where it has none."""
+    """The summaries of the records of some batches, and the details of each batch, None for none."""
 
     summary: RecordSummary
     details: Sequence[bytes | None]
 
 
 class SegmentWriter:
-    """Writes rows of a walk, and the stored bytes beside them where ``stored``, what their records come to where
-    ``records``, into one Parquet file."""
+    """Writes rows of a walk into one Parquet file; with ``stored`` also the stored bytes, with ``records`` record
+    summaries."""
 
     def __init__(self, target: object, *, stored: bool, records: bool = False) -> None:
         self.target, self.schema, self.records = target, columns_of(stored=stored, records=records), records
@@ -584,7 +584,7 @@ class SegmentWriter:
         self.waits = self.bytes = 0
 
     def add(self, rows: np.ndarray, stored: Sequence[bytes] | None = None, records: Records | None = None) -> None:
-        """More rows, with their bytes as they are stored, and what their records come to."""
+        """Add rows, with their stored bytes, and their record summaries."""
         if not len(rows):
             return
         flaws = rows[:, walking.FLAWS]
@@ -604,8 +604,8 @@ class SegmentWriter:
             self._flush()
 
     def _opened(self, *, few: bool) -> pq.ParquetWriter:
-        """The file, begun. Of ``few`` rows, numbers go by steps and as they are: a dictionary and the frame of a
-        compressed page take more than they save."""
+        # With few rows, numbers are stored as steps and plainly: a dictionary and the frame of a compressed page take
+        # more than they save.
         plain = ("crc", "crc_ok", DETAILS, STORED)
         numbers = [name for name in self.schema.names if name not in plain]
         by_steps = numbers if few else [name for name in numbers if name in _BY_STEPS]
@@ -629,16 +629,16 @@ class SegmentWriter:
         self.waiting, self.waits, self.bytes = [], 0, 0
 
     def close(self) -> None:
-        """The file, when all rows are there."""
+        """Finish the file."""
         self._flush(last=True)
         if self.writer is not None:
             self.writer.close()
 
 
 class SegmentRows:
-    """Reads rows of such a file, whose content is ``data``. Memory: that, and a row group.
+    """Reads rows of such a file with content ``data``. Memory: that, and a row group.
 
-    Errors: ``OSError`` for a file that is none, or is not of this form.
+    Errors: ``OSError`` if it is not a Parquet file of this form.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -661,9 +661,9 @@ class SegmentRows:
         self.more: dict[tuple[str, ...], tuple[int, pa.Table]] = {}  # of other columns
 
     def rows(self, first: int, behind: int, *, stored: bool = False) -> tuple[np.ndarray, list[bytes] | None]:
-        """Rows of a walk from number ``first`` to before ``behind``, with the stored bytes if asked for.
+        """Rows of a walk from number ``first`` to before ``behind``, with the stored bytes if requested.
 
-        Errors: ``OSError`` where the file has them not, or they cannot be read.
+        Errors: ``OSError`` if the file lacks them, or they cannot be read.
         """
         batches, raw = [], list[bytes]()
         for number, here in self._parts(first, behind):
@@ -674,7 +674,7 @@ class SegmentRows:
         return rows, (raw if stored and self.stored else None)
 
     def summaries(self, first: int, behind: int) -> RecordSummary:
-        """What the records of these batches come to. Errors: as of :meth:`rows`."""
+        """The record summaries of these batches. Errors: as for :meth:`rows`."""
         summaries = [empty_summary(0)]
         for number, here in self._parts(first, behind):
             table = self._columns(number, SUMMARY)
@@ -683,14 +683,13 @@ class SegmentRows:
         return RecordSummary(*(np.concatenate(columns) for columns in zip(*summaries, strict=True)))
 
     def details(self, first: int, behind: int) -> list[bytes | None]:
-        """The details of the records of these batches. Errors: as of :meth:`rows`."""
+        """The details of the records of these batches. Errors: as for :meth:`rows`."""
         details = list[bytes | None]()
         for number, here in self._parts(first, behind):
             details += self._columns(number, (DETAILS,)).column(0)[here].to_pylist()
         return details
 
     def _parts(self, first: int, behind: int) -> Iterator[tuple[int, slice]]:
-        """The row groups that have these rows, and which of each."""
         position = first
         while position < behind:
             number = int(np.searchsorted(self.ends, position, side="right")) - 1
@@ -701,7 +700,7 @@ class SegmentRows:
             position = end
 
     def _group(self, number: int) -> list[np.ndarray]:
-        """The columns of a row group; the last one is kept."""
+        # The last one is cached.
         group, values = self.group
         if group != number:
             read = self._read(number, (*BatchColumns._fields, "crc_ok"))
@@ -713,7 +712,7 @@ class SegmentRows:
         return values
 
     def _columns(self, number: int, names: tuple[str, ...]) -> pa.Table:
-        """Other columns of a row group; the last ones are kept."""
+        # The last ones are cached.
         group, table = self.more.get(names, (-1, None))
         if group != number or table is None:
             table = self._read(number, names)
@@ -733,7 +732,7 @@ class SegmentRows:
 
 
 def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
-    """Columns as rows of a walk. Of few at a time, so that the cache has them: each column touches every line."""
+    # A few rows at a time, so that the cache holds them: each column touches every line.
     rows = np.empty((len(columns[0]), len(columns)), np.int64)
     for first in range(0, len(rows), ROWS_AT_ONCE):
         some = slice(first, first + ROWS_AT_ONCE)
@@ -743,5 +742,4 @@ def _as_rows(columns: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _same_columns(actual: pa.Schema, expected: pa.Schema) -> bool:
-    """Whether the columns are these, in their order and of these types."""
     return actual.names == expected.names and [f.type for f in actual] == [f.type for f in expected]

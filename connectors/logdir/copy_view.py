@@ -1,4 +1,4 @@
-"""How the files of a copy are opened as those of the directory."""
+"""Opens the files of a copy without payload as those of the copied directory."""
 
 from __future__ import annotations
 
@@ -55,28 +55,25 @@ from auditor.connectors.stores.storage import (
     read_file,
 )
 
-# What the records of a batch tell beyond its summary, as a copy without payload keeps it: stamps, whether each has a
-# key, and what is wrong with it. No key, no value, no header.
+# Record details, which a copy without payload keeps beside the summary of a batch: timestamps, whether each record has
+# a key, and its flaws. No key, no value, no header.
 #
-# A batch whose summary says it all (one stamp, all or none with keys, nothing wrong) has none. Else, little-endian: a
-# byte for the bytes of a step (0, 1, 2, 4 or 8), a byte of bits (1: keys follow, 2: flaws follow); of each record by
-# how
-# much its stamp (ms) is later than that of the one before it, of the first one than the batch's own; bits of the
-# records
-# without a key, the first record's lowest; 2 bytes of flaws each (RECORD_* of
+# A batch that is fully described by its summary (one timestamp, all or none with keys, no flaws) has none. The format,
+# little-endian: a byte for the bytes per step (0, 1, 2, 4 or 8), a byte of bits (1: keys follow, 2: flaws follow); for
+# each record the difference of its timestamp (ms) to the one before it, for the first one to the batch's own; bits of
+# the records without a key, the first record's lowest; 2 bytes of flaws each (RECORD_* of
 # :mod:`auditor.connectors.codec.batches`).
 
 
 _STEPS = {1: "i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 WIDEST = 8  # bytes of a step
 KEYS, FLAWS = 1, 2  # bits
-RUN_RECORDS = 1 << 16  # of a run, where it has more than one batch
+RUN_RECORDS = 1 << 16  # per run of more than one batch
 WRONG = "the records of a batch of the copy are not those of its summary"
 
 
 def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | None:
-    """The details of each batch as bytes, 0 where there are none: what a reading of a segment may ask for
-    (:data:`auditor.connectors.codec.segment.Look`)."""
+    """The record details of each batch as bytes, 0 for none (a :data:`auditor.connectors.codec.segment.Look`)."""
     mixed = (s.null_keys > 0) & (s.null_keys < s.present)
     rows = np.flatnonzero((s.flaws != 0) | (s.min_timestamp != s.max_timestamp) | mixed)
     if not len(rows):
@@ -96,14 +93,14 @@ def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | 
 
 
 def _stamps(b: BatchColumns, s: RecordSummary) -> np.ndarray:
-    """The stamp that the first record's of each batch is counted from."""
+    # The timestamp from which the first record's of each batch is counted.
     by_broker = (b.magic > 0) & (b.attributes & LOG_APPEND_TIME != 0)
     return np.where(by_broker, b.max_timestamp, s.first_timestamp)
 
 
 @kernel
 def _width(least: int, most: int) -> int:
-    """Bytes that a step between these takes, 0 where there is none."""
+    # Bytes of a step between these, 0 for no steps.
     if least == 0 and most == 0:
         return 0
     for width in (1, 2, 4):
@@ -122,8 +119,8 @@ def _code(
     text: np.ndarray,
     cuts: np.ndarray,
 ) -> None:
-    """Writes the details of batches into ``text``, those of batch ``i`` from ``cuts[i]`` to ``cuts[i + 1]``. The
-    records of a batch end before ``ends``; its first stamp is counted from ``stamps``."""
+    # Batch i is written from cuts[i] to cuts[i + 1] of text. Its records end before ends[i]; its first step counts from
+    # stamps[i].
     position, start = 0, 0
     for i in range(len(ends)):
         end, previous = ends[i], stamps[i]
@@ -159,10 +156,11 @@ def _code(
 def records_from_details(
     b: BatchColumns, s: RecordSummary, details: Sequence[bytes | None], rows: np.ndarray, limits: Limits
 ) -> Iterator[Decoded]:
-    """The records of some batches, as :func:`auditor.connectors.codec.records.decode_stored` gives those of a file, by
-    their summaries and details: without sizes and offsets. ``limits`` count what it all becomes.
+    """The records of some batches from their summaries and details, as
+    :func:`auditor.connectors.codec.records.decode_stored` returns those of a file, without sizes and offsets.
 
-    Errors: ``OSError`` where these do not fit each other, or would be more records than there can be.
+    ``limits`` count their total size. Errors: ``OSError`` if these contradict each other, or there would be more
+    records than possible.
     """
     present = np.where(s.present[rows] > limits.max_records, 0, s.present[rows])
     position = 0
@@ -177,7 +175,7 @@ def records_from_details(
 
 
 def _count(stored: int, present: int, limits: Limits) -> None:
-    """A body of ``stored`` bytes holds so many records. Errors: ``OSError`` where it cannot."""
+    # OSError if a body of stored bytes cannot have so many records.
     if present * LEAST_RECORD > limits.decompressed_cap(stored):
         raise OSError(0, "a batch of the copy would have more records than there can be")
     limits.note_made(stored, present * LEAST_RECORD)
@@ -204,7 +202,7 @@ def _run(
         if (text := details[k + run.start]) is not None and end > start:
             _decode(text, records, here)
     for column in (records.offset, records.value_size, records.header_count, records.sequence):
-        column[:] = -1  # which nobody asks of a copy
+        column[:] = -1  # not used for copies
     return Decoded(run, records, summary, {})
 
 
@@ -224,23 +222,22 @@ def _decode(text: bytes, records: RecordColumns, here: slice) -> None:
         records.flaws[here] = np.frombuffer(text, "<u2", count, position + keys)
 
 
-# Entries of indexes as what they repeat of a segment's batches: of large batches an index is longer than their rows.
+# Index entries relative to a segment's batches: for large batches an index is longer than their rows.
 #
 # An entry of an offset index names a batch's position and the last offset of that or a later one, an entry of a time
-# index a batch's largest time and an offset of it. So each is kept as numbers of rows, nearly always in steps of one,
-# and
-# by how much it is off, nearly always zero; packed that is nothing. Any bytes come back as they were.
+# index a batch's largest time and an offset of it. So each is stored as row numbers, nearly always in steps of one, and
+# differences to their values, nearly always zero, which compress to nothing. All bytes are restored exactly.
 
 
 ENTRY = {"index": 8, "timeindex": 12}  # bytes of one
-MOST_ROWS = 1 << 18  # of a segment; of small batches few have an entry
+MOST_ROWS = 1 << 18  # of a segment; few small batches have an entry
 _COLUMNS = 4
 _TIME_ENTRY = np.dtype([("time", ">i8"), ("offset", ">i4")])
 
 
 def encoded_index(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
-    """The entries, of a segment that begins at offset ``base`` and has these rows of a walk; None where they do not
-    come back as they were."""
+    """Encode the entries of an index of a segment that starts at offset ``base`` and has these rows of a walk; None if
+    they would not be restored exactly."""
     if not 0 < len(rows) <= MOST_ROWS:
         return None
     size = ENTRY[kind]
@@ -258,7 +255,7 @@ def encoded_index(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes 
 
 
 def decoded_index(kind: str, text: bytes, rows: np.ndarray, base: int) -> bytes:
-    """The entries that :func:`coded` has made into ``text``. Errors: ``OSError`` where they are not of these rows."""
+    """Restore entries from :func:`encoded_index`. Errors: ``OSError`` if they are not of these rows."""
     if len(text) % (8 * _COLUMNS):
         raise OSError(0, "an index of the copy is not as it should be")
     if not text:
@@ -278,12 +275,12 @@ def decoded_index(kind: str, text: bytes, rows: np.ndarray, base: int) -> bytes:
 
 
 def most_encoded(length: int) -> int:
-    """Bytes that the coded entries of an index of ``length`` bytes have at most."""
+    """The maximum size of the encoded entries of an index of ``length`` bytes."""
     return 8 * _COLUMNS * (length // ENTRY["index"] + 1)
 
 
 def _columns(kind: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Position or time, and relative offset, of each entry."""
+    # Position or time, and relative offset, of each entry.
     if kind == "index":
         entries = np.frombuffer(data, ">i4").reshape(-1, 2).astype(np.int64)
         return entries[:, 1], entries[:, 0]
@@ -291,18 +288,20 @@ def _columns(kind: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
     return timed["time"].astype(np.int64), timed["offset"].astype(np.int64)
 
 
-# How the files below a copy are opened: those of a list by what was taken of them, all others as they are there.
+# Opening files: those of a list from what was taken of them, all others as they are.
 
 
 NOT_TAKEN = "its name alone was taken into the copy"
-LISTS = 64  # of folders that are kept as they were read
+LISTS = 64  # cached lists
 LEAST_BATCH = 26  # bytes, of any magic
-OF_OFFSETS = ("base offset", "leader epoch")  # fields whose damage leaves a batch's bytes one
+OF_OFFSETS = ("base offset", "leader epoch")  # a batch with these fields damaged is still one
 
 
 def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError | None:
-    """The list of a folder, None where it has none. ``folder`` has no view; ``as_of``: when, in ns, a store's folders
-    were listed: its lists are read once for each."""
+    """The list of a directory, None for none. ``folder`` has no view.
+
+    ``as_of``: when, in ns, a store's directories were listed: its lists are read once per listing.
+    """
     if folder.uri:
         return _cached_list(folder, (as_of,)) if as_of else _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
     try:
@@ -338,14 +337,16 @@ def rows_of(folder: StorageLocation, name: str) -> SegmentRows:
 
 
 class CopyView(NamedTuple):
-    """A place below which copies are: each folder that has a list is seen as what the list says. ``seen``: when its
-    lists were first listed as they are (ns), 0 where nobody listed them; later lists are another copy's, so that what
-    is known of files by their names and sizes holds no longer."""
+    """A place with copies below it: each directory with a list is presented as the list describes it.
+
+    ``seen``: when its lists were first listed in this state (ns), 0 for never; later lists are of another copy, whose
+    files may differ under the same name and size.
+    """
 
     seen: int = 0
 
     def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
-        """The file as it was in the directory. What a later copy has replaced meanwhile is as that has it."""
+        """Open a file as it was in the directory; if a later copy has replaced it meanwhile, as that has it."""
         opened = self._open(folder, name)
         lacks = (
             opened.reason in ("vanished", "unreadable")
@@ -370,16 +371,16 @@ class CopyView(NamedTuple):
         return _opened(above, item, shown, content)
 
 
-_LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
+_LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # by log directory: when (ns), and its list
 
 
 def remember_list(place: StorageLocation, as_of: int, content: FolderList) -> None:
-    """Keeps the list by which a log directory was listed: all that is said of it goes by that one."""
+    """Keep the list by which a log directory was listed, so that all answers about it agree."""
     _LISTED[place] = as_of, content
 
 
 def copy_list(place: StorageLocation) -> FolderList | None:
-    """The list of a folder that was copied without payload, None for any other."""
+    """The list of a directory that was copied without payload, None for any other."""
     if not isinstance(place.view, CopyView):
         return None
     bare, as_of = place._replace(view=None), place.view.seen
@@ -389,8 +390,10 @@ def copy_list(place: StorageLocation) -> FolderList | None:
 
 
 def is_whole(place: StorageLocation, listed: int) -> bool:
-    """Whether a copied log directory is all of one copy, and has been since its list, whose hash is ``listed``, was
-    read: a copy says in it when it begins, before all else, and when it has ended."""
+    """Whether a copied log directory is one complete copy, unchanged since its list, with hash ``listed``, was read.
+
+    A copy marks the list before it starts, and when it has ended.
+    """
     now = list_of(place._replace(view=None))
     return isinstance(now, FolderList) and not now.under_way and hash(now) == listed
 
@@ -428,7 +431,6 @@ def _stored_file(folder: StorageLocation, item: Listed, shown: str, among: Folde
 
 
 def _entries(folder: StorageLocation, name: str, text: bytes, segment: TakenSegment | None) -> bytes:
-    """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
     says = kafka_names.data_name(name)
     if segment is None or says is None or says.kind not in ENTRY or segment.rows > MOST_ROWS:
         raise OSError(0, "an index of the copy is of no segment")
@@ -437,7 +439,7 @@ def _entries(folder: StorageLocation, name: str, text: bytes, segment: TakenSegm
 
 
 def unpacked(folder: StorageLocation, stored: str, most: int) -> bytes | DecodeError:
-    """The content of a file of its own, of ``most`` bytes."""
+    """The content of a separate file, of ``most`` bytes."""
     data = read_file(folder, stored, limit=DEFAULT_LIMITS.max_index_bytes)
     if isinstance(data, DecodeError):
         return data
@@ -451,13 +453,12 @@ def unpacked(folder: StorageLocation, stored: str, most: int) -> bytes | DecodeE
 
 
 def packed(content: bytes) -> bytes:
-    """A file's content as a copy keeps it in a file of its own."""
+    """A file's content as a copy stores it in a separate file."""
     return gzip.compress(content, compresslevel=6, mtime=0)
 
 
 class _Bytes:
-    """A file that is made while it is read. ``stretch`` gives up to so many bytes from a position on."""
-
+    # A file that is generated while it is read: stretch returns up to count bytes from a position on.
     def __init__(self) -> None:
         self.at = 0
 
@@ -465,7 +466,7 @@ class _Bytes:
         raise NotImplementedError
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one read gives."""
+        """Fill ``buffer`` with one read."""
         view = memoryview(buffer).cast("B")
         data = self.stretch(self.at, min(len(view), MIB))
         view[: len(data)] = data
@@ -482,8 +483,7 @@ class _Bytes:
 
 
 class _Content(_Bytes):
-    """Bytes, and zeros behind them up to ``length``."""
-
+    # Bytes, followed by zeros up to length.
     def __init__(self, data: bytes, length: int) -> None:
         super().__init__()
         self.data, self.length = data, length
@@ -495,18 +495,18 @@ class _Content(_Bytes):
 
 
 class CopiedSegment(_Bytes, StoredChunks):
-    """A segment of a copy. Its chunks are as they were when it was read; its bytes are the headers of its batches, made
-    of their rows, and zeros."""
+    """A segment of a copy. Its chunks are as they were when it was read; its bytes are batch headers, from their rows,
+    and zeros."""
 
     def __init__(self, folder: StorageLocation, segment: TakenSegment, size: int, name: str) -> None:
         super().__init__()
         self.name = name
         self.folder, self.taken, self.size = folder, segment, size
-        # From byte, to byte, the number of the first row between, the rows
+        # First byte, end, the number of the first row, the rows
         self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
 
     def is_there(self) -> bool:
-        """Whether the file with its batches can be had, where it has any."""
+        """Whether the file with its batches can be read, if it has any."""
         try:
             return not self.taken.rows or bool(rows_of(self.folder, self.taken.file))
         except OSError:
@@ -515,10 +515,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     def _records(
         self, first: int, rows: np.ndarray, limits: Limits, look: Look | None
     ) -> tuple[RecordSummary, np.ndarray | None]:
-        """What the records of these rows come to, the first of which is number ``first``, and what is said of them.
-
-        Errors: ``OSError`` where that is not what records can be.
-        """
+        # Summaries and results of look for rows from number first on. OSError for impossible summaries.
         batches, summary = walking.columns_of(rows), self._summaries(first, len(rows))
         if look is None or not len(rows):
             return summary, None
@@ -548,9 +545,9 @@ class CopiedSegment(_Bytes, StoredChunks):
         """See :class:`auditor.connectors.codec.segment.StoredChunks`."""
         here = [DamagedField.of(e) for e in self.taken.body_errors if e.position == position]
         if not self.taken.records or any(field and field.name not in OF_OFFSETS for field in here):
-            return None  # as it is stored it is no batch
+            return None  # stored so, it is no batch
         try:
-            above, rows = self._held(position)
+            above, rows = self._chunk_rows(position)
             number = int(np.searchsorted(rows[:, walking.POSITION], position))
             row = rows[number : number + 1]
             if not len(row) or row[0, walking.POSITION] != position:
@@ -577,7 +574,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         """See :func:`auditor.connectors.codec.segment.read_segment`."""
         first, begin, limits, records = 0, 0, limits.counting(), records and self.taken.records
         for count, end, following in self.taken.chunks:
-            for some in range(0, max(count, 1), ROWS):  # as many as a chunk has, whatever the list says
+            for some in range(0, max(count, 1), ROWS):  # as in a chunk of a file, whatever the list says
                 last = some + ROWS >= count
                 try:
                     rows, stored = self._rows(first + some, first + min(some + ROWS, count), raw)
@@ -596,7 +593,7 @@ class CopiedSegment(_Bytes, StoredChunks):
             first += count
 
     def _broken(self, begin: int, why: str) -> Chunk:
-        """In place of all that follows byte ``begin``."""
+        # Replaces everything after byte begin.
         error = DecodeError(self.name, begin, self.size - begin, "unreadable", why)
         return Chunk(walking.walk_rows(0), [error], [], None, None, self.size)
 
@@ -609,7 +606,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         *,
         at_end: bool,
     ) -> Chunk:
-        """The chunk from a byte to another, behind which an offset follows."""
+        # place: first byte, end, and the offset after it.
         begin, end, following = place
 
         def here(errors: tuple[DecodeError, ...]) -> list[DecodeError]:
@@ -625,7 +622,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         made = np.zeros(max(0, min(count, self.size - position)), np.uint8)
         if not len(made):
             return b""
-        rows = self._rows_at(position)
+        _, rows = self._chunk_rows(position)
         starts = rows[:, walking.POSITION]
         here = rows[(starts < position + len(made)) & (starts + walking.HEADER > position)]
         headers = [(int(row[walking.POSITION]), header_of(row)) for row in here]
@@ -637,7 +634,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     @functools.cached_property
     def _foreign(self) -> list[tuple[int, bytes]]:
-        """The headers of whole batches of an unknown magic: brokers take them for what their checksum shows."""
+        # Complete batches of an unknown magic: brokers read them by their checksum.
         batches = []
         for row in self.taken.foreign:
             position, size = row[walking.POSITION], row[walking.SIZE]
@@ -645,12 +642,8 @@ class CopiedSegment(_Bytes, StoredChunks):
                 batches.append((position, with_right_checksum(header_of(np.array(row, np.int64)), size)))
         return batches
 
-    def _rows_at(self, position: int) -> np.ndarray:
-        """The rows of the chunk that has this byte."""
-        return self._held(position)[1]
-
-    def _held(self, position: int) -> tuple[int, np.ndarray]:
-        """The same, with the number of the first one."""
+    def _chunk_rows(self, position: int) -> tuple[int, np.ndarray]:
+        # The rows of the chunk that has this byte, with the number of the first one.
         begin, end, first, rows = self.held
         if begin <= position < end:
             return first, rows
@@ -665,10 +658,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
 
 def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
-    """Batches follow each other within the segment, and their bytes are no more than there can be.
-
-    Errors: ``OSError`` where that is not so.
-    """
+    # OSError if batches do not follow each other within the segment, or a batch has no bytes.
     positions, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
     sound = (positions >= 0) & (length >= LEAST_BATCH) & (length <= size - positions)
     magic = rows[:, walking.MAGIC]
@@ -679,7 +669,7 @@ def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
 
 
 def _cut(chunk: Chunk, start: int, stop: int | None, pause: int) -> Iterator[Chunk]:
-    """A chunk without the batches that begin before ``start``, or at or behind ``stop``, cut at ``pause``."""
+    # Without the batches that start before start, or at or after stop; split at pause.
     if chunk.end <= start and start > 0:
         return
     positions = chunk.rows[:, walking.POSITION]
@@ -697,7 +687,7 @@ def _cut(chunk: Chunk, start: int, stop: int | None, pause: int) -> Iterator[Chu
 
 
 def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
-    """Rows ``low`` to before ``high``, with the errors between bytes ``floor`` and the row behind."""
+    # Rows low to before high, with the errors between byte floor and the next row.
     whole = high == len(chunk.rows)
     end = chunk.end if whole else int(chunk.rows[high, walking.POSITION])
     following = chunk.next_offset if whole or not high else int(chunk.rows[high - 1, walking.LAST_OFFSET]) + 1
@@ -714,10 +704,10 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
     )
 
 
-# What the listing of a PATH stands for where copies lie in it: the files that the directories had.
+# Listings of PATHs with copies.
 
 
-_LAST: dict[StorageLocation, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
+_LAST: dict[StorageLocation, tuple[int, int]] = {}  # by place: a hash of its lists, and when (ns) it was first found
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
 NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
@@ -725,10 +715,11 @@ NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not:
 def resolve_copies(
     where: StorageLocation, listing: FolderListing, limits: Limits
 ) -> tuple[StorageLocation, FolderListing]:
-    """A folder and what it holds, with the folders that have a list as that says; the place then opens them so.
+    """A directory and its listing, with every directory that has a list as the list describes it; the place then opens
+    files so.
 
-    A list hides every other file of its folder. What looks like a broker's own among these is an error, since it may
-    be what somebody wanted to have read.
+    A list hides every other file of its directory. Those that look like a broker's own are errors, since they may have
+    been meant to be read.
     """
     copied = {entry.name.rpartition("/")[0] for entry in listing.files if entry.name.rpartition("/")[2] == LIST}
     if not copied:
@@ -760,7 +751,7 @@ def resolve_copies(
 
 
 def _since(where: StorageLocation, lists: int, now: int) -> int:
-    """When (ns) this process first met these lists at a place, having met no others since."""
+    # When (ns) this process first found these lists at a place, without others since.
     before, since = _LAST.get(where, (lists, now))
     _LAST[where] = lists, (moment := since if before == lists else now)
     return moment
@@ -782,20 +773,20 @@ def _add(content: FolderList, prefix: str, merged: FolderListing, limits: Limits
         merged.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))
 
 
-# Files of a copy that somebody names: as the directory had them, a file of batches, or a folder of them.
+# Files of a copy named on the command line: original files, a file of batches, or a directory.
 
 
 class CopiedFile(NamedTuple):
-    """A file of a copy, seen as what it was taken from, and its size there in bytes."""
+    """A file of a copy, as the file it was taken from, with its original size in bytes."""
 
     place: StorageLocation
     size: int
 
 
 def files_named(path: str) -> list[CopiedFile]:
-    """The files of a copy that ``path`` names; none where it names something else, or nothing.
+    """The files of a copy that ``path`` names; none if it names anything else, or nothing.
 
-    Errors: :class:`AuditInputError` for a list that cannot be read.
+    Errors: :class:`AuditInputError` for an unreadable list.
     """
     folder, last = path.rstrip("/"), ""
     content = _list_above(folder)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auditor.base.errors import REASONS
-from auditor.connectors.codec import group_topics, cluster_metadata, remote_log_metadata, transaction_log
+from auditor.connectors.codec import cluster_metadata, group_topics, remote_log_metadata, transaction_log
 from auditor.connectors.codec.structs import MAX_ELEMENTS, Field, Message, Problem, decode, read_uvarint, uuid_text
 from tests.conftest import NIGHTLY
 from tests.unit import client_encoding
