@@ -114,7 +114,7 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == kafka_names.METADATA_TOPIC))
     if in_metadata or kind in tables_rows.PROPERTY_KINDS:
-        found: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
+        found: Rows = ((table, rows) for table, rows in tables_rows.unlisted_rows(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
         found = read_piece(piece, own | {"decode_errors"}, how)

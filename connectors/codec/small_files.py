@@ -61,8 +61,8 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
         return {}, [DecodeError(file, 0, len(data), "not_text", f"a zero byte at {zero}")]
     properties: dict[str, str] = {}
     errors = []
-    for line in _logical_lines(data.decode("latin-1")):
-        raw_key, raw_value = _split_property(line.text)
+    for line in logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = split_property(line.text)
         key, value = _unescape(raw_key), _unescape(raw_value)
         if key is None or value is None:
             errors.append(DecodeError(file, line.position, line.length, "bad_line", "a broken \\u escape"))
@@ -81,8 +81,8 @@ def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
     if zero >= 0:
         return b" " * zero
     chosen = bytearray(b" " * len(data))
-    for line in _logical_lines(data.decode("latin-1")):
-        raw_key, raw_value = _split_property(line.text)
+    for line in logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = split_property(line.text)
         key, here = _unescape(raw_key), slice(line.position, line.position + line.length)
         if key is None or _unescape(raw_value) is None:
             chosen[here] = b"\\u".ljust(line.length)[: line.length]  # still broken
@@ -102,8 +102,8 @@ def _split(text: str, encoding: str) -> Iterator[TextLine]:
         position += length
 
 
-def _logical_lines(text: str) -> Iterator[TextLine]:
-    # Neither blank nor comments; a line that ends in an odd number of backslashes is continued.
+def logical_lines(text: str) -> Iterator[TextLine]:
+    """Lines that are neither blank nor comments; one that ends in an odd number of backslashes is continued."""
     start = 0
     parts: list[str] = []
     for line in _split(text, "latin-1"):
@@ -121,8 +121,8 @@ def _logical_lines(text: str) -> Iterator[TextLine]:
         yield TextLine(start, len(text) - start, "".join(parts))
 
 
-def _split_property(line: str) -> tuple[str, str]:
-    # The key ends at the first unescaped blank, = or colon.
+def split_property(line: str) -> tuple[str, str]:
+    """Key and value with their escapes; the key ends at the first unescaped blank, ``=`` or ``:``."""
     end = 0
     while end < len(line) and line[end] not in _BLANK + "=:":
         end += 2 if line[end] == "\\" else 1

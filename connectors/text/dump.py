@@ -1,4 +1,4 @@
-"""What kafka-dump-log.sh printed, read back section by section."""
+"""Output of ``kafka-dump-log.sh``, parsed section by section."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
 from auditor.connectors.text import lines
 from auditor.connectors.text.internal_topics import looks_decoded
 
-# From the batch and record lines of a segment's dump to :class:`BatchColumns`, and a list of what text cannot show.
+# From the batch and record lines of a segment's dump to :class:`BatchColumns`.
 
 
 _CODECS = {b"no": 0, b"none": 0, b"gzip": 1, b"snappy": 2, b"lz4": 3, b"zstd": 4}
 _CONTROL_NAMES = {b"LeaderChange": 2, b"SnapshotHeader": 3, b"SnapshotFooter": 4, b"KRaftVersion": 5, b"KRaftVoters": 6}
-_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _HORIZON = 0x08, 0x10, 0x20, 0x40
 _LIMITS = {
     name: (np.iinfo(dtype).min, np.iinfo(dtype).max)
     for name, dtype in zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
@@ -30,7 +29,7 @@ Match = re.Match[bytes]
 
 @dataclass(slots=True)
 class BatchRow:
-    """One batch; the names and meanings of :class:`BatchColumns`."""
+    """One batch; names and meanings as in :class:`BatchColumns`."""
 
     position: int = -1
     size: int = -1
@@ -51,19 +50,19 @@ class BatchRow:
     flaws: int = 0
 
     def fits(self) -> bool:
-        """Whether every number fits its column; a garbled line may hold any."""
+        """Whether every number fits its column; those of a garbled line may not."""
         return all(_LIMITS[item.name][0] <= getattr(self, item.name) <= _LIMITS[item.name][1] for item in fields(self))
 
     @property
     def is_control(self) -> bool:
         """Whether it is a control batch."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & col.CONTROL)
 
 
 class Batches(NamedTuple):
-    """What a dump shows of a segment. ``cannot_show``: names of columns that are unknown or guessed in some row.
+    """The batches of a segment in a dump. ``cannot_show``: columns that are unknown or guessed in some row.
 
-    ``cut``: records were shown, but not all of the last batch.
+    ``cut``: records are shown, but not all of the last batch.
     """
 
     columns: BatchColumns
@@ -72,7 +71,7 @@ class Batches(NamedTuple):
 
 
 class SegmentBuilder:
-    """Takes the lines of one segment in order. A line whose numbers fit no column is refused (False)."""
+    """Collects the lines of one segment in order; returns False for a line whose numbers fit no column."""
 
     def __init__(self) -> None:
         self.rows: list[BatchRow] = []
@@ -82,7 +81,7 @@ class SegmentBuilder:
         self._deep = False  # records without batch lines: batches are guessed from equal positions
 
     def batch(self, line: Match) -> bool:
-        """A batch of magic 2."""
+        """Add a batch of magic 2."""
         row = _row(line, "position", "size", "magic", "base_offset", "last_offset", "partition_leader_epoch", "crc")
         _fill(row, line, "producer_id", "producer_epoch", "base_sequence")
         codec = _codec(line)
@@ -97,14 +96,14 @@ class SegmentBuilder:
             row.record_count = int(line["record_count"])
         if line["delete_horizon"] is not None:
             row.base_timestamp = int(line["delete_horizon"])
-            row.attributes |= _HORIZON
+            row.attributes |= col.DELETE_HORIZON
         if line["control"] is None:
             self._cannot_show.add("is_control")
             # Data of a producer has a sequence, a marker has none.
             if row.producer_id >= 0 and row.base_sequence < 0:
-                row.attributes |= _CONTROL
+                row.attributes |= col.CONTROL
         elif line["control"] == b"true":
-            row.attributes |= _CONTROL
+            row.attributes |= col.CONTROL
         self._cannot_show.add("base_timestamp")
         return self._add(row)
 
@@ -139,7 +138,7 @@ class SegmentBuilder:
         return self._fits(before)
 
     def deep_record(self, line: Match) -> bool:
-        """A record of a release that prints no batch lines in deep mode: records at one position are one batch."""
+        """Add a record of a release without batch lines in deep mode: records at one position are one batch."""
         offset, position = int(line["offset"]), int(line["position"])
         self._deep = True
         if self.rows and self.rows[-1].position == position:
@@ -159,7 +158,7 @@ class SegmentBuilder:
                 return False
             _header(row, line, codec)
             if row.magic == 2 and row.producer_id >= 0 and row.base_sequence < 0:
-                row.attributes |= _CONTROL
+                row.attributes |= col.CONTROL
             if not self._add(row):
                 return False
             before = replace(row)
@@ -197,7 +196,7 @@ class SegmentBuilder:
         return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
 
     def _fits(self, before: BatchRow) -> bool:
-        """Whether the last row still fits after a line was added to it; if not, it becomes what it was ``before``."""
+        # If the last row no longer fits, restores it to before.
         if self.rows[-1].fits():
             return True
         self.rows[-1] = before
@@ -228,31 +227,28 @@ def _row(line: Match, *names: str) -> BatchRow:
 
 
 def _fill(row: BatchRow, line: Match, *names: str) -> None:
-    """Set the columns that the line shows."""
     for name in names:
         if line[name] is not None:
             setattr(row, name, int(line[name]))
 
 
 def _codec(line: Match) -> int | None:
-    """The codec's number by any of the names it had; None for no known one."""
+    # By any name in any release; None for an unknown one.
     return _CODECS.get(line["codec"].lower().removesuffix(b"compressioncodec"))
 
 
 def _header(row: BatchRow, line: Match, codec: int) -> None:
-    """Attributes and checksum as the line says them."""
     groups = line.groupdict()
     row.attributes |= codec
     if groups["time_label"] == b"LogAppendTime":
-        row.attributes |= _LOG_APPEND_TIME
+        row.attributes |= col.LOG_APPEND_TIME
     if groups.get("transactional") == b"true":
-        row.attributes |= _TRANSACTIONAL
+        row.attributes |= col.TRANSACTIONAL
     if b"false" in (groups.get("valid"), groups.get("valid_early")):
         row.flaws |= col.FLAW_CRC
 
 
 def _control(row: BatchRow, line: Match) -> None:
-    """The type of a control record, and the coordinator epoch of an end marker."""
     if line["marker"] is not None:
         row.control_type = int(line["marker"] == b"COMMIT")
         row.coordinator_epoch = int(line["coordinator_epoch"])
@@ -263,14 +259,14 @@ def _control(row: BatchRow, line: Match) -> None:
 
 
 def _flaws(row: BatchRow) -> int:
-    """The FLAW_* bits that the fields of a magic 2 header show."""
+    # The FLAW_* bits that the fields of a magic 2 header show.
     flaws = 0
     span = row.last_offset - row.base_offset + 1
     flaws |= col.FLAW_NEGATIVE_SPAN * (span < 1 or row.record_count < 0)
     flaws |= col.FLAW_COUNT_ABOVE_SPAN * (row.record_count > span >= 1)
     flaws |= col.FLAW_COUNT_BELOW_SPAN * (0 <= row.record_count < span)
     if row.producer_id < 0:
-        fields_set = row.producer_epoch >= 0 or row.base_sequence >= 0 or row.attributes & _TRANSACTIONAL
+        fields_set = row.producer_epoch >= 0 or row.base_sequence >= 0 or row.attributes & col.TRANSACTIONAL
         flaws |= col.FLAW_NO_PRODUCER_FIELDS * bool(fields_set)
     else:
         flaws |= col.FLAW_PRODUCER_EPOCH * (row.producer_epoch < 0)
@@ -279,24 +275,22 @@ def _flaws(row: BatchRow) -> int:
     flaws |= col.FLAW_CONTROL_NO_PRODUCER * (row.producer_id < 0)
     flaws |= col.FLAW_CONTROL_SEQUENCE * (row.base_sequence >= 0)
     flaws |= col.FLAW_CONTROL_RECORDS * (row.record_count > 1)
-    flaws |= col.FLAW_CONTROL_NOT_TRANSACTIONAL * (not row.attributes & _TRANSACTIONAL)
+    flaws |= col.FLAW_CONTROL_NOT_TRANSACTIONAL * (not row.attributes & col.TRANSACTIONAL)
     flaws |= col.FLAW_CONTROL_TYPE * (row.control_type > 1)
     return flaws | col.FLAW_CONTROL_COMPRESSED * bool(row.attributes & 0x07)
 
 
-# What ``kafka-dump-log.sh`` printed, read back: one :class:`Section` a dumped file.
-#
-# Every line is either known or part of an error. A dump that was cut, or whose tool crashed, gives what it shows.
+# The text: one :class:`Section` per dumped file. Every line is either known or part of an error.
 
 
 Numbers = dict[str, int]
 
 
 class ShownRecord(NamedTuple):
-    """A record whose key a decoder printed. ``batch`` is the row of its batch (-1: none above it).
+    """A record whose key was printed by a decoder. ``batch`` is the row of its batch (-1: none above it).
 
-    ``offset`` and ``timestamp`` (ms) are None where the dump leaves them out (``--skip-record-metadata``);
-    ``position`` and ``length`` are bytes of the text.
+    ``offset`` and ``timestamp`` (ms) are None if the dump omits them (``--skip-record-metadata``); ``position`` and
+    ``length`` are bytes of the text.
     """
 
     batch: int
@@ -313,8 +307,8 @@ class Section:
     """One dumped file: ``path`` from its banner (None without one).
 
     ``snapshot``, ``aborted``, ``offset_entries`` and ``time_entries`` are the lines of a snapshot or index, name to
-    number (a snapshot's names as printed). ``invalid_tail`` is bytes that the tool found at a segment's end;
-    ``crashed``: it printed an exception, so the dump ends early.
+    number (a snapshot's names as printed). ``invalid_tail`` is the number of invalid bytes that the tool found at a
+    segment's end; ``crashed``: it printed an exception, so the dump ends early.
     """
 
     path: str | None
@@ -329,24 +323,22 @@ class Section:
 
 
 class Dump(NamedTuple):
-    """A whole text: its sections in order, and what in it no tool prints."""
+    """A whole text: its sections in order, and errors for other lines."""
 
     sections: list[Section]
     errors: list[DecodeError]
 
 
 def parse_dump(text: bytes, file: str = "") -> Dump:
-    """Read back a dump. ``text`` is as :func:`auditor.connectors.text.lines.normalise` gives it; positions are bytes
-    of it.
+    """Parse a dump. ``text`` as from :func:`auditor.connectors.text.lines.normalise`; positions are bytes of it.
 
-    Errors: ``bad_line`` for stretches that no tool prints, ``truncated`` for a last line cut short. Cost: one pass.
+    Errors: ``bad_line`` for text that no tool prints, ``truncated`` for an incomplete last line. Cost: one pass.
     """
     return _DumpReader(text, file).read()
 
 
 class _DumpReader:
-    """Reads line by line; what a section holds is closed into it when the next banner comes."""
-
+    # Reads line by line; a section is complete when the next banner comes.
     def __init__(self, text: bytes, file: str) -> None:
         self.text = text
         self.file = file
@@ -354,7 +346,7 @@ class _DumpReader:
         self.section = Section(None, SegmentBuilder().build())
         self.sections = [self.section]
         self.builder = SegmentBuilder()
-        self.loose = False  # the last payload ended by guess, so a line that is none of ours may belong to it
+        self.loose = False  # the end of the last payload is a guess, so an unknown line may belong to it
 
     def read(self) -> Dump:
         position = 0
@@ -369,7 +361,7 @@ class _DumpReader:
         return Dump([item for item in self.sections if not _blank(item)], self.errors)
 
     def _line(self, position: int) -> int:
-        """Take in the line at ``position``; the index of its end, or -1 for one that no tool prints."""
+        # The end of the line at position, or -1 for one that no tool prints.
         if self.text[position : position + 1] == b"|" or self.text.startswith(lines.PAYLOAD, position):
             return self._record(position)
         end = lines.line_end(self.text, position)
@@ -377,7 +369,7 @@ class _DumpReader:
         whole = lines.LEGACY_BATCH.fullmatch(line) or lines.OFFSET_ENTRY.fullmatch(line)
         if line.startswith(b"offset: ") and not whole:
             return self._deep_record(position)
-        if not (self._batch(line) or self._entry(line) or self._said(line)):
+        if not (self._batch(line) or self._entry(line) or self._other_line(line)):
             return -1
         self.loose = False
         return end
@@ -393,12 +385,11 @@ class _DumpReader:
         return False
 
     def _next_segment(self, match: Match) -> None:
-        """Where no banners were kept, a position that goes back shows that the next segment begins."""
+        # Without banners, a position that decreases starts the next segment.
         if self.builder.rows and int(match["position"]) < self.builder.rows[-1].position:
             self._open(None)
 
     def _entry(self, line: bytes) -> bool:
-        """A line of a snapshot or an index."""
         if lines.SNAPSHOT.fullmatch(line):
             pairs = lines.SNAPSHOT_PAIR.finditer(line)
             return _append(self.section.snapshot, {pair["name"].decode(): pair["number"] for pair in pairs})
@@ -411,8 +402,8 @@ class _DumpReader:
                 return _append(entries, match.groupdict())
         return False
 
-    def _said(self, line: bytes) -> bool:
-        """What is no content: banners, and what the tool, the JVM or a shell say."""
+    def _other_line(self, line: bytes) -> bool:
+        # Banners, and messages of the tool, the JVM or a shell.
         if match := lines.BANNER.fullmatch(line):
             self._open(match["path"].decode("utf-8", "replace").strip())
         elif match := lines.INVALID_TAIL.fullmatch(line):
@@ -424,7 +415,7 @@ class _DumpReader:
         return True
 
     def _record(self, position: int) -> int:
-        """A record line with its key and payload, which may go over several lines."""
+        # Key and payload may span several lines.
         match = lines.RECORD.match(self.text, position) or lines.RECORD_28.match(self.text, position)
         if not match:
             return self._bare_record(position)
@@ -435,7 +426,7 @@ class _DumpReader:
         return shown.end
 
     def _bare_record(self, position: int) -> int:
-        """A record printed with ``--skip-record-metadata``: key and payload alone."""
+        # Printed with --skip-record-metadata: key and payload alone.
         start = position + 1 if self.text[position : position + 1] == b"|" else position
         shown = lines.take(self.text, start, -1, -1)
         if shown is None or shown.end == start:
@@ -444,7 +435,7 @@ class _DumpReader:
         return shown.end
 
     def _deep_record(self, position: int) -> int:
-        """A record of a release before 2.2, without a batch line above it."""
+        # Of a release before 2.2, without a batch line above it.
         match = lines.DEEP_RECORD.match(self.text, position)
         if not match:
             return -1
@@ -459,7 +450,7 @@ class _DumpReader:
         return shown.end
 
     def _keep(self, shown: lines.PrintedRecord, position: int, offset: int | None, timestamp: int | None) -> None:
-        """Keep a decoder's print; payload of other topics is forgotten at once."""
+        # Payload of other topics is dropped at once.
         self.loose = not shown.exact
         if shown.key is None:
             return
@@ -470,7 +461,6 @@ class _DumpReader:
             self.section.records.append(ShownRecord(row, offset, timestamp, key, value, position, shown.end - position))
 
     def _open(self, path: str | None) -> None:
-        """Begin the next dumped file."""
         self._close()
         self.section = Section(path, SegmentBuilder().build())
         self.sections.append(self.section)
@@ -480,7 +470,7 @@ class _DumpReader:
         self.builder = SegmentBuilder()
 
     def _bad(self, position: int, end: int) -> None:
-        """A line that no tool prints; lines one after the other become one error."""
+        # Consecutive lines become one error.
         last = self.errors[-1] if self.errors else None
         if end == len(self.text):
             self.errors.append(
@@ -495,7 +485,7 @@ class _DumpReader:
 
 
 def _blank(section: Section) -> bool:
-    """Whether a section says nothing at all: the one before the first banner."""
+    # Such as before the first banner.
     printed = (
         section.path,
         section.records,
@@ -508,7 +498,7 @@ def _blank(section: Section) -> bool:
 
 
 def _append(entries: list[Numbers], texts: dict[str, bytes | None]) -> bool:
-    """Add a line's numbers, unless one fits no long."""
+    # Unless a number exceeds 64 bits.
     numbers = {name: int(text) for name, text in texts.items() if text is not None}
     if not all(-(1 << 63) <= number < 1 << 63 for number in numbers.values()):
         return False

@@ -14,7 +14,7 @@ from auditor.connectors.schema import TRANSACTION_STATES
 from auditor.connectors.text import lines
 from auditor.connectors.text.lines import line_end
 
-# Rows of the internal topics whose values come from text: each checked against its column before it is believed.
+# Rows from text: each value is checked against its column.
 
 
 Row = TransactionLogRow | OffsetCommitRow | GroupMetadataRow
@@ -24,7 +24,7 @@ PARTITION = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}")
 
 
 class Unread(NamedTuple):
-    """Why a record gives no row: a reason code and words without payload. ``skipped``: Kafka's tool skipped it too."""
+    """Why a record has no row: a reason code and words without payload. ``skipped``: Kafka's tool skipped it too."""
 
     reason: str
     detail: str
@@ -51,12 +51,12 @@ _NEEDED = {"transactional_id", "group_id", "consumed_topic", "consumed_partition
 
 
 def typed(row: Row, **fields: Any) -> Row | Unread:
-    """``row`` with ``fields``, every value of its column's type: a JSON text may hold anything anywhere."""
+    """``row`` with ``fields``, every value checked for its column's type: JSON may have anything anywhere."""
     return checked(row._replace(**fields))
 
 
 def checked(row: Row) -> Row | Unread:
-    """The row with its texts clean, or why a value fits no column."""
+    """The row with its texts clean, or why a value does not fit its column."""
     result: Fields = {}
     for name, value in row._asdict().items():
         if not _fits(name, value):
@@ -69,7 +69,6 @@ def checked(row: Row) -> Row | Unread:
 
 
 def _fits(name: str, value: object) -> bool:
-    """Whether a value may stand in the column ``name``."""
     if value is None:
         return name not in _NEEDED
     if name in _TEXTS:
@@ -84,12 +83,12 @@ def _fits(name: str, value: object) -> bool:
 
 
 def clean(text: str) -> str:
-    """The text with lone halves of UTF-16 pairs, which JSON can express and UTF-8 cannot, made U+FFFD."""
+    """Replace lone UTF-16 surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def load(text: str) -> Fields | None:
-    """A JSON object, None for anything else."""
+    """Parse a JSON object; None for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -98,17 +97,17 @@ def load(text: str) -> Fields | None:
 
 
 def small_number(value: object) -> int | None:
-    """A number, also one printed as a string, as types and versions are by dump-log."""
+    """A number, also one printed as a string, as dump-log prints types and versions."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value):
         return int(value)
     return value if type(value) is int and 0 <= value < 1 << 15 else None
 
 
-# Records of the internal topics as JSON of their stored structures, as printed since 3.8, 3.9 (console) or 4.0.
+# JSON of the stored structures, printed since 3.8, 3.9 (console) or 4.0.
 
 
 def read_json_texts(key: str, value: str | None) -> Row | Unread:
-    """A record from key and value as separate JSON texts; here types and versions are strings."""
+    """A record from key and value as separate JSON texts; types and versions are strings here."""
     key_fields = load(key)
     if key_fields is None or value is None:
         return NOT_OURS
@@ -117,7 +116,7 @@ def read_json_texts(key: str, value: str | None) -> Row | Unread:
 
 
 def read_json(key: Fields, value: Fields | None) -> Row | Unread:
-    """A record as JSON of its stored key and value; None for a tombstone."""
+    """A record from its stored key and value as JSON; None for a tombstone."""
     kind = small_number(key.get("type", key.get("version")))
     names = key.get("data")
     if kind is None:
@@ -165,7 +164,7 @@ def _json_transaction(names: Fields, version: int | None, fields: Fields | None)
 
 
 def _partitions(topics: object) -> list[str] | None:
-    """``topic-partition`` of each, None for anything else than the stored structure."""
+    # None if it is not the stored structure.
     if not isinstance(topics, list):
         return None
     names = []
@@ -218,12 +217,8 @@ def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | 
     )
 
 
-# Records of ``__transaction_state`` and ``__consumer_offsets`` as Kafka's decoders and formatters print them.
-#
-# Old releases print texts of their own, 3.8 (offsets), 3.9 (console) and 4.0 (dump-log) on JSON of the stored
-# structures.
-# The rows are those that the binary decoders give; what a text cannot show is None. reference/formats.md
-# section 11.6 to 11.8.
+# Older releases print texts of their own, before 3.8 (offsets), 3.9 (console) and 4.0 (dump-log). The rows equal those
+# of the binary decoders; what a text cannot show is None. reference/formats.md section 11.6 to 11.8.
 
 
 _KEYS = (
@@ -240,7 +235,7 @@ _KEYS = (
     "Error at offset ",
     "Unknown record type ",
 )
-_SAID_UNREADABLE = ("unknown::", "Error at offset ", "Unknown record type ")
+_UNREADABLE_KEYS = ("unknown::", "Error at offset ", "Unknown record type ")
 _OLD_TRANSACTION = re.compile(
     r"producerId:(-?\d{1,19}),producerEpoch:(-?\d{1,5}),state=(\w+),partitions=(?:(?:Hash)?Set\(|\[)(.*?)[)\]],"
     r"txnLastUpdateTimestamp=(-?\d{1,19}),txnTimeoutMs=(\d{1,10})",
@@ -261,10 +256,10 @@ def looks_decoded(key: str) -> bool:
 
 
 def read_printed(key: str, value: str | None) -> Row | Unread:
-    """A record as ``kafka-dump-log.sh`` prints it under a decoder."""
+    """A record as ``kafka-dump-log.sh`` prints it with a decoder."""
     if key.startswith("{") and not key.startswith('{"metadata":'):
         return read_json_texts(key, value)
-    if key.startswith(_SAID_UNREADABLE):
+    if key.startswith(_UNREADABLE_KEYS):
         return Unread("unknown_key_type", "the tool could not read the record either", skipped=True)
     if value is None:
         return NOT_OURS
@@ -339,10 +334,10 @@ def _old_group(key: str, value: str) -> Row | Unread:
     )
 
 
-# What the console consumer printed of ``__transaction_state`` and ``__consumer_offsets`` with a formatter.
+# Output of the console consumer for ``__transaction_state`` and ``__consumer_offsets`` with a formatter.
 #
-# Up to 3.9 one line a record, since 3.9 JSON objects without anything between them. Neither shows the record's offset,
-# partition or time: records of one id or group are in order, others need not be. reference/formats.md section 11.8.
+# Up to 3.9 one line per record, since 3.9 JSON objects without separators. Neither shows the record's offset, partition
+# or time: records of one id or group are in order, others need not be. reference/formats.md section 11.8.
 
 
 _JSON = b'{"key":'
@@ -376,7 +371,7 @@ _UNKNOWN = re.compile(rb"unknown::version=-?[0-9]{1,5}")
 
 
 class PrintedRow(NamedTuple):
-    """A record as the console shows it, and where in the text (bytes)."""
+    """A record in the console's output, and its place in the text (bytes)."""
 
     row: Row
     position: int
@@ -384,18 +379,18 @@ class PrintedRow(NamedTuple):
 
 
 class Console(NamedTuple):
-    """A whole text: its records in order, and what in it no formatter prints."""
+    """A whole text: its records in order, and errors for other text."""
 
     rows: list[PrintedRow]
     errors: list[DecodeError]
 
 
 def parse_console(text: bytes, file: str = "") -> Console:
-    """Read back the formatter's output. ``text`` is as :func:`auditor.connectors.text.lines.normalise` gives it.
+    """Parse a formatter's output. ``text`` as from :func:`auditor.connectors.text.lines.normalise`.
 
-    ``id::NULL`` alone does not say what was deleted: it is taken for a group where the text shows groups, else for a
-    transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``.
-    Cost: one pass.
+    ``id::NULL`` alone does not show what was deleted: it counts as a group if the text has groups, else as a
+    transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``. Cost:
+    one pass.
     """
     return _TopicReader(text, file).read()
 
@@ -406,7 +401,7 @@ class _TopicReader:
         self.file = file
         self.result = Console([], [])
         self.shows_groups = b"::GroupMetadata(" in text
-        self.next_transaction = 0  # where the next _TRANSACTION stands, so that bad lines cost no search each
+        self.next_transaction = 0  # index of the next _TRANSACTION, so that bad lines need no search each
 
     def read(self) -> Console:
         position = 0
@@ -415,7 +410,7 @@ class _TopicReader:
         return self.result
 
     def _json(self, position: int) -> int:
-        """One JSON object; the index after it, or after a stretch that is none."""
+        # Returns the index after one JSON object, or after invalid text.
         end = _json_end(self.text, position)
         try:
             fields = json.loads(self.text[position:end])
@@ -430,13 +425,13 @@ class _TopicReader:
         return end
 
     def _line(self, position: int) -> int:
-        """One record of an old formatter, or a line of something else."""
+        # One record of an old formatter, or another line.
         end = self._transaction(position)
         if end >= 0:
             return end + 1
         stop = line_end(self.text, position)
         json_at = self.text.find(_JSON, position, stop)
-        if json_at > position:  # a message of the tool got in front of the objects, which have no line ends
+        if json_at > position:  # a message of the tool before the objects, which have no line ends
             stop = json_at
         line = self.text[position:stop]
         row = self._keyed(line)
@@ -447,7 +442,7 @@ class _TopicReader:
         return stop if stop == json_at else stop + 1
 
     def _transaction(self, position: int) -> int:
-        """A transaction's state at ``position``: the id stands in it twice, and may hold anything; the end, or -1."""
+        # The id occurs twice and may contain anything. Returns the end, or -1.
         if 0 <= self.next_transaction < position or position == 0:
             self.next_transaction = self.text.find(_TRANSACTION, position)
         middle = self.next_transaction
@@ -474,7 +469,7 @@ class _TopicReader:
         return match.end()
 
     def _keyed(self, line: bytes) -> Row | Unread | None:
-        """A line ``key::value`` of any old formatter."""
+        # A line "key::value" of any old formatter.
         if _UNKNOWN.fullmatch(line):
             return Unread("unknown_key_type", "the tool did not know the key's version either", skipped=True)
         match = _VALUE.search(line)
@@ -499,7 +494,7 @@ class _TopicReader:
             self.result.errors.append(DecodeError(self.file, position, end - position, row.reason, row.detail))
 
     def _bad(self, position: int, end: int) -> int:
-        """Report a stretch, and go on after it and the line end that follows it."""
+        # Continues after the text and the line end that follows it.
         reason, detail = "bad_line", "not printed by a formatter"
         if end >= len(self.text):
             reason, detail = "truncated", "the last record is cut short"
@@ -508,12 +503,12 @@ class _TopicReader:
 
 
 def _json_end(text: bytes, position: int) -> int:
-    """Where the object at ``position`` ends: at the next object's beginning or the line's end, outside of strings."""
+    # At the next object's start or the line's end, outside of strings.
     in_string = depth = 0
     for match in _JSON_SIGNS.finditer(text, position):
         sign = match[0]
         if sign == b"\n":
-            return match.start()  # Kafka's JSON has no newline in it
+            return match.start()  # Kafka's JSON contains no newline
         if sign == b'"':
             in_string ^= 1
         elif not in_string and len(sign) == 1:
@@ -527,7 +522,7 @@ _JSON_SIGNS = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
 
 
 def _commit(key: bytes, value: bytes) -> Row | Unread | None:
-    """An offset commit, or its tombstone; the key is ``[group,topic,partition``."""
+    # Also a tombstone; the key is "[group,topic,partition".
     parts = key[1:].decode("utf-8", "replace").rsplit(",", 2)
     if not key.startswith(b"[") or len(parts) != 3:
         return None
@@ -549,7 +544,7 @@ def _commit(key: bytes, value: bytes) -> Row | Unread | None:
 
 
 def _group(name: str, value: bytes) -> Row | Unread | None:
-    """A classic group's state; since 2.4 the id stands in the value too."""
+    # Since 2.4 the value has the id too.
     match = _GROUP.fullmatch(value)
     if not match or (match["again"] is not None and match["again"].decode("utf-8", "replace") != name):
         return None
@@ -566,5 +561,5 @@ def _group(name: str, value: bytes) -> Row | Unread | None:
 
 
 def _option(text: bytes) -> str | None:
-    """What a Scala Option prints: ``None`` or ``Some(x)``."""
+    # A Scala Option: None or Some(x).
     return text[5:-1].decode("utf-8", "replace") if text.startswith(b"Some(") else None
