@@ -351,7 +351,7 @@ def is_sound(buf: np.ndarray, start: int, total: int, magic: int) -> bool:
 
 @kernel
 def _leads_on(buf: np.ndarray, after: int, end: int, last: int) -> bool:
-    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``."""
+    # Whether the offset at index after continues a batch that ends with offset last.
     return end - after >= OVERHEAD and be64(buf, after) == last + 1
 
 
@@ -368,15 +368,14 @@ def walk(
     out: np.ndarray,
     trusted: int,
 ) -> tuple[int, int, int]:
-    """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why,
-    with CLOSED.
+    """Fill ``out`` from ``row`` on with the batches of ``buf[cursor:end]``.
 
-    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
-    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
-    computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
-    either way. A batch of magic 2 with a wrong checksum is a row like any other where its length leads to the batch
-    behind it, one of any magic where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the
-    bytes with ``check``, else over the headers.
+    Returns the next row, the index reached, and why the walk stopped, with CLOSED. ``out`` is of :func:`walk_rows`.
+    ``position`` is the byte in the file of ``buf[0]``; batches that start at or after position ``until`` are not read.
+    ``limit`` is the largest batch in bytes. ``check``: verify all checksums; else only those of batches whose length
+    does not lead to a following batch, so that the walk is the same either way. A batch of magic 2 with a CRC mismatch
+    becomes a row if its length leads to the next batch, one of any magic if it starts at position ``trusted``
+    (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else over the headers.
     """
     closed = 0
     while position + cursor < until:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, Values
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batches import RecordColumns
 from auditor.connectors.codec.primitives import be16, be32, be64
@@ -425,15 +425,21 @@ def _with_members(row: GroupMetadataRow, fields: Fields, printed: list[Fields], 
         for member, shown in zip(members, printed, strict=True):
             for name, message in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
                 shown[name] = _consumer_message(message, member[name], payload) or shown[name]
-    return row._replace(
-        protocol_type=fields["protocolType"],
-        protocol=fields["protocol"],
-        leader=fields["leader"],
-        state_timestamp=fields.get("currentStateTimestamp"),
-        member_ids=[member["memberId"] for member in members],
-        group_instance_ids=[member.get("groupInstanceId") for member in members],
-        client_ids=[member["clientId"] for member in members],
-    )
+    return row._replace(**member_columns(fields))
+
+
+def member_columns(fields: Values) -> Fields:
+    """The columns of a classic group's stored value that no other group has; missing fields are null."""
+    members = fields["members"]
+    return {
+        "protocol_type": fields.get("protocolType"),
+        "protocol": fields.get("protocol"),
+        "leader": fields.get("leader"),
+        "state_timestamp": fields.get("currentStateTimestamp"),
+        "member_ids": [member.get("memberId") for member in members],
+        "group_instance_ids": [member.get("groupInstanceId") for member in members],
+        "client_ids": [member.get("clientId") for member in members],
+    }
 
 
 def _consumer_message(message: Message, data: bytes, payload: bool) -> Fields | None:

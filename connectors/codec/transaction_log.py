@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, Values
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batches import RecordColumns
 from auditor.connectors.codec.primitives import be16, be32, be64
@@ -94,31 +94,32 @@ def decode_transaction_log(key: bytes | None, value: bytes | None) -> tuple[Tran
     if isinstance(decoded, Problem):
         return None, decoded
     version, fields, end = decoded
-    if any(len(topic["topic"]) > MAX_TOPIC_LENGTH for topic in fields["transactionPartitions"] or ()):
+    topics = fields["transactionPartitions"]
+    if any(len(topic["topic"]) > MAX_TOPIC_LENGTH for topic in topics or ()):
         return None, Problem("limit", 0, f"a topic name of more than {MAX_TOPIC_LENGTH} characters")
-    return _row(transactional_id, version, fields), left_over(key, key_end) or left_over(value, end)
+    partitions = None if topics is None else [f"{t['topic']}-{p}" for t in topics for p in t["partitionIds"]]
+    row = TransactionLogRow(transactional_id, False, partitions=partitions, **value_columns(version, fields))
+    return row, left_over(key, key_end) or left_over(value, end)
 
 
-def _row(transactional_id: str, version: int, fields: Fields) -> TransactionLogRow:
-    status, topics = fields["transactionStatus"], fields["transactionPartitions"]
-    return TransactionLogRow(
-        transactional_id,
-        tombstone=False,
-        value_version=version,
-        producer_id=fields["producerId"],
-        producer_epoch=fields["producerEpoch"],
-        timeout_ms=fields["transactionTimeoutMs"],
-        status=status,
-        state=TRANSACTION_STATES[status] if 0 <= status < len(TRANSACTION_STATES) else None,
-        partitions=None if topics is None else [f"{t['topic']}-{p}" for t in topics for p in t["partitionIds"]],
-        partitions_null=topics is None,
-        last_update_timestamp=fields["transactionLastUpdateTimestampMs"],
-        start_timestamp=fields["transactionStartTimestampMs"],
-        previous_producer_id=fields["previousProducerId"],
-        next_producer_id=fields["nextProducerId"],
-        client_transaction_version=fields["clientTransactionVersion"],
-        next_producer_epoch=fields["nextProducerEpoch"],
-    )
+def value_columns(version: int | None, fields: Values) -> Fields:
+    """The columns of a stored value, except ``partitions``; missing fields are null or have Kafka's defaults."""
+    status = fields.get("transactionStatus")
+    return {
+        "value_version": version,
+        "producer_id": fields.get("producerId"),
+        "producer_epoch": fields.get("producerEpoch"),
+        "timeout_ms": fields.get("transactionTimeoutMs"),
+        "status": status,
+        "state": dict(enumerate(TRANSACTION_STATES)).get(status) if isinstance(status, int) else None,
+        "partitions_null": fields.get("transactionPartitions") is None,
+        "last_update_timestamp": fields.get("transactionLastUpdateTimestampMs"),
+        "start_timestamp": fields.get("transactionStartTimestampMs"),
+        "previous_producer_id": fields.get("previousProducerId", -1),
+        "next_producer_id": fields.get("nextProducerId", -1),
+        "client_transaction_version": fields.get("clientTransactionVersion", 0),
+        "next_producer_epoch": fields.get("nextProducerEpoch", -1),
+    }
 
 
 # Records as columns: the versions that brokers write, read by a compiled kernel. Everything else (an unknown version or

@@ -433,6 +433,15 @@ def _leader_epochs(piece: FilePiece, data: bytes) -> Content:
     return from_rows(schema.CHECKPOINTS, piece.key, rows), errors
 
 
+# Files without a table: the name of their value (None: a tuple with names), and the decoder.
+PROPERTY_KINDS: dict[str, tuple[str | None, Callable[[bytes, str], tuple[Any, list[DecodeError]]]]] = {
+    kafka_names.META: (None, small_files.decode_meta_properties),
+    kafka_names.PARTITION_METADATA: ("topic_id", small_files.decode_partition_metadata),
+    kafka_names.QUORUM_STATE: (None, small_files.decode_quorum_state),
+    kafka_names.CLEAN_SHUTDOWN: ("broker_epoch", small_files.decode_clean_shutdown),
+}
+
+
 def _only_errors(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> Callable[..., Content]:
     return lambda piece, data: (None, decode(data, piece.file.name)[1])
 
@@ -443,10 +452,7 @@ _SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
     "timeindex": ("index_entries", _index),
     "txnindex": ("aborted_transactions", _txn_index),
     kafka_names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
-    kafka_names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
-    kafka_names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
-    kafka_names.META: ("", _only_errors(small_files.decode_meta_properties)),
-    kafka_names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
+    **{kind: ("", _only_errors(decode)) for kind, (_, decode) in PROPERTY_KINDS.items()},
 } | dict.fromkeys(kafka_names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
 
 
@@ -550,29 +556,12 @@ def properties(piece: FilePiece, how: How) -> Rows:
     if isinstance(data, DecodeError):
         yield "decode_errors", from_errors(piece.key, [data])
         return
-    fields, errors = _decode(piece.file.kind, data, piece.file.name)
+    name, decode = PROPERTY_KINDS[piece.file.kind]
+    value, errors = decode(data, piece.file.name)
+    fields = {name: value} if name is not None else {} if value is None else value._asdict()
     text = json.dumps(fields, ensure_ascii=False)
     yield "properties", from_rows(PROPERTIES, piece.key, [(piece.file.name, text)])
     yield "decode_errors", from_errors(piece.key, errors)
-
-
-def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
-    if kind == kafka_names.META:
-        meta, errors = small_files.decode_meta_properties(data, file)
-        return meta._asdict(), errors
-    if kind == kafka_names.PARTITION_METADATA:
-        topic_id, errors = small_files.decode_partition_metadata(data, file)
-        return {"topic_id": topic_id}, errors
-    if kind == kafka_names.QUORUM_STATE:
-        state, errors = small_files.decode_quorum_state(data, file)
-        return ({} if state is None else state._asdict()), errors
-    epoch, errors = small_files.decode_clean_shutdown(data, file)
-    return {"broker_epoch": epoch}, errors
-
-
-PROPERTY_KINDS = frozenset(
-    {kafka_names.META, kafka_names.PARTITION_METADATA, kafka_names.QUORUM_STATE, kafka_names.CLEAN_SHUTDOWN}
-)
 
 
 def unlisted_rows(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
-from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow, member_columns
+from auditor.connectors.codec.transaction_log import TransactionLogRow, value_columns
 from auditor.connectors.schema import TRANSACTION_STATES
 from auditor.connectors.text import lines
 from auditor.connectors.text.lines import line_end
@@ -143,24 +143,7 @@ def _json_transaction(names: Fields, version: int | None, fields: Fields | None)
     partitions = None if topics is None else _partitions(topics)
     if topics is not None and partitions is None:
         return NOT_OURS
-    status = fields.get("transactionStatus")
-    return typed(
-        row,
-        value_version=version,
-        producer_id=fields.get("producerId"),
-        producer_epoch=fields.get("producerEpoch"),
-        timeout_ms=fields.get("transactionTimeoutMs"),
-        status=status,
-        state=dict(enumerate(TRANSACTION_STATES)).get(status) if isinstance(status, int) else None,
-        partitions=partitions,
-        partitions_null=topics is None,
-        last_update_timestamp=fields.get("transactionLastUpdateTimestampMs"),
-        start_timestamp=fields.get("transactionStartTimestampMs"),
-        previous_producer_id=fields.get("previousProducerId", -1),
-        next_producer_id=fields.get("nextProducerId", -1),
-        client_transaction_version=fields.get("clientTransactionVersion", 0),
-        next_producer_epoch=fields.get("nextProducerEpoch", -1),
-    )
+    return typed(row, partitions=partitions, **value_columns(version, fields))
 
 
 def _partitions(topics: object) -> list[str] | None:
@@ -205,16 +188,7 @@ def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | 
     members = fields.get("members")
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
         return NOT_OURS
-    return typed(
-        row,
-        protocol_type=fields.get("protocolType"),
-        protocol=fields.get("protocol"),
-        leader=fields.get("leader"),
-        state_timestamp=fields.get("currentStateTimestamp"),
-        member_ids=[member.get("memberId") for member in members],
-        group_instance_ids=[member.get("groupInstanceId") for member in members],
-        client_ids=[member.get("clientId") for member in members],
-    )
+    return typed(row, **member_columns(fields))
 
 
 # Older releases print texts of their own, before 3.8 (offsets), 3.9 (console) and 4.0 (dump-log). The rows equal those
