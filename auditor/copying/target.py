@@ -469,7 +469,7 @@ class StoreTarget(Target):
         """See :meth:`Target.read`."""
         if not self.has(name, file):
             return None
-        came = remote_files.taken(self.folder.uri, self._path(name, file))
+        came = remote_files.prefetched(self.folder.uri, self._path(name, file))
         if came is not None and came.first is not None and len(came.first) == came.end:
             return came.first.tobytes()
         return self._ask(lambda: self.folder.get(_at(name, file), MOST_LIST_BYTES + 1))

@@ -146,7 +146,7 @@ class Residency:
         self._at = 0  # address of the mapping for mincore, which is never read
         self._libc = _libc()
         self._pages = -(-os.fstat(descriptor).st_size // PAGE)
-        self._told = ctypes.create_string_buffer(_AT_ONCE)
+        self._buffer = ctypes.create_string_buffer(_AT_ONCE)
         if self._libc is not None and self._pages:
             address = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
             self._at = 0 if address is None or address == _FAILED else address
@@ -159,7 +159,7 @@ class Residency:
         count = min(behind, self._pages) - first
         if not self._at or count <= 0:
             return None
-        resident = self._told if count <= _AT_ONCE else ctypes.create_string_buffer(count)
+        resident = self._buffer if count <= _AT_ONCE else ctypes.create_string_buffer(count)
         if self._libc.mincore(self._at + first * PAGE, count * PAGE, resident):
             return None
         return resident.raw[:count]
@@ -431,7 +431,7 @@ class RemoteFile:
             self._origin = self.at
         number, inside = divmod(self.at - self._origin, BLOCK)
         if number in (self._number, self._number + 1) and number >= 0:
-            data = self._taken(number)[inside : inside + wanted]
+            data = self._following(number)[inside : inside + wanted]
         else:
             data = self._patiently(self.at, min(max(wanted, ASIDE), self._of.end - self.at))[:wanted]
         view[: len(data)] = data.data
@@ -440,7 +440,7 @@ class RemoteFile:
             pace.read(len(data))
         return len(data)
 
-    def _taken(self, number: int) -> np.ndarray:
+    def _following(self, number: int) -> np.ndarray:
         # The current block or the next one.
         if number != self._number:
             for following in range(number + 1, number + 1 + AHEAD):
@@ -553,7 +553,7 @@ class _Prefetch:
             self.bytes += size
             self.fetched[key] = _FetchedBytes(number, size, retries.run(_opened, file, size))
 
-    def taken(self, key: tuple[str, str]) -> Opened | None:
+    def take(self, key: tuple[str, str]) -> Opened | None:
         """A fetched file; files of earlier groups are dropped."""
         fetched = self.fetched.pop(key, None)
         if fetched is None:
@@ -601,6 +601,6 @@ def coming(groups: Iterable[Iterable[Coming]], at_once: int = PREFETCHED_AT_ONCE
         _ahead = before
 
 
-def taken(uri: str, path: str) -> Opened | None:
+def prefetched(uri: str, path: str) -> Opened | None:
     """A prefetched file, once; None for any other."""
-    return None if _ahead is None else _ahead.taken((uri, path))
+    return None if _ahead is None else _ahead.take((uri, path))

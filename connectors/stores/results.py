@@ -304,7 +304,7 @@ class _Lease:
             time.sleep(RENEW_S / 4)
         self._take_away(now)
 
-    def _there(self) -> dict[str, int]:
+    def _leases(self) -> dict[str, int]:
         # All leases with their sizes. AuditInputError if a store does not list them: then other writers are unknown.
         listing = storage.listing(self.place, deep=False)
         if wrong := [error.detail for error in listing.errors if error.reason != "vanished"]:  # as an empty directory
@@ -312,7 +312,7 @@ class _Lease:
         return {entry.name: entry.size for entry in listing.files if entry.name.startswith(self.prefix)}
 
     def _others(self) -> dict[str, int]:
-        return {name: size for name, size in self._there().items() if name != self.own}
+        return {name: size for name, size in self._leases().items() if name != self.own}
 
     def _renew(self) -> None:
         while not self.over.wait(RENEW_S):
@@ -320,7 +320,7 @@ class _Lease:
                 self._go_on()
 
     def _go_on(self) -> None:
-        self.lost = self.lost or self.own not in self._there()
+        self.lost = self.lost or self.own not in self._leases()
         if not self.lost:
             self.size = self.size % _SIZES + 1
             self.folder.put(self.own, b"." * self.size)

@@ -381,7 +381,7 @@ def open_file(where: StorageLocation, name: str = "", *, until: int | None = Non
     target = where.child(name)
     try:
         if where.uri:
-            return RemoteFile.opened(where.uri, target.path, remote_files.taken(where.uri, target.path), until)
+            return RemoteFile.opened(where.uri, target.path, remote_files.prefetched(where.uri, target.path), until)
         return _open_local(target.path)
     except REFUSED as error:
         return problem(name or where.name, error)

@@ -76,7 +76,7 @@ class SegmentBuilder:
     def __init__(self) -> None:
         self.rows: list[BatchRow] = []
         self._cannot_show: set[str] = set()
-        self._seen = 0  # records shown of the last batch
+        self._shown = 0  # records shown of the last batch
         self._shows_records = False
         self._deep = False  # records without batch lines: batches are guessed from equal positions
 
@@ -124,7 +124,7 @@ class SegmentBuilder:
         offset = int(line["offset"])
         if not self.rows:
             return True  # the dump begins in the middle of a batch
-        self._seen += 1
+        self._shown += 1
         self._shows_records = True
         row = self.rows[-1]
         before = replace(row)
@@ -192,7 +192,7 @@ class SegmentBuilder:
                 row.flaws |= _flaws(row)
         if any(row.is_control and row.control_type < 0 for row in self.rows):
             self._cannot_show |= {"control_type", "coordinator_epoch"}
-        cut = self._shows_records and bool(self.rows) and self._seen < self.rows[-1].record_count
+        cut = self._shows_records and bool(self.rows) and self._shown < self.rows[-1].record_count
         return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
 
     def _fits(self, before: BatchRow) -> bool:
@@ -206,7 +206,7 @@ class SegmentBuilder:
         if not row.fits():
             return False
         self.rows.append(row)
-        self._seen = 0
+        self._shown = 0
         return True
 
 
