@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.version import VERSION as __version__
+from auditor.base import VERSION as __version__
 
 if TYPE_CHECKING:
     from auditor.api.objects import Blocked, BlockedPartition, Findings, PolicyOutcome, Table, WhatIf

@@ -94,7 +94,7 @@ class _Version(argparse.Action):
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         """End the program with exit code 0."""
-        from auditor.base.version import VERSION
+        from auditor.base import VERSION
 
         print(f"auditor {VERSION}")
         parser.exit()

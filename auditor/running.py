@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from auditor.base import at_rest
+from auditor.base import code_cache
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble, install, require
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _say(text: str) -> None:
 
 def _say_first() -> None:
     """Announce compilation on the first run of a machine, if set-up has not compiled the kernels."""
-    if not at_rest.is_kept("auditor.connectors.codec.batches"):
+    if not code_cache.is_cached("auditor.connectors.codec.batches"):
         warn(["the first run compiles what reads logs to machine code: up to a minute, once"])
 
 

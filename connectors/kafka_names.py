@@ -1,4 +1,4 @@
-"""What the names of Kafka's directories and files say (UnifiedLog, LogFileUtils)."""
+"""Parse the names of Kafka's directories and files (UnifiedLog, LogFileUtils)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ CHECKPOINT_KINDS = {
     "log-start-offset-checkpoint": "log-start",
     "cleaner-offset-checkpoint": "cleaner",
 }
-OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # directly in its log directories
+OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # at the top of its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
-COPY_LIST = "copied.json.gz"  # what `auditor copy` took of a folder
+COPY_LIST = "copied.json.gz"  # the list of `auditor copy`
 QUORUM_STATE = "quorum-state"
 
 _LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
@@ -39,9 +39,9 @@ _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
 
 
 class PartitionFolder(NamedTuple):
-    """What a partition folder's name says; ``kind`` is live, future, stray or deleted.
+    """A parsed partition directory name; ``kind`` is live, future, stray or deleted.
 
-    The topic of a deleted or stray folder may be cut short, since Kafka keeps the name within 255 characters.
+    The topic of a deleted or stray directory may be cut short, since Kafka keeps the name within 255 characters.
     """
 
     topic: str
@@ -50,9 +50,9 @@ class PartitionFolder(NamedTuple):
 
 
 class DataName(NamedTuple):
-    """What the name of a file in a partition folder says.
+    """The parsed name of a file in a partition directory.
 
-    ``offset`` is the number in it (-1: none), ``kind`` what it holds; ``state``: "", deleted, cleaned, swap or part.
+    ``offset`` is the number in it (-1: none), ``kind`` its content; ``state``: "", deleted, cleaned, swap or part.
     """
 
     offset: int
@@ -64,28 +64,28 @@ _FIXED = {name: DataName(-1, name, "") for name in (LEADER_EPOCHS, PARTITION_MET
 
 
 def partition_folder(name: str) -> PartitionFolder | None:
-    """The partition a folder is for, by its name alone: the split is at the last ``-``."""
+    """The partition of a directory, by its name alone: the split is at the last ``-``."""
     aside = _ASIDE.fullmatch(name)
-    found = aside or _LIVE.fullmatch(name)
-    if not found or int(found[2]) > 0x7FFFFFFF:
+    match = aside or _LIVE.fullmatch(name)
+    if not match or int(match[2]) > 0x7FFFFFFF:
         return None
-    return PartitionFolder(found[1], int(found[2]), _FOLDER_KINDS[aside[3]] if aside else "live")
+    return PartitionFolder(match[1], int(match[2]), _FOLDER_KINDS[aside[3]] if aside else "live")
 
 
 def data_name(name: str) -> DataName | None:
-    """What a file of a partition folder is, by its name alone (without folder)."""
-    if found := _DATA.fullmatch(name):
-        offset = int(found[1])
-        return DataName(offset, found[2], found[3] or "") if offset < 1 << 63 else None
-    if found := _METADATA_SNAPSHOT.fullmatch(name):
-        return DataName(int(found[1]), "checkpoint", found[2] or "")
+    """The kind of a file of a partition directory, by its name alone (without directory)."""
+    if match := _DATA.fullmatch(name):
+        offset = int(match[1])
+        return DataName(offset, match[2], match[3] or "") if offset < 1 << 63 else None
+    if match := _METADATA_SNAPSHOT.fullmatch(name):
+        return DataName(int(match[1]), "checkpoint", match[2] or "")
     return _FIXED.get(name)
 
 
 class RemoteName(NamedTuple):
-    """What the path of a folder of remote segments says; ``depth`` is how many folders say it.
+    """The parsed path of a directory of remote segments; ``depth`` is the number of directories parsed.
 
-    With ``depth`` 2 a prefix that the operator chose may stand before the topic.
+    With ``depth`` 2 the topic may have a prefix that the operator chose.
     """
 
     topic: str
@@ -95,49 +95,49 @@ class RemoteName(NamedTuple):
 
 
 def remote_folder(path: str) -> RemoteName | None:
-    """The partition that a folder of remote segments is for, by its path, which may be no more than its name.
+    """The partition of a directory of remote segments, by its path or name.
 
     ``<topic>-<partition>-<topic id>`` is LocalTieredStorage's, ``<prefix><topic>-<topic id>/<partition>`` that of
     Aiven's RemoteStorageManager.
     """
     above, _, name = path.rpartition("/")
-    if found := _REMOTE_FOLDER.fullmatch(name):
-        number, depth, topic_id = found[2], 1, found[3]
-    elif (found := _TOPIC_FOLDER.fullmatch(above.rpartition("/")[2])) and _NUMBER.fullmatch(name):
-        number, depth, topic_id = name, 2, found[2]
+    if match := _REMOTE_FOLDER.fullmatch(name):
+        number, depth, topic_id = match[2], 1, match[3]
+    elif (match := _TOPIC_FOLDER.fullmatch(above.rpartition("/")[2])) and _NUMBER.fullmatch(name):
+        number, depth, topic_id = name, 2, match[2]
     else:
         return None
-    return RemoteName(found[1], int(number), topic_id, depth) if int(number) <= 0x7FFFFFFF else None
+    return RemoteName(match[1], int(number), topic_id, depth) if int(number) <= 0x7FFFFFFF else None
 
 
 def object_name(name: str) -> DataName | None:
-    """What an object of a remote segment is that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
-    found = _OBJECT.fullmatch(name)
-    return DataName(int(found[1]), found[3], "") if found and int(found[1]) < 1 << 63 else None
+    """The kind of an object that Aiven's RemoteStorageManager stored: log, indexes or rsm-manifest."""
+    match = _OBJECT.fullmatch(name)
+    return DataName(int(match[1]), match[3], "") if match and int(match[1]) < 1 << 63 else None
 
 
 def remote_name(name: str) -> DataName | None:
-    """What a file of a remote segment is: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_`` in
-    ``remote-log-index-cache``.
+    """The kind of a file of a remote segment: ``<offset>-<uuid>.log`` and the like (LocalTieredStorage), or with ``_``
+    in ``remote-log-index-cache``.
 
     A snapshot has no offset: its name has that of its segment's start, but it is of its end. Source: Kafka's
     RemoteLogSegmentFileset, RemoteIndexCache.
     """
-    found = _REMOTE.fullmatch(name)
-    if not found or int(found[1]) >= 1 << 63:
+    match = _REMOTE.fullmatch(name)
+    if not match or int(match[1]) >= 1 << 63:
         return None
-    kind = LEADER_EPOCHS if found[3] == "leader_epoch_checkpoint" else found[3]
-    return DataName(int(found[1]) if kind in SEGMENT_KINDS else -1, kind, found[4] or "")
+    kind = LEADER_EPOCHS if match[3] == "leader_epoch_checkpoint" else match[3]
+    return DataName(int(match[1]) if kind in SEGMENT_KINDS else -1, kind, match[4] or "")
 
 
 def remote_segment(name: str) -> tuple[int, str] | None:
-    """First offset and id of the remote segment that a file belongs to."""
-    found = _REMOTE.fullmatch(name) or _OBJECT.fullmatch(name)
-    return (int(found[1]), found[2]) if found and int(found[1]) < 1 << 63 else None
+    """First offset and id of the remote segment to which a file belongs."""
+    match = _REMOTE.fullmatch(name) or _OBJECT.fullmatch(name)
+    return (int(match[1]), match[2]) if match and int(match[1]) < 1 << 63 else None
 
 
 def trailing_digits(name: str) -> int | None:
-    """The number a folder's name ends with, as ``broker-3``; None if there is none or it is no broker id."""
-    found = re.search(r"[0-9]+$", name)
-    number = int(found[0]) if found and len(found[0]) <= 10 else None
+    """The number at the end of a directory name such as ``broker-3``; None for none, or if it cannot be a broker id."""
+    match = re.search(r"[0-9]+$", name)
+    number = int(match[0]) if match and len(match[0]) <= 10 else None
     return number if number is not None and number <= 0x7FFFFFFF else None

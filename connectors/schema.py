@@ -12,13 +12,12 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DecodeError
 
-# Tables as they are declared: a line a column, with its name, its type and what it holds.
-#
-# The same lines make the Arrow schemas and the reference page, so that no column is without a meaning.
+# Declarations of tables: a line per column, with its name, type and meaning. They make the Arrow schemas and the
+# reference page, so that every column has a meaning.
 
 
 TIME = pa.timestamp("ms", tz="UTC")
-JSON = {b"json": b"object"}  # metadata of a column of text that is JSON already
+JSON = {b"json": b"object"}  # metadata of a column of JSON text
 TYPES = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -33,9 +32,9 @@ TYPES = {
     "json": pa.string(),
 }
 
-# What each column of each table holds, in a few words; filled where tables are declared.
+# The meaning of each column of each table; declared() fills it.
 MEANINGS: dict[str, dict[str, str]] = {}
-# Of columns that hold the same wherever they stand.
+# Of columns with the same meaning in all tables.
 EVERYWHERE = {
     "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
     "broker_id": "`node.id` or `broker.id` of `meta.properties`, else the digits that the folder's name ends with; "
@@ -58,9 +57,9 @@ EVERYWHERE = {
 
 
 def declared(table: str, key: list[pa.Field], text: str) -> pa.Schema:
-    """The schema of ``table``: the ``key``'s columns, then a line each of ``text``: ``name:type what it holds``.
+    """The schema of ``table``: the ``key``'s columns, then one per line of ``text``: ``name:type meaning``.
 
-    A name of :data:`EVERYWHERE` may stand without words.
+    Names of :data:`EVERYWHERE` need no meaning.
     """
     lines = [line.strip().partition(" ") for line in text.strip().splitlines()]
     columns = [(*word.split(":"), says.strip()) for word, _, says in lines]
@@ -70,14 +69,13 @@ def declared(table: str, key: list[pa.Field], text: str) -> pa.Schema:
     return pa.schema([*key, *fields])
 
 
-# The decoded tables: their columns in order, as Arrow schemas; what Parquet, SQL or ``auditor decode`` show.
+# The decoded tables as Arrow schemas, for Parquet, SQL and ``auditor decode``.
 #
-# Every log-level table begins with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
-# and sequences are as Kafka stores them (-1 where there is none). Contract section 4.
+# Every log-level table starts with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
+# and sequences are as Kafka stores them (-1 for none). Contract section 4.
 
-
-# Where a row comes from. log_dir is relative to the deepest folder above all PATHs; broker_id and cluster_id are null
-# where meta.properties does not say.
+# The source of a row. log_dir is relative to the deepest directory above all PATHs; broker_id and cluster_id are null
+# if meta.properties lacks them.
 LOG_KEY: list[pa.Field] = [
     pa.field("cluster_id", pa.string()),
     pa.field("broker_id", pa.int32()),
@@ -86,9 +84,15 @@ LOG_KEY: list[pa.Field] = [
     pa.field("partition", pa.int32()),
 ]
 DIR_KEY = LOG_KEY[:3]
+DECODED: dict[str, pa.Schema] = {}
 
 
-BATCHES = declared(
+def _decoded(table: str, key: list[pa.Field], text: str) -> pa.Schema:
+    DECODED[table] = declared(table, key, text)
+    return DECODED[table]
+
+
+BATCHES = _decoded(
     "batches",
     LOG_KEY,
     """
@@ -120,7 +124,7 @@ BATCHES = declared(
 contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
 """,
 )
-RECORDS = declared(
+RECORDS = _decoded(
     "records",
     LOG_KEY,
     """
@@ -146,7 +150,7 @@ MEANINGS["records"] |= {
     "key": "its key; only with `--include-payload`",
     "value": "its value; only with `--include-payload`",
 }
-PRODUCER_SNAPSHOTS = declared(
+PRODUCER_SNAPSHOTS = _decoded(
     "producer_snapshots",
     LOG_KEY,
     """
@@ -162,7 +166,7 @@ PRODUCER_SNAPSHOTS = declared(
     current_txn_first_offset:long first offset of its open transaction; -1: none is open
 """,
 )
-ABORTED_TRANSACTIONS = declared(
+ABORTED_TRANSACTIONS = _decoded(
     "aborted_transactions",
     LOG_KEY,
     """
@@ -175,7 +179,7 @@ ABORTED_TRANSACTIONS = declared(
     last_stable_offset:long last stable offset once it was aborted
 """,
 )
-INDEX_ENTRIES = declared(
+INDEX_ENTRIES = _decoded(
     "index_entries",
     LOG_KEY,
     """
@@ -187,7 +191,7 @@ INDEX_ENTRIES = declared(
     timestamp:time of a time index: the largest timestamp up to that offset; null in an offset index
 """,
 )
-CHECKPOINTS = declared(
+CHECKPOINTS = _decoded(
     "checkpoints",
     LOG_KEY,
     """
@@ -197,8 +201,8 @@ CHECKPOINTS = declared(
     leader_epoch:int of `leader-epoch`: the epoch that begins there; else null
 """,
 )
-# status is the stored number, also where it is none that exists. What console text does not show is null.
-TRANSACTION_LOG = declared(
+# status is the stored number, also an unknown one. What console text does not show is null.
+TRANSACTION_LOG = _decoded(
     "transaction_log",
     LOG_KEY,
     """
@@ -226,7 +230,7 @@ PrepareEpochFence; null for a tombstone
     next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
 """,
 )
-OFFSET_COMMITS = declared(
+OFFSET_COMMITS = _decoded(
     "offset_commits",
     LOG_KEY,
     """
@@ -251,7 +255,7 @@ OFFSET_COMMITS = declared(
 """,
 )
 # Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23).
-GROUP_METADATA = declared(
+GROUP_METADATA = _decoded(
     "group_metadata",
     LOG_KEY,
     """
@@ -278,7 +282,7 @@ streams
 are null but with `--include-payload`
 """,
 )
-SHARE_GROUP_STATE = declared(
+SHARE_GROUP_STATE = _decoded(
     "share_group_state",
     LOG_KEY,
     """
@@ -304,7 +308,7 @@ SHARE_GROUP_STATE = declared(
 as `kafka-dump-log.sh` prints them
 """,
 )
-REMOTE_LOG_METADATA = declared(
+REMOTE_LOG_METADATA = _decoded(
     "remote_log_metadata",
     LOG_KEY,
     """
@@ -332,8 +336,8 @@ REMOTE_LOG_METADATA = declared(
     custom_metadata:binary what the storage plugin keeps with it
 """,
 )
-TOPICS = declared("topics", DIR_KEY, "topic:string its name\ntopic_id:string")
-TOPIC_CONFIGS = declared(
+TOPICS = _decoded("topics", DIR_KEY, "topic:string its name\ntopic_id:string")
+TOPIC_CONFIGS = _decoded(
     "topic_configs",
     DIR_KEY,
     """
@@ -342,7 +346,7 @@ TOPIC_CONFIGS = declared(
     value:string its value
 """,
 )
-BROKER_CONFIGS = declared(
+BROKER_CONFIGS = _decoded(
     "broker_configs",
     DIR_KEY,
     """
@@ -351,7 +355,7 @@ BROKER_CONFIGS = declared(
     value:string its value; null where it is withheld, because it may be secret
 """,
 )
-PARTITIONS = declared(
+PARTITIONS = _decoded(
     "partitions",
     DIR_KEY,
     """
@@ -370,7 +374,7 @@ PARTITIONS = declared(
     leader_recovery_state:string RECOVERED; RECOVERING after an unclean election until the leader has seen to it
 """,
 )
-METADATA_HISTORY = declared(
+METADATA_HISTORY = _decoded(
     "metadata_history",
     LOG_KEY,
     """
@@ -401,7 +405,7 @@ METADATA_HISTORY = declared(
     value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
 """,
 )
-DECODE_ERRORS = declared(
+DECODE_ERRORS = _decoded(
     "decode_errors",
     LOG_KEY,
     """
@@ -413,25 +417,6 @@ DECODE_ERRORS = declared(
 """,
 )
 
-DECODED: dict[str, pa.Schema] = {
-    "batches": BATCHES,
-    "records": RECORDS,
-    "producer_snapshots": PRODUCER_SNAPSHOTS,
-    "aborted_transactions": ABORTED_TRANSACTIONS,
-    "index_entries": INDEX_ENTRIES,
-    "checkpoints": CHECKPOINTS,
-    "transaction_log": TRANSACTION_LOG,
-    "offset_commits": OFFSET_COMMITS,
-    "group_metadata": GROUP_METADATA,
-    "share_group_state": SHARE_GROUP_STATE,
-    "remote_log_metadata": REMOTE_LOG_METADATA,
-    "topics": TOPICS,
-    "topic_configs": TOPIC_CONFIGS,
-    "broker_configs": BROKER_CONFIGS,
-    "partitions": PARTITIONS,
-    "metadata_history": METADATA_HISTORY,
-    "decode_errors": DECODE_ERRORS,
-}
 
 RECOVERY_STATES = ("RECOVERED", "RECOVERING")  # LeaderRecoveryState
 COMPRESSION_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -447,23 +432,21 @@ TRANSACTION_STATES = (
 )
 
 
-# From columns and rows to the Arrow tables of :mod:`auditor.connectors.schema`.
+# Arrow tables from columns and rows.
 
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
-KEPT_ROWS = 1 << 16  # of a column of one value that is kept for later; of a long text less
-MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year that SQL and Python know
+CACHED_ROWS = 1 << 16  # of a cached column of one value; of a long text fewer
+MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year of SQL and Python
 
 
-# pyarrow.array and pyarrow.scalar import pandas before anything else: half a second for which ``auditor decode`` has
-# no use. So columns are made of buffers, except where they come as rows.
+# pyarrow.array and pyarrow.scalar import pandas first, which takes half a second. So columns are made from buffers,
+# except those from rows.
 
 
 def array_of(values: np.ndarray, null: np.ndarray | None = None, kind: pa.DataType | None = None) -> pa.Array:
-    """A column of numbers or truth values without a copy, or of a ``kind`` of the same bytes.
-
-    ``null`` says which rows are null.
-    """
+    """A column of numbers or booleans without a copy, or of a ``kind`` with the same bytes. ``null``: which rows are
+    null."""
     valid = None if null is None or not null.any() else _bits(~null)
     data = _bits(values) if values.dtype == bool else pa.py_buffer(np.ascontiguousarray(values))
     return pa.Array.from_buffers(kind or pa.from_numpy_dtype(values.dtype), len(values), [valid, data])
@@ -489,9 +472,9 @@ def lists(values: Sequence[Sequence[str] | None]) -> pa.Array:
 
 
 def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:
-    """One value for all rows; of not too many, a part of what is at hand from before."""
+    """One value for all rows; up to some size, a slice of a cached column."""
     block = 1 << (rows - 1).bit_length() if rows else 0
-    if max(block, len(str(value)) * block // 64) > KEPT_ROWS:
+    if max(block, len(str(value)) * block // 64) > CACHED_ROWS:
         return _repeated.__wrapped__(value, kind, rows)
     return _repeated(value, kind, block).slice(0, rows)
 
@@ -509,13 +492,13 @@ def _bits(values: np.ndarray) -> pa.Buffer:
 
 
 def times(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
-    """Milliseconds as numbers, or times in ms, of a ``kind``: null for none (negative) and beyond year 9999."""
+    """A column of times from ms, of ``kind`` or as numbers: null for none (negative) and after year 9999."""
     wide = values.astype(np.int64, copy=False)
-    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # what is negative is large
+    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # negative ones are large then
 
 
 def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Values) -> pa.RecordBatch:
-    """``rows`` rows of a table: ``columns`` by name, each an array or one value for all rows; absent ones are null."""
+    """``rows`` rows of a table: ``columns`` by name, each an array or one value for all rows; missing ones are null."""
     values: Fields = dict(zip((field.name for field in LOG_KEY), key, strict=True)) | dict(columns)
     return pa.RecordBatch.from_arrays([_array(values.get(f.name), f.type, rows) for f in schema], schema=schema)
 
@@ -529,7 +512,7 @@ def _array(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
 
 
 def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any]]) -> pa.RecordBatch:
-    """Rows, each the values behind those of ``key``; times are in ms as of :func:`times`."""
+    """Rows, each with the values after those of ``key``; times are in ms as for :func:`times`."""
     rest = [schema.field(number) for number in range(len(key), len(schema))]
     given = list(rows)
     columns = zip(*given, strict=True) if given else ((),) * len(rest)
@@ -539,7 +522,7 @@ def from_rows(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Sequence[Any
 
 
 def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Values]) -> pa.RecordBatch:
-    """The same of rows by name; null where a row does not say, and what is no column is left out."""
+    """As :func:`from_rows`, for rows by name; missing columns are null, unknown names are ignored."""
     names = schema.names[len(key) :]
     return from_rows(schema, key, [[row.get(name) for name in names] for row in rows])
 
@@ -556,6 +539,6 @@ def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows as Spark takes them: times in microseconds, the only unit it knows."""
+    """The same rows for Spark: times in microseconds, the only unit it has."""
     fields = [f.with_type(pa.timestamp("us", f.type.tz)) if pa.types.is_timestamp(f.type) else f for f in batch.schema]
     return batch.cast(pa.schema(fields))

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from auditor.base.at_rest import Values, folder_for
+from auditor.base.at_rest import Values
+from auditor.base.code_cache import folder_for
 from auditor.base.evidence_keys import OpenTransactionEvidence, read
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording

@@ -20,7 +20,7 @@ def same_both_ways(topic: str, data: bytes, *, payload: bool = False) -> dict[st
     key: Key = ("cluster", 1, "broker-1", topic, 0)
     plain, quick = InternalRows(topic, LIMITS, payload=payload), InternalColumns(topic, LIMITS, payload=payload)
     for held in (False, True):
-        for chunk in read_segment(io.BytesIO(data), len(data), file="0.log", limits=LIMITS, raw=True, held=held):
+        for chunk in read_segment(io.BytesIO(data), len(data), file="0.log", limits=LIMITS, raw=True, keep_bytes=held):
             for part in parts(chunk):
                 assert plain.add("0.log", part) == quick.add("0.log", part)
     rows, columns = plain.tables(key), quick.tables(key)

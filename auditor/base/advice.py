@@ -1,4 +1,4 @@
-"""Advice as an object, and what differs for Flink's transactional ids."""
+"""Advice on a finding as an object, and what differs for transactional ids of Flink."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from enum import StrEnum
 
 from auditor.base.at_rest import Fields, Values
 
-# What to do about a finding, as an object: what must hold, what to look at, what to do, and what that loses.
-#
-# Every text that people read of it is made here, once: no surface cuts a part out of another's sentence. Rules make
-# advices; in results, and for pages, one is a row (:meth:`Advice.row`), which is what the texts are made of.
+# Rules create advices; results and pages have them as rows (:meth:`Advice.row`). All texts about an advice are rendered
+# from its row here, so that no output cuts a part out of another's sentence.
 
 
 class Verdict(StrEnum):
-    """What the advice comes to."""
+    """The kind of an advice."""
 
-    LOOK = "look"  # nothing may be done before something is known
+    LOOK = "look"  # more must be known before anything is done
     WAIT = "wait"  # it ends by itself
     ACT = "act"  # all conditions hold
-    DO_NOT_ACT = "do_not_act"  # what suggests itself would lose data
+    DO_NOT_ACT = "do_not_act"  # the obvious action would lose data
     DO_NOT_ABORT = "do_not_abort"  # an abort may lose data, and so may a COMMIT: nothing may be written yet
 
 
@@ -36,8 +34,10 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What must be so before anybody acts. ``holds``: None where the input does not show it, which is not "holds";
-    ``by``: what shows it, or would."""
+    """What must hold before anyone acts.
+
+    ``holds``: None if the input does not show it, which is not "holds"; ``by``: what shows it, or would show it.
+    """
 
     what: str
     holds: bool | None
@@ -46,7 +46,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class CheckCommand:
-    """A command that changes nothing, and what it must show for what is said to be right."""
+    """A command that changes nothing, and the output that confirms the finding."""
 
     command: str
     expect: str
@@ -54,16 +54,18 @@ class CheckCommand:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """A command that changes something, or a step by hand; one that an operator carries out as it stands."""
+    """A command that changes something, or a manual step that an operator carries out as written."""
 
     command: str
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """What an advice does to the replicas of its partition, by broker: ``away`` loses its folder and is fetched again
-    from one of ``sources``; ``leads`` is made leader. None and empty for none. It is on no surface: advices of one run
-    are held against each other by it (:mod:`auditor.rules.resolution.resolve`)."""
+    """What an advice does to the replicas of its partition, by broker.
+
+    ``away`` loses its directory and is fetched again from one of ``sources``; ``leads`` is made leader. None and empty
+    for none. It is never printed: :mod:`auditor.rules.resolution.resolve` compares the advices of a run by it.
+    """
 
     away: int | None = None
     sources: tuple[int, ...] = ()
@@ -77,9 +79,9 @@ NOTHING_MOVES = Moves()
 class Advice:
     """What to do about a finding.
 
-    ``cost``: what acting, or waiting, takes away, in a sentence; ``loses``: the same in numbers, which no text says
-    again; ``then``: what comes after, or what there is to say where there is no command. Errors: ValueError for acts
-    whose conditions are not known to hold: nothing that changes a cluster is printed then.
+    ``cost``: what acting, or waiting, loses, in a sentence; ``loses``: the same in numbers, which no text repeats;
+    ``then``: what follows, or the advice itself if there is no command. Errors: ValueError for acts whose conditions
+    are not known to hold, since no command that changes a cluster is printed then.
     """
 
     verdict: Verdict
@@ -96,41 +98,41 @@ class Advice:
             raise ValueError(f"acts without conditions known to hold: {self.act}")
 
     def row(self) -> Fields:
-        """As ``findings.jsonl`` has it."""
+        """The advice as a row of ``findings.jsonl``."""
         return {name: value for name, value in self.carried().items() if name != "moves"}
 
     def carried(self) -> Fields:
-        """:meth:`row` with what is on no surface, for :meth:`of` in another process."""
+        """:meth:`row` with the fields that are never printed, for :meth:`of` in another process."""
         return {**asdict(self), "verdict": self.verdict.value}
 
     @classmethod
     def of(cls, row: Values) -> Advice:
-        """What :meth:`row` or :meth:`carried` made."""
+        """Restore an advice from :meth:`row` or :meth:`carried`."""
         moves = dict(row.get("moves") or {})
         return cls(
             Verdict(row["verdict"]),
             row["cost"],
-            tuple(Condition(**each) for each in row["conditions"]),
-            tuple(CheckCommand(**each) for each in row["look"]),
-            tuple(Act(**each) for each in row["act"]),
+            tuple(Condition(**item) for item in row["conditions"]),
+            tuple(CheckCommand(**item) for item in row["look"]),
+            tuple(Act(**item) for item in row["act"]),
             row["loses"],
             row["then"],
             Moves(moves["away"], tuple(moves["sources"]), moves["leads"]) if moves else NOTHING_MOVES,
         )
 
     def unless(self, *doubted: Condition) -> Advice:
-        """The same where these conditions have to hold too: without its acts unless all of them are known to."""
+        """The advice with these conditions added; its acts are dropped unless all of them are known to hold."""
         conditions = (*self.conditions, *doubted)
-        if not self.act or all(each.holds for each in doubted):
+        if not self.act or all(condition.holds for condition in doubted):
             return replace(self, conditions=conditions)
         return replace(self, verdict=Verdict.LOOK, conditions=conditions, act=(), moves=NOTHING_MOVES)
 
     def worded(self, change: Callable[[str], str]) -> Advice:
-        """The same with another wording of all that may hold a command."""
+        """The advice with ``change`` applied to every text that may hold a command."""
         return replace(
             self,
-            look=tuple(replace(each, command=change(each.command)) for each in self.look),
-            act=tuple(Act(change(each.command)) for each in self.act),
+            look=tuple(replace(item, command=change(item.command)) for item in self.look),
+            act=tuple(Act(change(item.command)) for item in self.act),
             then=change(self.then),
         )
 
@@ -139,8 +141,10 @@ _OLD_TONES = {"act": Verdict.ACT, "wait": Verdict.WAIT, "stop": Verdict.DO_NOT_A
 
 
 def whole(given: Values | None) -> Fields | None:
-    """An advice as a row, of a kept run of any release: one before advices were objects says a verdict in words, its
-    tone and what it costs. None for none."""
+    """Complete an advice row that any release wrote; None for none.
+
+    Releases before advices were objects stored a verdict in words, its tone, and its cost.
+    """
     if not given:
         return None
     if "tone" not in given:
@@ -149,18 +153,20 @@ def whole(given: Values | None) -> Fields | None:
     return Advice(_OLD_TONES.get(given["tone"], Verdict.LOOK), f"{words}. {cost}".strip(". ")).row()
 
 
-Piece = tuple[str, str]  # "text" or "command", and what it says
+Piece = tuple[str, str]  # "text" or "command", and its content
 
 
 def lead(advice: Values) -> str:
-    """The verdict and its cost: what stands first on every surface, and alone where there is room for one line."""
+    """The verdict and its cost: the first line of an advice, or the only one where a single line fits."""
     word = WORDS[Verdict(advice["verdict"])]
     return _sentence(f"{word}: {advice['cost']}" if advice["cost"] else word)
 
 
 def pieces(advice: Values) -> list[Piece]:
-    """An advice in reading order, from the verdict on: sentences, and commands that stand on lines of their own. What
-    a rule says of all its findings, that and no more, is said without a verdict."""
+    """An advice in reading order, starting with the verdict: sentences, and commands on lines of their own.
+
+    An advice with only ``then`` is the same for all findings of a rule, and is printed without a verdict.
+    """
     only_said = not any(advice[name] for name in ("cost", "conditions", "look", "act"))
     if only_said and advice["then"] and advice["verdict"] == Verdict.LOOK:
         return steps(advice)
@@ -168,43 +174,47 @@ def pieces(advice: Values) -> list[Piece]:
 
 
 def steps(advice: Values) -> list[Piece]:
-    """The same without :func:`lead`, for what stands below it."""
+    """The pieces of an advice without :func:`lead`."""
     return [*_conditions(advice), *_commands(advice), *_afterwards(advice)]
 
 
 def text(advice: Values) -> str:
-    """An advice on one line: what ``remedy`` is, and what programs print that know no lines."""
+    """An advice on one line, as in ``remedy`` and for programs that print no line breaks."""
     return joined(pieces(advice))
 
 
 def joined(parts: Iterable[Piece]) -> str:
-    """Parts of an advice on one line; a semicolon ends a command, so that no word behind it is pasted with it."""
+    """Join pieces into one line; a semicolon ends a command, so that no following word is pasted with it."""
     out = ""
-    for kind, said in parts:
-        out += f"{' ' if out else ''}{said}{' ;' if kind == 'command' else ''}"
+    for kind, words in parts:
+        out += f"{' ' if out else ''}{words}{' ;' if kind == 'command' else ''}"
     return out.removesuffix(" ;")
 
 
 def is_command(words: str) -> bool:
-    """Whether words are to be pasted as they stand."""
+    """Whether a text is a command to paste as it is."""
     return words.startswith("kafka-")
 
 
 def _conditions(advice: Values) -> Iterator[Piece]:
     for holds, word in ((True, "Known"), (False, "Not so"), (None, "Not known")):
-        those = [f"{each['what']} ({each['by']})" for each in advice["conditions"] if each["holds"] is holds]
+        those = [
+            f"{condition['what']} ({condition['by']})"
+            for condition in advice["conditions"]
+            if condition["holds"] is holds
+        ]
         if those:
             yield "text", _sentence(f"{word}: {'; '.join(those)}")
 
 
 def _commands(advice: Values) -> Iterator[Piece]:
     before = "Go on only if" if advice["verdict"] in (Verdict.LOOK, Verdict.ACT) else "This holds while"
-    for each in advice["look"]:
-        yield "command" if is_command(each["command"]) else "text", each["command"]
-        if each["expect"]:
-            yield "text", _sentence(f"{before} {each['expect']}")
-    for each in advice["act"]:
-        words = each["command"]
+    for item in advice["look"]:
+        yield "command" if is_command(item["command"]) else "text", item["command"]
+        if item["expect"]:
+            yield "text", _sentence(f"{before} {item['expect']}")
+    for item in advice["act"]:
+        words = item["command"]
         yield ("command", words) if is_command(words) else ("text", _sentence(words))
 
 
@@ -218,11 +228,10 @@ def _sentence(words: str) -> str:
     return begun if begun.endswith((".", "!", "?")) else f"{begun}."
 
 
-# Transactional ids that may be Flink's, and what has to be said of their transactions.
+# Transactional ids of Flink.
 #
-# A Flink sink pre-commits a transaction with a checkpoint and commits it once the checkpoint is complete, after a
-# restart
-# too: its data is committed by restoring the job, not by writing it again. Source: TransactionalIdFactory and
+# A Flink sink pre-commits a transaction with a checkpoint and commits it once the checkpoint is complete, also after a
+# restart: its data is committed by restoring the job, not by writing it again. Source: TransactionalIdFactory and
 # TransactionNamingStrategyContextImpl of flink-connector-kafka; FLINK-23854, FLINK-39218.
 
 
@@ -235,19 +244,19 @@ IF_FLINK = (
 
 
 def may_be_flinks(transactional_id: str | None) -> bool:
-    """Whether a transactional id has the form of Flink's."""
+    """Whether a transactional id has the form that Flink generates."""
     return transactional_id is not None and _ID.fullmatch(transactional_id) is not None
 
 
 def sent_again(transactional_id: str | None, data: str) -> str:
-    """How to make up for committed records (``data``: their offsets in words) that no consumer gets, in words."""
+    """How to compensate for committed records that no consumer gets, in words. ``data``: their offsets in words."""
     if may_be_flinks(transactional_id):
         return f"if this is Flink: no checkpoint brings the records of {data} back"
     return f"send the records of {data} again"
 
 
 def for_flink(transactional_id: str | None, advice: Advice) -> Advice:
-    """An advice about an id's transaction, which says what is different if the id is Flink's."""
+    """Add to an advice about a transaction what differs if its transactional id is Flink's."""
     if not may_be_flinks(transactional_id) or IF_FLINK in advice.then or Act(IF_FLINK) in advice.act:
         return advice
     if advice.act:

@@ -8,20 +8,18 @@ import shlex
 import sys
 from typing import NamedTuple
 
-# How decoders say what they could not read: as values, never as exceptions.
-#
-# Bad *data* is a :class:`DecodeError` and ends as a row of the table ``decode_errors``. A user's mistake
-# (a path that is not there, an option without sense) is an :class:`AuditInputError` and ends in one line and exit 2;
-# what goes wrong otherwise is an :class:`AuditFailure` and exit 4.
+# Bad *data* is never an exception but a :class:`DecodeError`, a row of the table ``decode_errors``. A user's mistake (a
+# missing path, a meaningless option) is an :class:`AuditInputError`: one line and exit code 2. All other failures are
+# an :class:`AuditFailure` and exit code 4.
 
 
 class DecodeError(NamedTuple):
     """A stretch of bytes that could not be decoded, and why.
 
     ``file`` is relative to its log directory; ``position`` and ``length`` are bytes (length -1: unknown, to the end);
-    ``reason`` is a stable code from :data:`REASONS`; ``detail`` says the facts in words, never payload. Of a segment's
-    bytes that sound batches follow, ``first_offset`` and ``last_offset`` are what they can have held; of a batch of an
-    unknown magic, the first is its own.
+    ``reason`` is a stable code from :data:`REASONS`; ``detail`` states the facts in words, never payload. For bytes of
+    a segment that sound batches follow, ``first_offset`` and ``last_offset`` bound the offsets they can have held; for
+    a batch of an unknown magic, ``first_offset`` is its base offset.
     """
 
     file: str
@@ -41,8 +39,12 @@ _DAMAGE = re.compile(
 
 
 class DamagedField(NamedTuple):
-    """A field of a batch's header that no checksum covers: its value as ``stored``, and the ``expected`` one, which was
-    taken. ``sure``: nothing else fits to what lies around it. The producer is the batch's, -1 for none."""
+    """A field of a batch header that no checksum covers, with its ``stored`` value and the ``expected`` one, which is
+    used.
+
+    ``sure``: no other value fits the surrounding batches. ``producer_id`` and ``producer_epoch`` are the batch's, -1
+    for none.
+    """
 
     name: str
     stored: int
@@ -52,7 +54,7 @@ class DamagedField(NamedTuple):
     producer_epoch: int = -1
 
     def error(self, file: str, position: int, length: int, first_offset: int, last_offset: int) -> DecodeError:
-        """The row about it; the bytes are those of the batch, the offsets those that it has."""
+        """The decode error for this field; position and length (bytes) and the offsets are those of the batch."""
         certainty = "is right" if self.sure else "is likely"
         whose = f"in a batch of producer {self.producer_id} with epoch {self.producer_epoch}"
         detail = f"{self.name} is {self.stored}, where {self.expected} {certainty}, {whose}"
@@ -60,11 +62,11 @@ class DamagedField(NamedTuple):
 
     @classmethod
     def of(cls, error: DecodeError) -> DamagedField | None:
-        """What an error says of a damaged field; None where it is about something else."""
-        said = _DAMAGE.fullmatch(error.detail) if error.reason == DAMAGED_FIELD else None
-        if said is None:
+        """Parse the damaged field from a decode error; None for an error with another reason."""
+        match = _DAMAGE.fullmatch(error.detail) if error.reason == DAMAGED_FIELD else None
+        if match is None:
             return None
-        return cls(said[1], int(said[2]), int(said[3]), said[4] == "is right", int(said[5]), int(said[6]))
+        return cls(match[1], int(match[2]), int(match[3]), match[4] == "is right", int(match[5]), int(match[6]))
 
 
 FLIPPED_BIT = "flipped_bit"
@@ -72,21 +74,21 @@ _FLIPPED = re.compile(r"bit ([0-7]) of byte (\d{1,9}) of the batch was flipped: 
 
 
 class FlippedBit(NamedTuple):
-    """The one bit (0: the lowest) of a byte of a batch whose inversion makes its checksum right."""
+    """The one bit (0: the lowest) of a byte of a batch whose inversion makes its checksum correct."""
 
     byte: int
     bit: int
 
     def error(self, file: str, position: int, length: int) -> DecodeError:
-        """The row about it; the bytes are those of the batch."""
+        """The decode error for this bit; position and length (bytes) are those of the batch."""
         detail = f"bit {self.bit} of byte {self.byte} of the batch was flipped: inverted, the checksum is right"
         return DecodeError(file, position, length, FLIPPED_BIT, detail)
 
     @classmethod
     def of(cls, error: DecodeError) -> FlippedBit | None:
-        """What an error says of a flipped bit; None where it is about something else."""
-        said = _FLIPPED.fullmatch(error.detail) if error.reason == FLIPPED_BIT else None
-        return None if said is None else cls(int(said[2]), int(said[1]))
+        """Parse the flipped bit from a decode error; None for an error with another reason."""
+        match = _FLIPPED.fullmatch(error.detail) if error.reason == FLIPPED_BIT else None
+        return None if match is None else cls(int(match[2]), int(match[1]))
 
 
 REASONS = {
@@ -116,49 +118,40 @@ REASONS = {
     "vanished": "the file, or its end, was there when the directory was listed and is gone now",
     "limit": "a stated limit was reached",
 }
-
-
-BREAKS_OFF = "that breaks off"  # how the detail of a batch of an unknown magic ends when the file has not all of it
-
-
-RECORD_AT = "record at offset"  # how the detail of an error about one record of an internal topic begins
-
-
-VENDOR = "vendor"
-"""The reason of what is skipped and nothing more: neither unreadable nor damaged."""
-
-
+BREAKS_OFF = "that breaks off"  # end of the detail about a batch of an unknown magic that is not all in the file
+RECORD_AT = "record at offset"  # start of the detail of an error about one record of an internal topic
+VENDOR = "vendor"  # the reason of what is skipped, but neither unreadable nor damaged
+# Reasons that by themselves mean that a part could not be read.
 UNREAD = frozenset({"bad_version", "unreadable", "limit", "bad_setting", "bad_manifest", "encrypted"})
-"""The reasons that say so of themselves that a part could not be read."""
 
 
 def is_unread(reason: str, detail: str) -> bool:
-    """Whether an error says that a part of the input could not be read (exit status 3), not that it is damaged.
+    """Whether an error means that a part of the input could not be read (exit code 3), not that it is damaged.
 
-    That is so for what could not be opened, for what goes beyond a limit, for settings whose value cannot be one, for
-    files and records of internal topics in a version that is newer than this reader, for such records of a type that
-    is, and for remote segments that are encrypted or stored in a way that it does not know.
+    True for files that could not be opened, for exceeded limits, for invalid settings, for files and records of
+    internal topics in a version newer than this reader, for records of an unknown type, and for remote segments that
+    are encrypted or stored in an unknown way.
     """
     return reason in UNREAD or (reason == "unknown_key_type" and detail.startswith(RECORD_AT))
 
 
 class _Sentence(Exception):
     def _render_traceback_(self) -> list[str]:
-        """What a notebook shows (IPython asks for it): the message, and none of the calls within this package."""
+        # IPython calls this: a notebook shows the message alone, not the calls within this package.
         return [f"{type(self).__name__}: {self}"]
 
 
 class AuditInputError(_Sentence):
-    """A mistake of the user. The message is one line and ends with a hint on what to do."""
+    """A user's mistake. The message is one line and ends with a hint on what to do."""
 
 
 class AuditFailure(_Sentence):
-    """The audit itself failed (memory, a disk, a bug): one sentence with a hint; exit 4."""
+    """The audit itself failed (memory, disk, a bug): one sentence with a hint; exit code 4."""
 
 
 class StoreTrouble(_Sentence):
-    """A store refuses or breaks off for now, after it was asked again for as long as that makes sense: nothing is known
-    of the file, and the work may be tried elsewhere or later. ``code``: the store's own."""
+    """A store refuses or aborts requests after all retries. Nothing is known about the file; the work may be retried
+    elsewhere or later. ``code``: the store's own."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -168,7 +161,7 @@ class StoreTrouble(_Sentence):
         return f"the store says {self.code}, and went on to say so"
 
 
-# The limits every decoder keeps, so that no input can exhaust the machine. Each has its reason code in ``errors``.
+# Limits that every decoder enforces, so that no input can exhaust the machine. Each has a reason code.
 
 
 MIB = 1 << 20
@@ -176,8 +169,8 @@ OF_A_RULE = 1_000  # findings of a rule in a log
 IN_ALL = 100  # times as many in a run
 
 
-class Made:
-    """What compressed bodies became so far, and what was stored of them, in bytes."""
+class CompressionTotals:
+    """Total size of the compressed bodies read so far, stored and decompressed, in bytes."""
 
     __slots__ = ("plain", "stored")
 
@@ -189,17 +182,17 @@ class Limits(NamedTuple):
     """Bounds on one run's decoding. Sizes are bytes.
 
     ``max_batch_bytes`` caps a batch as stored and as decompressed (``--max-batch-bytes``); ``max_batch_ratio`` caps
-    decompressed over stored size (``--max-batch-ratio``), but never below ``ratio_floor_bytes``. ``max_records`` is
-    of a batch whose records are handed out one by one; summing them up needs no such limit. ``max_batch_ratio`` also
-    holds for all batches of a file or replica together, whose bodies are counted in ``made`` (:meth:`counting`), but
-    never below ``made_floor_bytes``: a megabyte of small bombs would keep a core busy for hours.
+    decompressed over stored size (``--max-batch-ratio``), but never below ``ratio_floor_bytes``. ``max_records``
+    applies to a batch whose records are returned one by one, not to sums over them. ``max_batch_ratio`` also holds for
+    all batches of a file or replica together, which are counted in ``made`` (:meth:`counting`), but never below
+    ``made_floor_bytes``: a megabyte of small bombs would keep a core busy for hours.
 
-    What is made of a small file is larger than the file, so each kind has a limit in entries beside that in bytes.
-    Checkpoints: a line a partition of the broker (Kafka's own guidance ends at some thousands) or a leader epoch of the
-    log; 200 000 are some 60 MB here. Indexes: an entry every 4 096 bytes of a segment, preallocated to 10 MiB;
-    2 Mi are 48 MiB here. Snapshots and transaction indexes: an entry a producer or aborted transaction; 4 Mi are
-    184 MiB. ``max_bad_lines`` of a text file are named one by one. ``max_small_file_bytes`` holds for what is not named
-    here, such as text dumps.
+    A small file takes more memory when decoded, so each kind has a limit in entries beside the one in bytes.
+    Checkpoints: one line per partition of the broker (Kafka's guidance ends at some thousands) or per leader epoch of
+    the log; 200,000 take some 60 MB. Indexes: one entry per 4,096 bytes of a segment, preallocated to 10 MiB; 2 Mi take
+    48 MiB. Snapshots and transaction indexes: one entry per producer or aborted transaction; 4 Mi take 184 MiB.
+    ``max_bad_lines`` of a text file are reported one by one. ``max_small_file_bytes`` holds for all other files, such
+    as text dumps.
     """
 
     max_batch_bytes: int = 256 * MIB
@@ -218,10 +211,10 @@ class Limits(NamedTuple):
     max_files: int = 5_000_000
     max_path_length: int = 4096
     made_floor_bytes: int = 1024 * MIB
-    made: Made | None = None
+    made: CompressionTotals | None = None
 
     def small_file(self, kind: str) -> int:
-        """Bytes that are read of a file of this kind or name."""
+        """The largest size (bytes) to read of a file of this kind or name."""
         if kind in ("index", "timeindex", "txnindex", "snapshot"):
             return self.max_index_bytes
         if kind in ("meta.properties", "server.properties", "partition.metadata", "quorum-state", "rsm-manifest"):
@@ -229,21 +222,21 @@ class Limits(NamedTuple):
         return self.max_checkpoint_bytes
 
     def counting(self) -> Limits:
-        """The same for one file or replica, all of whose bodies count together from here on."""
-        return Limits(*self[:-1], made=Made())  # which is the last: _replace takes three times as long
+        """These limits with fresh totals, for the bodies of one file or replica."""
+        return Limits(*self[:-1], made=CompressionTotals())  # the last field; _replace takes three times as long
 
     def decompressed_cap(self, stored: int) -> int:
-        """Bytes that ``stored`` compressed bytes may become."""
+        """The largest size (bytes) to which ``stored`` compressed bytes may decompress."""
         return max(0, min(self._cap(stored), self._left(stored)))
 
     def note_made(self, stored: int, plain: int) -> None:
-        """``stored`` bytes became ``plain`` ones."""
+        """Add a body of ``stored`` bytes that decompressed to ``plain`` bytes to the totals."""
         if self.made is not None:
             self.made.stored += stored
             self.made.plain += plain
 
     def is_used_up(self, stored: int) -> bool:
-        """Whether ``stored`` more bytes may become less than they might if nothing had been opened before them."""
+        """Whether the totals so far lower the cap for ``stored`` more bytes."""
         return self._left(stored) < self._cap(stored)
 
     def _cap(self, stored: int) -> int:
@@ -258,15 +251,15 @@ class Limits(NamedTuple):
 DEFAULT_LIMITS = Limits()
 
 
-# What is installed on request: one line that says how, where a part is asked for that is not there.
+# Optional packages, and the command that installs them.
 #
-# The line names requirements, never this program's own distribution: nobody owns that name in a public index, and
-# whoever
-# registered it there would run code where the line is copied. ``pyproject.toml`` has the same requirements as extras.
+# The command names requirements, never this program's own distribution: nobody owns that name in a public index, and
+# whoever registered it there would run code where the line is pasted. ``pyproject.toml`` has the same requirements as
+# extras.
 
 
 PANDAS, SHTAB = "pandas>=2.2,<3", "shtab>=1.7"
-# By extra, what pip is asked for.
+# Requirements for pip, by extra.
 REQUIREMENTS = {
     "spark": ("pyspark>=4.0,<5", PANDAS),
     "connect": ("pyspark[connect]>=4.0,<5", PANDAS),
@@ -274,7 +267,7 @@ REQUIREMENTS = {
     "live": ("kafka-python>=3.0", "cryptography>=42"),
     "sql": ("duckdb>=1.1",),
 }
-# By the module that is imported: what it is there for, its package, and the extra that brings that; "": it comes alone.
+# By imported module: its purpose, its package, and the extra that installs it; "": the package is installed alone.
 EXTRAS = {
     "pyspark": ("running on Spark", "pyspark", "spark"),
     "py4j": ("running on Spark", "py4j", "spark"),
@@ -289,7 +282,7 @@ EXTRAS = {
 
 
 def absent(module: str) -> AuditInputError | None:
-    """What is said where ``module`` cannot be imported; None where no extra has it."""
+    """The error for a ``module`` that cannot be imported; None if no extra provides it."""
     name = module.partition(".")[0]
     if name not in EXTRAS:
         return None
@@ -298,7 +291,8 @@ def absent(module: str) -> AuditInputError | None:
 
 
 def install(extra: str) -> str:
-    """The command that installs what an extra brings for the running interpreter; pandas alone where it is none."""
+    """The command that installs the packages of an extra for the running interpreter; those of pandas for an unknown
+    extra."""
     return install_command(REQUIREMENTS.get(extra, (PANDAS,)))
 
 
@@ -308,6 +302,6 @@ def install_command(requirements: tuple[str, ...]) -> str:
 
 
 def require(module: str) -> None:
-    """Errors: :class:`AuditInputError` where ``module`` of an extra is not installed. Imports nothing."""
+    """Raise :class:`AuditInputError` if ``module`` of an extra is not installed. Imports nothing."""
     if importlib.util.find_spec(module) is None and (error := absent(module)) is not None:
         raise error

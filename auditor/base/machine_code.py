@@ -1,10 +1,10 @@
-"""Machine code of kernels: made by numba, and kept where there is a place for it.
+"""Compile kernels with numba, and cache their machine code where a folder for it exists.
 
-numba itself keeps machine code by the file that a function stands in, and would go on running what was compiled from
-an earlier version of the kernels it calls and the constants it names. Here the key is the content of that file and of
-every file of this project that it imports, so that no upgrade ever runs old code, and a copy of a warm folder is warm.
+numba itself keys machine code by the file of a function, and would go on running what was compiled from an earlier
+version of the kernels it calls and the constants it names. Here the key is the content of that file and of every file
+of this project that it imports: no upgrade runs old code, and a copy of a warm folder is warm.
 
-Imports numba, which takes 0.3 s: :mod:`auditor.base.compiled` imports this when a kernel is first called.
+Imports numba, which takes 0.3 s: :mod:`auditor.base.compiled` imports this module when a kernel is first called.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from auditor.base.at_rest import Numba, folder_for
+from auditor.base.code_cache import folder_for
+
+Numba = Any  # what numba and llvmlite accept and return: they have no type hints
 
 
 def _load_numba() -> None:
-    """Imports numba without the settings in ``.numba_config.yaml`` of the working directory, which may come with the
-    input. numba reads that file where it can import yaml, when it is imported and before it compiles."""
+    # numba reads .numba_config.yaml of the working directory, which may be part of the input, where it can import yaml:
+    # when it is imported, and again before it compiles.
     before = sys.modules.get("yaml")
     sys.modules["yaml"] = None  # type: ignore[assignment]
     try:
@@ -56,11 +58,11 @@ _IMPORT = re.compile(r"^from (auditor[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M
 
 
 def dispatcher(function: Callable[..., Any]) -> Numba:
-    """``function`` compiled without the interpreter lock, its machine code kept where there is a place for it.
+    """Compile ``function`` to run without the interpreter lock, with its machine code cached if possible.
 
-    Kernels allocate nothing, so nothing need be counted, and they are inlined wherever another kernel calls them:
-    numba would otherwise count references to every array of every tuple at each call and branch, which made the replay
-    fifty times slower.
+    Kernels allocate nothing, so nothing needs reference counts, and they are inlined into their callers. Otherwise
+    numba counts references to every array of every tuple at each call and branch, which made the replay fifty times
+    slower.
     """
     compiled = njit(nogil=True, forceinline=True, _nrt=False)(function)
     if not config.DISABLE_JIT and _CodeCacheLocator.from_function(function, "") is not None:
@@ -69,7 +71,7 @@ def dispatcher(function: Callable[..., Any]) -> Numba:
 
 
 def type_of_instruction(define: Callable[..., Any]) -> Numba:
-    """numba's type of what ``define`` writes."""
+    """numba's type for the instructions that ``define`` emits."""
     typing = cpu_target.typing_context
     made = intrinsic(define)
     typing.refresh()
@@ -78,20 +80,20 @@ def type_of_instruction(define: Callable[..., Any]) -> Numba:
 
 @cache
 def _digest(module: str) -> str:
-    """Of the source of a module and of all that it imports from this project; raises OSError where there is none."""
+    # Raises OSError if a source file is missing.
     waiting, sources = [module], dict[str, str]()
     while waiting:
         name = waiting.pop()
         if name not in sources and name in sys.modules:
             sources[name], imported = _source(name)
             waiting += imported
-    told = repr((sorted(sources.items()), config.BOUNDSCHECK, numba.__version__))
-    return hashlib.sha256(told.encode()).hexdigest()
+    content = repr((sorted(sources.items()), config.BOUNDSCHECK, numba.__version__))
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 @cache
 def _source(module: str) -> tuple[str, list[str]]:
-    """The source of a module, and what it may import from this project, some of it no module."""
+    # Some of the names after import are no modules; _digest skips them.
     source = inspect.getsource(sys.modules[module])
     imported = []
     for package, several, one in _IMPORT.findall(source):
@@ -100,14 +102,14 @@ def _source(module: str) -> tuple[str, list[str]]:
 
 
 class _CodeCacheLocator(_CacheLocator):
-    """Tells numba the folder of a function's machine code, and what it depends on."""
+    """The folder of a function's machine code, and the digest it depends on."""
 
     def __init__(self, function: Callable[..., Any], folder: str) -> None:
         self.function, self.folder = function, folder
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _CodeCacheLocator | None:
-        """The folder of this function; None where there is no place, or no source to know it by."""
+        """The locator of a function; None if no folder is available or its source cannot be read."""
         try:
             _digest(py_func.__module__)
         except (OSError, TypeError):
@@ -120,14 +122,14 @@ class _CodeCacheLocator(_CacheLocator):
         return self.folder
 
     def get_source_stamp(self) -> str:
-        """What must be equal for machine code to be used again."""
+        """The digest that must be equal for cached machine code to be used."""
         return _digest(self.function.__module__)
 
     def get_disambiguator(self) -> str:
-        """Tells functions of one name in one file apart, and versions of them, so that these never share a file.
+        """Distinguish functions of one name in one file, and versions of them, so that they never share a file.
 
-        numba writes a function's index before its code: a process that was killed in between, or another that reads
-        just then, would take the code of an earlier version for that of this one.
+        numba writes a function's index before its code: a killed process, or a concurrent reader, would combine the
+        index of this version with the code of an earlier one.
         """
         return f"{self.function.__code__.co_firstlineno}-{self.get_source_stamp()[:16]}"
 
@@ -140,6 +142,7 @@ class _Cache(FunctionCache):
     _impl_class = _Implementation
 
     def load_overload(self, sig: Numba, target_context: Numba) -> Numba:
-        """Machine code that is kept; only who compiles needs all that numba knows of Python: 0.2 s a process."""
+        # The base class first initialises all of numba's knowledge of Python (0.2 s per process), which only compiling
+        # needs.
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)

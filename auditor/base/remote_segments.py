@@ -1,7 +1,7 @@
-"""What brokers recorded of the segments that they copied to tiered storage, as values (KIP-405).
+"""What brokers recorded about segments that they copied to tiered storage, as values (KIP-405).
 
-:mod:`auditor.connectors.logdir.tiered` fills it from ``__remote_log_metadata``; whoever puts a partition's files
-together and whoever judges them see the same.
+:mod:`auditor.connectors.logdir.tiered` fills it from ``__remote_log_metadata``; reading a partition and judging it use
+the same values.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EpochStarts = Sequence[tuple[int, int]]  # leader epoch and its first offset, as
 
 
 class RemoteSegmentState(IntEnum):
-    """Where a remote segment's life stands. Source: Kafka's RemoteLogSegmentState."""
+    """State of a remote segment. Source: Kafka's RemoteLogSegmentState."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -24,7 +24,7 @@ class RemoteSegmentState(IntEnum):
 
 
 class RemoteSegment(NamedTuple):
-    """A segment in remote storage as the records of ``__remote_log_metadata`` leave it.
+    """A segment in remote storage, as the records of ``__remote_log_metadata`` describe it.
 
     ``start_offset`` and ``end_offset`` are its first and last offset; ``leader_epochs`` its leader epochs, each with
     its first offset in the segment; ``size`` bytes; ``state`` as stored. ``broker_id`` copied it; ``changed_at`` is the
@@ -42,22 +42,22 @@ class RemoteSegment(NamedTuple):
     record_offset: int
 
     def is_of(self, epochs: EpochStarts) -> bool:
-        """Whether a log with these leader epochs holds the same batches there; yes where they are not known.
+        """Whether a log with these leader epochs has the same batches at these offsets; True if its epochs are unknown.
 
-        Epochs below the first known one are not looked at: they went with the start of the log. Source: Kafka's
+        Epochs below the first known one are ignored: they were removed with the start of the log. Source: Kafka's
         RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
         """
         if not epochs:
             return True
         ends = [start for _, start in epochs[1:]] + [1 << 62]
-        known = {epoch: (start, end) for (epoch, start), end in zip(epochs, ends, strict=True)}
+        ranges = {epoch: (start, end) for (epoch, start), end in zip(epochs, ends, strict=True)}
         mine_end = [start for _, start in self.leader_epochs[1:]] + [self.end_offset + 1]
         for number, ((epoch, start), end) in enumerate(zip(self.leader_epochs, mine_end, strict=True)):
             if epoch < epochs[0][0]:
                 continue
-            if epoch not in known:
+            if epoch not in ranges:
                 return False
-            first, behind = known[epoch]
+            first, behind = ranges[epoch]
             last_of_mine = number == len(self.leader_epochs) - 1
             begins = start >= first if number == 0 else start == first or first == epochs[0][1]
             if not begins or (end > behind if last_of_mine else end != behind):
@@ -69,10 +69,10 @@ class RemoteSegment(NamedTuple):
 class RemotePartition:
     """The remote part of one partition: its segments by id, in the order in which they were first recorded.
 
-    Segments that are gone are only offsets in ``deleted``, as (first, behind the last), neighbours joined. ``whole``:
-    the records begin with the first that was ever written, and all of them could be read. ``newest`` is the time (ms)
-    of the newest record of the same partition of ``__remote_log_metadata``, ``clean`` whether its broker had shut down,
-    so that what is not recorded had not happened, and ``metadata_broker`` that broker.
+    Deleted segments are only offsets in ``deleted``, as (first, behind the last), neighbours joined. ``whole``: the
+    records start with the first that was ever written, and all could be read. ``newest`` is the time (ms) of the newest
+    record in the same partition of ``__remote_log_metadata``, ``clean`` whether its broker had shut down, so that
+    everything that happened is recorded, and ``metadata_broker`` that broker.
     """
 
     topic: str
@@ -86,7 +86,7 @@ class RemotePartition:
     metadata_broker: int | None = None
 
     def take(self, segment: RemoteSegment) -> None:
-        """A segment as a record leaves it."""
+        """Apply one record about a segment."""
         if segment.state != RemoteSegmentState.DELETE_SEGMENT_FINISHED:
             self.segments[segment.segment_id] = segment
             return
@@ -97,15 +97,17 @@ class RemotePartition:
         self.deleted.append((start, behind))
 
     def finished(self, epochs: EpochStarts = ()) -> list[RemoteSegment]:
-        """The segments that can be read, of a log with these leader epochs, by first offset and by age."""
-        found = (
+        """The readable segments of a log with these leader epochs, by first offset and by age."""
+        segments = (
             s for s in self.segments.values() if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED and s.is_of(epochs)
         )
-        return sorted(found, key=lambda s: (s.start_offset, s.record_offset))
+        return sorted(segments, key=lambda s: (s.start_offset, s.record_offset))
 
     def highest(self, epochs: EpochStarts, log_end: int) -> int:
-        """The highest offset that the broker of a log with these leader epochs takes to be there, -1 for none. Source:
-        RemoteLogManager.findHighestRemoteOffset."""
+        """The highest remote offset of a log with these leader epochs, as its broker computes it; -1 for none.
+
+        Source: RemoteLogManager.findHighestRemoteOffset.
+        """
         tops: dict[int, int] = {}
         for s in self.finished():
             ends = [*(start - 1 for _, start in s.leader_epochs[1:]), s.end_offset]
@@ -119,7 +121,7 @@ class RemotePartition:
         return -1 if epochs else max(tops.values(), default=-1)
 
     def start_from(self, start: int) -> int:
-        """Where the log begins if a broker noted ``start`` before segments were deleted from there on."""
+        """The log start, if a broker recorded ``start`` before segments from there on were deleted."""
         going = ((s.start_offset, s.end_offset + 1) for s in self.segments.values() if s.state > 1)
         readable = min((s.start_offset for s in self.finished()), default=1 << 62)
         for first, behind in sorted([*self.deleted, *going]):
@@ -129,19 +131,19 @@ class RemotePartition:
 
 
 def holes(segments: Iterable[RemoteSegment], start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The offsets of ``[start, end)`` that no segment has, as (first, behind the last). ``segments``: by first offset.
+    """The offsets of ``[start, end)`` in no segment, as (first, behind the last). ``segments``: by first offset.
 
-    Segments may overlap: after a change of leader the next one begins where the new leader's own segment does.
+    Segments may overlap: after a leader change the next one starts where the new leader's own segment does.
     """
-    at = start
+    position = start
     for segment in segments:
         if segment.start_offset >= end:
             break
-        if segment.start_offset > at:
-            yield at, segment.start_offset
-        at = max(at, segment.end_offset + 1)
-    if at < end:
-        yield at, end
+        if segment.start_offset > position:
+            yield position, segment.start_offset
+        position = max(position, segment.end_offset + 1)
+    if position < end:
+        yield position, end
 
 
 @dataclass(slots=True)
@@ -151,7 +153,7 @@ class RemoteLogs:
     partitions: Mapping[tuple[str, int], RemotePartition] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int, topic_id: str | None) -> RemotePartition | None:
-        """That of a partition; without its topic's id the only one of this name."""
+        """The remote part of a partition; without a topic id, the only one of this name."""
         if topic_id is not None:
             return self.partitions.get((topic_id, partition))
         named = [p for p in self.partitions.values() if (p.topic, p.partition) == (topic, partition)]

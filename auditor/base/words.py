@@ -31,7 +31,7 @@ def _plural_of(noun: str) -> str:
 
 
 def duration(ms: int | None) -> str:
-    """Milliseconds as the two largest units that are not zero: ``2 h 1 min``; below a second in ``ms``."""
+    """Milliseconds in the two largest units that are not zero: ``2 h 1 min``; in ``ms`` below a second."""
     if ms is None:
         return "–"
     parts: list[str] = []
@@ -42,27 +42,27 @@ def duration(ms: int | None) -> str:
             parts.append(f"{count:,} {unit}" if count else "")
         if len(parts) == 2:
             break
-    said = " ".join(part for part in parts if part) or f"{rest} ms"
-    return f"−{said}" if ms < 0 else said
+    text = " ".join(part for part in parts if part) or f"{rest} ms"
+    return f"−{text}" if ms < 0 else text
 
 
 def few(numbers: Iterable[object]) -> str:
-    """Numbers or names for a sentence, NAMED of them at most: the name of a folder may say two thousand million."""
+    """Numbers or names for a sentence, at most NAMED of them: a directory name may contain thousands."""
     first = list(itertools.islice(numbers, NAMED + 1))
     return ", ".join(map(str, first[:NAMED])) + (" and more" if len(first) > NAMED else "")
 
 
-# Of very many rows the first that have something to show, and how many there are.
+# The first of very many rows.
 
 
 MOST = 200  # rows that are shown
 
 
 class FirstRows:
-    """Rows of the logs that have something under a name: how many, and those to show, which are first the odd ones.
+    """Count the rows of logs that have a value under a name, and keep the first ones to show, odd ones first.
 
-    ``odd``: the part of it that makes a row odd; ``needed``: the part without which there is nothing to show of it,
-    ``empty`` counts these. Memory: twice what is shown.
+    ``odd``: the key in that value that makes a row odd; ``needed``: the key without which there is nothing to show of
+    it; ``empty`` counts rows without it. Memory: twice what is shown.
     """
 
     def __init__(self, name: str, odd: str, needed: str | None = None) -> None:
@@ -73,12 +73,12 @@ class FirstRows:
         self._kept: tuple[list[tuple[Any, Values]], ...] = ([], [])  # the odd ones are the second
 
     def add(self, place: object, row: Values) -> None:
-        """Looks at one row, behind those before it by its ``place``."""
-        told = row[self.name]
-        if not told:
+        """Add a row; ``place`` is its sort key, higher than those before it."""
+        value = row[self.name]
+        if not value:
             return
-        odd = bool(told[self.odd])
-        if self.needed is not None and not told[self.needed] and not odd:
+        odd = bool(value[self.odd])
+        if self.needed is not None and not value[self.needed] and not odd:
             self.empty += 1
             return
         self.count += 1
@@ -87,36 +87,36 @@ class FirstRows:
             self._kept[odd].append((place, row))
 
     def join(self, other: FirstRows) -> None:
-        """Takes in those of other rows, which may lie between its own."""
+        """Add the rows of another, which may lie between its own."""
         self.count += other.count
         self.empty += other.empty
         self.odd_ones += other.odd_ones
-        for mine, theirs in zip(self._kept, other._kept, strict=True):
-            mine += theirs
-            mine.sort(key=itemgetter(0))
-            del mine[MOST:]
+        for own, theirs in zip(self._kept, other._kept, strict=True):
+            own += theirs
+            own.sort(key=itemgetter(0))
+            del own[MOST:]
 
     def shown(self) -> list[Values]:
-        """Those to show."""
+        """The rows to show."""
         return [row for _, row in (*self._kept[True], *self._kept[False])][:MOST]
 
 
-# What somebody may have meant by a word that nothing has.
+# Suggestions for unknown words.
 
 
-LIKE = 0.6  # how alike two words have to be, of 1
-MOST_NAMES = 100_000  # that are looked at: there may be a million partitions
+LIKE = 0.6  # similarity of two words, 1 for equal
+MOST_NAMES = 100_000  # to compare: there may be a million partitions
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`` (did you mean 'audit'?)``, or with two names; empty where nothing is like it. Cost: linear in the names."""
-    names = sorted({name for name, _ in zip(known, range(MOST_NAMES), strict=False)})
+def did_you_mean(word: str, words: Iterable[str]) -> str:
+    """`` (did you mean 'audit'?)``, or two names; empty if no name is similar. Cost: linear in the names."""
+    names = sorted({name for name, _ in zip(words, range(MOST_NAMES), strict=False)})
     lower = {name.lower(): name for name in reversed(names)}
-    found = [lower[near] for near in difflib.get_close_matches(word.lower(), lower, 2, LIKE)]
-    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+    matches = [lower[near] for near in difflib.get_close_matches(word.lower(), lower, 2, LIKE)]
+    return f" (did you mean {' or '.join(map(repr, matches))}?)" if matches else ""
 
 
-# Kafka's words in plain ones: ``auditor rules ID`` and the report spell out those that they use.
+# Kafka's terms: ``auditor rules ID`` and the report explain those that they use.
 
 
 GLOSSARY = {
@@ -188,11 +188,11 @@ _OTHER = {
 
 
 def words_in(texts: Iterable[str]) -> dict[str, str]:
-    """The words of the glossary that stand in some texts, each with what it means, by name. Cost: linear."""
+    """The glossary's terms that occur in some texts, with their meanings, by name. Cost: linear."""
     whole = "\n".join(texts)
-    found = {}
-    for name, said in GLOSSARY.items():
+    meanings = {}
+    for name, meaning in GLOSSARY.items():
         forms = "|".join(re.escape(form) for form in (name, *_OTHER.get(name, ())))
         if re.search(rf"(?<![\w.])(?i:{forms})(?!\w)", whole):
-            found[name] = said
-    return found
+            meanings[name] = meaning
+    return meanings

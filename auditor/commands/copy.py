@@ -79,21 +79,21 @@ def run(args: argparse.Namespace) -> int:
     throttling.behind_all_others()
     throttling.sparing()
     pass  # REMOVED  # only now: these load Arrow, which has been told by now, and the readers
-    from auditor.connectors.stores.remote_files import Guest, Pace, visiting
+    from auditor.connectors.stores.remote_files import Pace, ThrottledReader, throttled
     from auditor.copying.folders import now_ms
     from auditor.copying.run import check_apart, copied
 
     check(args)
     began, out, begun = time.monotonic(), args.out, now_ms()
-    guest = Guest(Pace(args.limit_rate), out if isinstance(out, Path) else None)
+    guest = ThrottledReader(Pace(args.limit_rate), out if isinstance(out, Path) else None)
     try:
         if args.around is not None:
-            with visiting(guest):
+            with throttled(guest):
                 status, says = around(args.around, args.run_folder, args.paths, folder_of(str(out)), args.checksums)
             show(says if not args.quiet else ())
             return status
         check_apart(args.paths, out)
-        with visiting(guest), _alone(out) as still_alone:
+        with throttled(guest), _alone(out) as still_alone:
             done = copied(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )

@@ -114,7 +114,7 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == kafka_names.METADATA_TOPIC))
     if in_metadata or kind in tables_rows.PROPERTY_KINDS:
-        found: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
+        found: Rows = ((table, rows) for table, rows in tables_rows.unlisted_rows(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
         found = read_piece(piece, own | {"decode_errors"}, how)
@@ -139,10 +139,10 @@ def locate(options: DecodeOptions) -> list[Piece]:
 
 def _given(path: str) -> list[tuple[StorageLocation, int]]:
     """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
-    from auditor.connectors.logdir.copy_view import named
+    from auditor.connectors.logdir.copy_view import files_named
     from auditor.connectors.stores import storage
 
-    if of_copy := named(path):
+    if of_copy := files_named(path):
         return [*of_copy]
     place = storage.place(path)
     if storage.is_folder(place):

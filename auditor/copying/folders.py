@@ -15,9 +15,8 @@ from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import audited_settings
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir import inventory as inventories
-from auditor.connectors.logdir.copied_segments import digest_of
-from auditor.connectors.logdir.copy_lists import CopyTimes, Gone, Listed, Stat
-from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, coded, packed, unpacked
+from auditor.connectors.logdir.copy_format import CopyTimes, DeletionTimes, Listed, Stat, digest_of
+from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, encoded_index, packed, unpacked
 from auditor.connectors.logdir.files import Naming
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
@@ -111,7 +110,7 @@ def index_like(target: Target, folder: str, item: Listed, segment: Listed | None
     if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
         return item
     rows, _ = target.earlier(folder, taken.file).rows(taken.first, taken.first + taken.rows)
-    text = coded(says.kind, data, rows, says.offset)
+    text = encoded_index(says.kind, data, rows, says.offset)
     if text is None:
         return item
     content = packed(text)
@@ -334,7 +333,7 @@ def deleted(
         since = now if item.gone is None else item.gone.since
         until = since + keep_ms if keep_ms is not None else (item.gone.until if item.gone is not None else now)
         if until > now:
-            yield item._replace(gone=Gone(since, until))
+            yield item._replace(gone=DeletionTimes(since, until))
 
 
 def _vanished(item: Listed) -> bool:

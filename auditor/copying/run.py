@@ -20,11 +20,10 @@ from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import is_internal, shown_uri
 from auditor.connectors import kafka_names
-from auditor.connectors.codec.blanking import KEPT, Blanks
+from auditor.connectors.codec.blanking import COPIED, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
 from auditor.connectors.kafka_names import METADATA_TOPIC
-from auditor.connectors.logdir.copied_segments import GROUP_ROWS
-from auditor.connectors.logdir.copy_lists import CopyTimes, FolderList, Listed, Stat, Taken
+from auditor.connectors.logdir.copy_format import GROUP_ROWS, CopyTimes, FolderList, Listed, Stat, TakenSegment
 from auditor.connectors.logdir.copy_view import ENTRY
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
@@ -123,7 +122,7 @@ class OneFolder:
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
-        internal = folder.topic if folder.topic in KEPT else None
+        internal = folder.topic if folder.topic in COPIED else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
@@ -171,7 +170,7 @@ class OneFolder:
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
-    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+    def _index(self, item: Listed, found: Mapping[str, TakenSegment]) -> Listed:
         """An index by the batches of its segment; read again where these are no longer those that it was told by."""
         if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
             return item
@@ -271,7 +270,7 @@ class OneFolder:
         why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
-    def _stays(self, name: str, taken: Taken) -> bool:
+    def _stays(self, name: str, taken: TakenSegment) -> bool:
         if taken.file in self.scattered:
             return self.segments.carry(name, taken)
         self.segments.keep(name, taken)
@@ -560,7 +559,7 @@ def _bytes_of(found: Folders) -> int:
     return sum(
         size
         for folder in found.found.values()
-        if folder.topic is not None and folder.topic not in KEPT
+        if folder.topic is not None and folder.topic not in COPIED
         for name, size in folder.files.items()
         if name.endswith(".log")
     )

@@ -16,15 +16,16 @@ from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
-from auditor.connectors.logdir.copied_segments import (
+from auditor.connectors.logdir.copy_format import (
     FILE_BYTES,
     FILE_ROWS,
     GROUP_ROWS,
+    Listed,
     Records,
     SegmentRows,
     SegmentWriter,
+    TakenSegment,
 )
-from auditor.connectors.logdir.copy_lists import Listed, Taken
 from auditor.connectors.logdir.copy_view import details_of
 from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_head
 from auditor.copying.target import Target
@@ -47,8 +48,8 @@ class SegmentsTaken:
         self.writer: SegmentWriter
         self.path: Path
         self.first = ""
-        self.pending: list[tuple[str, Taken]] = []  # of the file that is open
-        self.done: dict[str, Taken] = {}
+        self.pending: list[tuple[str, TakenSegment]] = []  # of the file that is open
+        self.done: dict[str, TakenSegment] = {}
         self.bytes = 0  # of stored batches in it
         self.unended: set[int] | None = set()  # producer ids whose transactions are open by now; None for too many
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
@@ -77,13 +78,13 @@ class SegmentsTaken:
         self._file_is_full()
         return None
 
-    def keep(self, name: str, taken: Taken) -> None:
+    def keep(self, name: str, taken: TakenSegment) -> None:
         """Leaves a segment as an earlier copy has it."""
         self.done[name] = taken
         self.unended = None if taken.unended is None else set(taken.unended)
         self.kept += 1
 
-    def carry(self, name: str, old: Taken) -> bool:
+    def carry(self, name: str, old: TakenSegment) -> bool:
         """Moves the rows of a segment from an earlier file; whether that could be done."""
         reader = self._earlier(old)
         if reader is None:
@@ -96,7 +97,7 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def is_there(self, place: StorageLocation, name: str, taken: Taken) -> bool:
+    def is_there(self, place: StorageLocation, name: str, taken: TakenSegment) -> bool:
         """Whether the last batch that was taken of a segment is where it was, with its checksum."""
         reader = self._earlier(taken)
         last = taken.first + taken.rows - 1
@@ -158,7 +159,7 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def _earlier(self, taken: Taken) -> SegmentRows | None:
+    def _earlier(self, taken: TakenSegment) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
             reader = self.target.earlier(self.folder, taken.file)
@@ -168,14 +169,14 @@ class SegmentsTaken:
         fits = (reader.stored, reader.records) == (self.blanks is not None, taken.records)
         return reader if fits else None
 
-    def _add_earlier(self, reader: SegmentRows, old: Taken) -> None:
+    def _add_earlier(self, reader: SegmentRows, old: TakenSegment) -> None:
         for first in range(old.first, old.first + old.rows, GROUP_ROWS):
             behind = min(first + GROUP_ROWS, old.first + old.rows)
             rows, stored = reader.rows(first, behind, stored=reader.stored)
             records = Records(reader.summaries(first, behind), reader.details(first, behind)) if old.records else None
             self._add(rows, stored, records)
 
-    def finish(self) -> dict[str, Taken]:
+    def finish(self) -> dict[str, TakenSegment]:
         """What was taken by the names of the segments, once all are there."""
         if self.open is not None:
             self.writer.close()
@@ -207,7 +208,7 @@ class SegmentsTaken:
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
         self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
 
-    def _chunks_taken(self, place: StorageLocation, name: str, found: Iterator[Chunk]) -> Taken:
+    def _chunks_taken(self, place: StorageLocation, name: str, found: Iterator[Chunk]) -> TakenSegment:
         first = self.writer.rows
         chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
         for chunk in found:
@@ -224,7 +225,7 @@ class SegmentsTaken:
             of_records += chunk.of_records
         foreign = tuple(_foreign(place, name, errors, self.limits))
         unended = None if self.unended is None else tuple(sorted(self.unended))
-        return Taken(
+        return TakenSegment(
             file="",
             first=first,
             rows=self.writer.rows - first,
@@ -285,7 +286,7 @@ def _chunks(
         raw=raw,
         start=start[0],
         offsets=_behind(offsets, start),
-        known=known,
+        context=known,
         records=records,
         look=details_of if records else None,
     )

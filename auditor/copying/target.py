@@ -18,8 +18,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from auditor.base.errors import MIB, AuditInputError, StoreTrouble
-from auditor.connectors.logdir.copied_segments import SUFFIX, SegmentRows, digest_of, file_name
-from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, decoded, encoded
+from auditor.connectors.logdir.copy_format import (
+    LIST,
+    MOST_LIST_BYTES,
+    SUFFIX,
+    FolderList,
+    SegmentRows,
+    decode_list,
+    digest_of,
+    encode_list,
+    file_name,
+)
 from auditor.connectors.logdir.copy_view import rows_of
 from auditor.connectors.stores import remote_files, results, retries, storage
 from auditor.connectors.stores.results import PARTIAL, TRIAL_S
@@ -164,14 +173,14 @@ class Target(ABC):
     def list_of(self, name: str) -> FolderList | None:
         """The list that a folder has by now, None where it has none that can be read."""
         data = self.read(name, LIST)
-        found = decoded(data) if data is not None else None
+        found = decode_list(data) if data is not None else None
         return found if isinstance(found, FolderList) else None
 
     def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
         """Replaces a folder's list where it is another than ``before``, then takes away what it does not name."""
         if found != before:
             self.settle(name)  # what the list names is there before the list is
-            self.put(name, LIST, encoded(found))
+            self.put(name, LIST, encode_list(found))
             self.settle(name)  # and what it does not name goes when it is
         kept = {item.kept for item in found.files if item.kept is not None}
         self._clear(name, kept | {item.taken.file for item in found.files if item.taken is not None})
@@ -390,10 +399,10 @@ class StoreTarget(Target):
         """See :meth:`Target.read`."""
         if not self.has(name, file):
             return None
-        came = remote_files.taken(self.folder.uri, self._path(name, file))
+        came = remote_files.prefetched(self.folder.uri, self._path(name, file))
         if came is not None and came.first is not None and len(came.first) == came.end:
             return came.first.tobytes()
-        return self._ask(lambda: self.folder.get(_at(name, file), MOST_STORED + 1))
+        return self._ask(lambda: self.folder.get(_at(name, file), MOST_LIST_BYTES + 1))
 
     def put(self, name: str, file: str, content: bytes) -> None:
         """See :meth:`Target.put`."""

@@ -11,18 +11,15 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError
 
-# What a long replica is compared by in place of its headers: a keyed sum of each range of 256 offsets.
+# Long replicas are compared by a keyed sum of each range of 256 offsets, in place of their headers.
 #
-# Two replicas whose sums of a range are alike have the same batches there, all columns that are compared alike. The sum
-# is that, modulo 2^64, of SipHash-1-3 of each batch's columns, under a key that the driver draws by lot for itself and
-# that is in no output: who writes a log cannot look for batches that are different and sum up to the same (Aumasson and
-# Bernstein, "SipHash: a fast short-input PRF", 2012), and what differs by accident does so to 1 in 2^64. Because it is
-# a
-# sum, two ranges side by side become one of twice the width when there are too many: memory is bounded by
-# :data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB, whatever the log.
+# Two replicas with equal sums of a range have the same batches there, equal in all compared columns. A sum is that,
+# modulo 2^64, of SipHash-1-3 of each batch's columns, under a random key of the driver that no output contains: nobody
+# who writes a log can search for different batches with an equal sum (Aumasson and Bernstein, "SipHash: a fast
+# short-input PRF", 2012), and accidental collisions have a probability of 1 in 2^64. Because it is a sum, adjacent
+# ranges are merged when there are too many: memory is bounded by :data:`MAX_RANGES` and :data:`MAX_RUNS`, 6 MiB.
 
-
-# The columns that a sum is made of, those that a comparison of replicas looks at, and where the batch is.
+# The columns in a sum: those that a comparison of replicas uses, and the place of the batch.
 SUMMED = (
     "base_offset",
     "last_offset",
@@ -40,8 +37,8 @@ U64 = np.uint64
 BASE_OFFSET, LAST_OFFSET, CRC, LEADER_EPOCH, PRODUCER, PRODUCER_EPOCH, SEQUENCE, MAGIC, CRC_OK, POSITION = range(10)
 _AT = np.arange(10)
 KEY_BYTES = 16
-MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB; more are summed
-SHIFT = 8  # a range is of 2^8 offsets, so that one of large records is soon read again; of more in a log of many
+MOST_KEPT = 1_000_000  # batches of a replica whose headers are kept, in 10 to 17 MB; longer logs are summed
+SHIFT = 8  # a range has 2^8 offsets at first, so that one of large records can be read again fast
 MAX_RANGES = 65_536
 MAX_RUNS = 65_536  # of leader epochs
 FIRST_ROOM = 1_024
@@ -62,22 +59,23 @@ _16, _24 = U64(16), U64(24)
 
 
 class HeaderFiles(Protocol):
-    """Reads headers of a replica's segments again. Plain data, to be pickled."""
+    """Reads headers of a replica's segments again. Plain data, so that it can be pickled."""
 
     def read(
         self, number: int, start: int, stop: int | None, lowest: int
     ) -> Iterator[dict[str, np.ndarray] | DecodeError]:
-        """The batches of a segment that begin between two of its bytes, some at a time, by column as the reading pass
-        kept them; an error, and nothing behind it, where the file cannot be read. ``start``: where a batch begins that
-        has no offset below ``lowest``. Raises nothing on what it reads."""
+        """Yield the batches that start between two bytes of a segment, in parts, by column as the first pass kept them.
+
+        Yields an error, and nothing after it, if the file cannot be read. ``start``: the first byte of a batch without
+        an offset below ``lowest``. Raises nothing about its input.
+        """
 
     def size(self, number: int) -> int:
-        """Bytes of a segment as it was listed."""
+        """Size in bytes of a segment as it was listed."""
 
 
 @kernel
 def _round(v0: U64, v1: U64, v2: U64, v3: U64) -> tuple[U64, U64, U64, U64]:
-    """SipRound."""
     v0 = v0 + v1
     v1 = ((v1 << _ROT13) | (v1 >> _REST13)) ^ v0
     v0 = (v0 << _ROT32) | (v0 >> _ROT32)
@@ -108,19 +106,19 @@ def siphash(key: np.ndarray, w0: U64, w1: U64, w2: U64, w3: U64, w4: U64) -> U64
 
 
 @kernel
-def _digest(batches: np.ndarray, at: np.ndarray, i: int, ok: int, key: np.ndarray) -> U64:
-    """What a batch adds to its range. Checksums of magic 0 and 1 count as none: replicas need not share them."""
-    magic = batches[i, at[MAGIC]]
-    crc = U64(batches[i, at[CRC]]) if magic == 2 else U64(0)
-    epoch = U64(batches[i, at[LEADER_EPOCH]]) & _LOW32
-    small = (U64(batches[i, at[PRODUCER_EPOCH]]) & _LOW16) | ((U64(magic) & _LOW8) << _16)
-    sequence = U64(batches[i, at[SEQUENCE]]) << _ROT32
+def _digest(batches: np.ndarray, columns: np.ndarray, i: int, ok: int, key: np.ndarray) -> U64:
+    # Checksums of magic 0 and 1 are replaced by 0: replicas need not share them.
+    magic = batches[i, columns[MAGIC]]
+    crc = U64(batches[i, columns[CRC]]) if magic == 2 else U64(0)
+    epoch = U64(batches[i, columns[LEADER_EPOCH]]) & _LOW32
+    small = (U64(batches[i, columns[PRODUCER_EPOCH]]) & _LOW16) | ((U64(magic) & _LOW8) << _16)
+    sequence = U64(batches[i, columns[SEQUENCE]]) << _ROT32
     return siphash(
         key,
-        U64(batches[i, at[BASE_OFFSET]]),
-        U64(batches[i, at[LAST_OFFSET]]),
+        U64(batches[i, columns[BASE_OFFSET]]),
+        U64(batches[i, columns[LAST_OFFSET]]),
         (crc << _ROT32) | epoch,
-        U64(batches[i, at[PRODUCER]]),
+        U64(batches[i, columns[PRODUCER]]),
         small | (U64(ok) << _24) | sequence,
     )
 
@@ -128,7 +126,7 @@ def _digest(batches: np.ndarray, at: np.ndarray, i: int, ok: int, key: np.ndarra
 @kernel
 def _add(
     batches: np.ndarray,
-    at: np.ndarray,
+    columns: np.ndarray,
     wrong: int,
     key: np.ndarray,
     segment: int,
@@ -137,19 +135,17 @@ def _add(
     runs: np.ndarray,
     state: np.ndarray,
 ) -> int:
-    """Adds batches from ``begin`` on; returns the first that found no room or is out of order, else their number.
-
-    ``wrong``: the bits of column CRC_OK that say that a checksum is wrong.
-    """
+    # Returns the first batch that did not fit or is out of order, else the number of batches. wrong: bits of column
+    # CRC_OK that mean a CRC mismatch.
     row, run = state[RANGES] - 1, state[RUNS] - 1
     for i in range(begin, len(batches)):
-        base, last = batches[i, at[BASE_OFFSET]], batches[i, at[LAST_OFFSET]]
+        base, last = batches[i, columns[BASE_OFFSET]], batches[i, columns[LAST_OFFSET]]
         if last < base or base <= state[REACH]:
             state[ORDERED] = 0
             return i
-        ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)
-        epoch = batches[i, at[LEADER_EPOCH]]
-        tells = ok == 1 and batches[i, at[MAGIC]] == 2 and epoch >= 0
+        ok = np.int64(batches[i, columns[CRC_OK]] & wrong == 0)
+        epoch = batches[i, columns[LEADER_EPOCH]]
+        tells = ok == 1 and batches[i, columns[MAGIC]] == 2 and epoch >= 0
         fresh = tells and (run < 0 or runs[run, 0] != epoch)
         number = base >> state[WIDTH]
         begins = row < 0 or ranges[row, 0] != number
@@ -160,10 +156,10 @@ def _add(
             state[RANGES] = row + 1
             ranges[row] = 0
             ranges[row, 0], ranges[row, 2] = number, base
-            ranges[row, 6], ranges[row, 7] = segment, batches[i, at[POSITION]]
+            ranges[row, 6], ranges[row, 7] = segment, batches[i, columns[POSITION]]
         ranges[row, 1] += 1
         ranges[row, 3] = last
-        ranges[row, 4] += np.int64(_digest(batches, at, i, ok, key))
+        ranges[row, 4] += np.int64(_digest(batches, columns, i, ok, key))
         ranges[row, 5] += 1 - ok
         if fresh:
             run += 1
@@ -176,19 +172,20 @@ def _add(
 
 
 @kernel
-def _add_all(batches: np.ndarray, at: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray) -> None:
-    """Adds batches from ``begin`` on to the sum of all of them."""
+def _add_all(
+    batches: np.ndarray, columns: np.ndarray, wrong: int, key: np.ndarray, begin: int, state: np.ndarray
+) -> None:
     for i in range(begin, len(batches)):
-        ok = np.int64(batches[i, at[CRC_OK]] & wrong == 0)
+        ok = np.int64(batches[i, columns[CRC_OK]] & wrong == 0)
         state[ALL] += 1
-        state[ALL_DIGEST] += np.int64(_digest(batches, at, i, ok, key))
+        state[ALL_DIGEST] += np.int64(_digest(batches, columns, i, ok, key))
 
 
 class BatchSums:
-    """The sums of one replica's ranges, in the order of its log, and which leader epochs its sound batches have.
+    """The sums of one replica's ranges, in the order of its log, and the leader epochs of its sound batches.
 
-    ``ordered``: the batches follow each other without overlap and their epochs fit; else only the sum of all of them
-    means something. ``files`` reads the headers again where sums differ.
+    ``ordered``: the batches follow each other without overlap and their epochs fit; otherwise only the sum of all of
+    them is meaningful. ``files`` reads the headers again where sums differ.
     """
 
     def __init__(self, key: bytes, shift: int = SHIFT) -> None:
@@ -200,36 +197,39 @@ class BatchSums:
 
     @property
     def ordered(self) -> bool:
-        """Whether the sums mean something."""
+        """Whether the sums of single ranges are meaningful."""
         return bool(self._state[ORDERED])
 
     @property
     def total(self) -> tuple[int, int]:
-        """How many batches there are, and the sum of all of them."""
+        """The number of batches and their sum."""
         if self.ordered or not self._state[ALL]:
             return int(self.ranges["batches"].sum()), int(self.ranges["digest"].sum())
         return int(self._state[ALL]), int(self._state[ALL_DIGEST])
 
     @property
     def shift(self) -> int:
-        """A range is of 2^shift offsets."""
+        """A range has 2^shift offsets."""
         return int(self._state[WIDTH])
 
-    def add(self, batches: np.ndarray, at: np.ndarray, wrong: int, segment: int) -> None:
-        """More batches, a line each (int64): ``at`` says in which columns :data:`SUMMED` are (int64), ``wrong`` which
-        bits of the one for ``crc_ok`` mean that the checksum is not right. Cost: see docs/scaling.md."""
+    def add(self, batches: np.ndarray, columns: np.ndarray, wrong: int, segment: int) -> None:
+        """Add batches, one row each (int64).
+
+        ``columns``: the columns of :data:`SUMMED` (int64); ``wrong``: the bits of the one for ``crc_ok`` that mean a
+        CRC mismatch. Cost: see docs/scaling.md.
+        """
         key, begin = np.frombuffer(self.key, np.uint64), 0
         while self.ordered:
-            begin = _add(batches, at, wrong, key, segment, begin, self._ranges, self._runs, self._state)
+            begin = _add(batches, columns, wrong, key, segment, begin, self._ranges, self._runs, self._state)
             if begin == len(batches):
                 return
             self._make_room()
             if not self.ordered:
                 self._state[[ALL, ALL_DIGEST]] = self.total
-        _add_all(batches, at, wrong, key, begin, self._state)
+        _add_all(batches, columns, wrong, key, begin, self._state)
 
     def add_columns(self, columns: dict[str, np.ndarray]) -> None:
-        """The same by column, :data:`SUMMED`."""
+        """Add batches by column, :data:`SUMMED`."""
         batches = np.empty((len(columns["base_offset"]), len(_AT)), np.int64)
         for k, name in enumerate(SUMMED[: len(_AT)]):
             batches[:, k] = columns[name] == 0 if k == CRC_OK else columns[name]
@@ -239,7 +239,7 @@ class BatchSums:
             self.add(batches[start:stop], _AT, 1, int(segments[start]))
 
     def append(self, more: BatchSums) -> None:
-        """Those of the batches that come next in the log, under the same key."""
+        """Append the sums of the batches that follow in the log, under the same key."""
         first = more.ranges["first"][:1]
         if not (self.ordered and more.ordered) or (len(first) and first[0] <= self._state[REACH]):
             self._state[[ALL, ALL_DIGEST]] = np.array(self.total) + np.array(more.total)
@@ -296,69 +296,69 @@ class BatchSums:
         return self._runs[: self._state[RUNS]].copy().view(RUN).reshape(-1)
 
     def pack(self) -> None:
-        """Gives back the room that was not needed: to be called when the last batch is there."""
+        """Release unused memory, after the last batch."""
         self._ranges = self._ranges[: max(1, self._state[RANGES])].copy()
         self._runs = self._runs[: max(1, self._state[RUNS])].copy()
 
 
 def _room(columns: Sequence[str]) -> np.ndarray:
-    """Room for the rows that come next."""
-    return np.zeros((FIRST_ROOM, len(columns)), np.int64)  # one row is kept where none is used
+    return np.zeros((FIRST_ROOM, len(columns)), np.int64)  # at least one row, even if none is used
 
 
 def _longer(rows: np.ndarray, most: int) -> np.ndarray:
-    """Rows with room for twice as many, but for no more than ``most``."""
     return np.concatenate([rows, np.empty((min(len(rows), most - len(rows)), rows.shape[1]), rows.dtype)])
 
 
 def wide(ranges: np.ndarray, by: int) -> np.ndarray:
-    """Ranges put together to 2^by times their width."""
+    """Merge ranges into ranges of 2^by times their width."""
     if not len(ranges):
         return ranges
     numbers = ranges["number"] >> by
     starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
-    found = ranges[starts]
-    found["number"] = numbers[starts]
+    widened = ranges[starts]
+    widened["number"] = numbers[starts]
     for name in ("batches", "digest", "unsound"):
-        found[name] = np.add.reduceat(ranges[name], starts)
-    found["last"] = np.maximum.reduceat(ranges["last"], starts)
-    return found
+        widened[name] = np.add.reduceat(ranges[name], starts)
+    widened["last"] = np.maximum.reduceat(ranges["last"], starts)
+    return widened
 
 
 def places_in(columns: Sequence[str]) -> np.ndarray:
-    """Where :data:`SUMMED` are among the columns of a walk's rows, which have ``flaws`` for ``crc_ok`` and are of one
-    segment."""
-    at = ["flaws" if name == "crc_ok" else name for name in SUMMED[: len(_AT)]]
-    return np.array([list(columns).index(name) for name in at], np.int64)
+    """The positions of :data:`SUMMED` among the columns of a walk's rows: of one segment, with ``flaws`` for
+    ``crc_ok``."""
+    names = ["flaws" if name == "crc_ok" else name for name in SUMMED[: len(_AT)]]
+    return np.array([list(columns).index(name) for name in names], np.int64)
 
 
-# Offsets of batches whose checksum nobody has verified, as ranges: what rests on them is not decided.
+# Offset ranges of batches whose checksum was not verified: conclusions from them are inconclusive.
 
 
-MOST = 256  # ranges of a log; beyond, those that lie next to each other are one
+MOST = 256  # ranges of a log; above this, neighbours are merged
 
 
 def joined(ranges: list[tuple[int, int]], first: np.ndarray, last: np.ndarray) -> list[tuple[int, int]]:
-    """Ranges of offsets with those of more batches, in the order of the log. Ranges that follow each other are one."""
+    """Add the offsets of batches to ranges, in the order of the log; adjacent ranges are merged."""
     begins = np.ones(len(first), bool)
     begins[1:] = first[1:] != last[:-1] + 1
     starts = np.flatnonzero(begins)
     ends = np.append(starts[1:], len(first)) - 1
-    found = list(ranges)
+    merged = list(ranges)
     for a, b in zip(first[starts].tolist(), last[ends].tolist(), strict=True):
-        if found and found[-1][1] + 1 == a:
-            found[-1] = found[-1][0], b
+        if merged and merged[-1][1] + 1 == a:
+            merged[-1] = merged[-1][0], b
         else:
-            found.append((a, b))
-    if len(found) > MOST:
-        found = [
-            (min(pair)[0], max(end for _, end in pair)) for pair in (found[k : k + 2] for k in range(0, len(found), 2))
+            merged.append((a, b))
+    if len(merged) > MOST:
+        merged = [
+            (min(pair)[0], max(end for _, end in pair))
+            for pair in (merged[k : k + 2] for k in range(0, len(merged), 2))
         ]
-    return found
+    return merged
 
 
 def touches(ranges: list[tuple[int, int]], first: int | None, last: int | None) -> bool:
-    """Whether one of the batches lies between two offsets; where there are none, whether there is one at all."""
+    """Whether a range overlaps the offsets from ``first`` to ``last``; without ``first``, whether there is a range at
+    all."""
     if first is None or not ranges:
         return bool(ranges)
     return any(a <= max(first, first if last is None else last) and first <= b for a, b in ranges)

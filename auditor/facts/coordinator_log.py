@@ -1,4 +1,9 @@
-"""One partition of __transaction_state at rest."""
+"""One partition of ``__transaction_state`` at rest: every record in a few bytes, by transactional id.
+
+Records are columns of numbers, those of an id together in log order, cut into pieces that are compressed separately and
+never split a transaction. Ids and sets of partitions are dictionaries. About 7 bytes per record; pieces are unpacked on
+demand, so that the records of a whole log are never in memory.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +19,14 @@ from auditor.base.compiled import kernel
 from auditor.facts.packed import Packed, packed, unpacked
 from auditor.model.transaction_states import STATES_BY_ID
 
-# One partition of ``__transaction_state`` at rest: every record in a few bytes, by transactional id.
-#
-# Records are columns of numbers, those of an id together in the order of the log, cut into pieces that are compressed
-# one
-# by one and never part the records of one transaction. Ids and sets of partitions are dictionaries. About 7 bytes a
-# record; what is asked for is unpacked a piece at a time, so that nobody holds the records of a whole log.
-
-
 STATES = tuple(str(state) for state in STATES_BY_ID)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384
-PIECES_AT_HAND = 3  # unpacked, of a log: 1.4 MB each, and there may be fifty logs
-NAMES_AT_HAND = 500_000  # partitions in sets, of a log
-PLAIN_ROWS = 4_096  # up to here the interpreter is faster than loading numba, which the driver needs for nothing else
-WHOLE_NAME = -(1 << 31)  # in place of a partition: the topic's text is all of the name
+PIECES_AT_HAND = 3  # unpacked pieces per log: 1.4 MB each, and there may be fifty logs
+NAMES_AT_HAND = 500_000  # partition names cached per log
+PLAIN_ROWS = 4_096  # up to this the interpreter is faster than loading numba, which the driver does not need otherwise
+WHOLE_NAME = -(1 << 31)  # in place of a partition number: the topic is the whole name
 COLUMNS = {
     "id": "i4",
     "partition": "i4",
@@ -64,7 +61,7 @@ Columns = Mapping[str, np.ndarray]  # by name, of COLUMNS
 
 
 class OnDemand(Columns):
-    """Columns each of which is made when it is first asked for: most passes over a log look at few of them."""
+    """Columns that are computed when they are first read: most passes over a log use few of them."""
 
     def __init__(self, make: Callable[[str], np.ndarray]) -> None:
         self._make = make
@@ -107,7 +104,7 @@ class StateRecord(NamedTuple):
 
     @property
     def time(self) -> int:
-        """When the coordinator decided this: its own clock, else the record's time."""
+        """When the coordinator decided this: by its own clock, else the record's timestamp."""
         return self.last_update if self.last_update >= 0 else self.record_time
 
     @property
@@ -118,7 +115,7 @@ class StateRecord(NamedTuple):
 
 @kernel
 def _cut(ids: np.ndarray, states: np.ndarray, producers: np.ndarray, begun: np.ndarray, out: np.ndarray) -> int:
-    """Numbers the transactions that records, by id and in the order of the log, belong to; -1 for none."""
+    # Records are by id and in log order; -1: of no transaction.
     number, producer, start = -1, np.int64(0), np.int64(0)
     opened, prepared, completed = False, False, -1
     for k in range(len(ids)):
@@ -145,28 +142,29 @@ Damaged = Mapping[int, Sequence[tuple[int, int]]]  # by partition, the offsets o
 
 
 def gaps_before(columns: Columns, damaged: Damaged) -> np.ndarray:
-    """Count the damaged batches before each row in its partition: rows with one count have no lost record between.
+    """Count the damaged batches before each row in its partition: rows with equal counts have no lost record between
+    them.
 
-    Of a log with many such batches several may be in one range; a row inside it has a number of its own.
+    In a log with many such batches several may be in one range; a row inside it gets a number of its own.
     """
     out = np.zeros(len(columns["id"]), np.int64)
     for partition, ranges in damaged.items():
         edges = np.sort(np.array(ranges, np.int64).ravel())
-        mine = columns["partition"] == partition
-        offsets = columns["offset"][mine]
+        own = columns["partition"] == partition
+        offsets = columns["offset"][own]
         before = np.searchsorted(edges, offsets)
         inside = before % 2 == 1
-        out[mine] = before + np.where(inside, (offsets + 1) * (len(edges) + 1), 0)
+        out[own] = before + np.where(inside, (offsets + 1) * (len(edges) + 1), 0)
     return out
 
 
 def windows_of(columns: Columns, damaged: Damaged | None = None) -> np.ndarray:
-    """The number of the transaction that each row belongs to, -1 for none; a transaction's rows follow one another.
-    Rows of an id with a ``damaged`` batch between them are of one transaction only if they have the same start.
+    """Number the transaction of each row, -1 for none; the rows of a transaction are consecutive.
 
-    A transaction begins with its first Ongoing record, or where something else shows that another one had begun, and
-    ends with its Complete record. A record of it that comes again, after an append that failed, begins none: a decision
-    in it has the same start.
+    A transaction starts with its first Ongoing record, or where another field shows that a new one had started, and
+    ends with its Complete record. A record that is repeated after a failed append starts none: a decision in it has the
+    same start. Rows of an id with a ``damaged`` batch between them belong to one transaction only if they have the same
+    start.
     """
     out = np.empty(len(columns["id"]), np.int32)
     cut = _cut if len(out) > PLAIN_ROWS else _cut.py_func
@@ -175,7 +173,6 @@ def windows_of(columns: Columns, damaged: Damaged | None = None) -> np.ndarray:
 
 
 def _parted(columns: Columns, damaged: Damaged, numbers: np.ndarray) -> np.ndarray:
-    """Part transactions where records between two rows are lost and the rows do not have the same start."""
     gaps, start = gaps_before(columns, damaged), columns["start"]
     other = (gaps[1:] != gaps[:-1]) & ((start[1:] != start[:-1]) | (start[1:] < 0))
     more = np.cumsum(np.append(0, other & (numbers[1:] == numbers[:-1]) & (numbers[1:] >= 0)))[: len(numbers)]
@@ -183,7 +180,7 @@ def _parted(columns: Columns, damaged: Damaged, numbers: np.ndarray) -> np.ndarr
 
 
 def tally(counts: np.ndarray, ids: np.ndarray) -> None:
-    """Counts each of some ids, which ascend as those of a piece do, in ``counts`` by id. Cost: that of the ids."""
+    """Count ids, ascending as in a piece, into ``counts`` by id. Cost: linear in the ids."""
     if len(ids):
         some = np.bincount(ids - ids[0])
         counts[ids[0] : ids[0] + len(some)] += some
@@ -195,18 +192,17 @@ def clocks(columns: Columns) -> np.ndarray:
 
 
 def _behind(before: Columns, last: int, columns: Columns, rows: np.ndarray | slice, name: str) -> np.ndarray:
-    """A column of these rows with row ``last`` of the piece before in front."""
     return np.append(before[name][last : last + 1], columns[name][rows])
 
 
 @dataclass
 class CoordinatorLog:
-    """The records of one log, or of a few ids of several. Ids count in the order in which they first come.
+    """The records of one log, or of a few ids of several. Ids are numbered in the order of their first record.
 
-    ``pairs`` (:data:`PAIR`) has a row for each producer id that an id had, by producer id and id: where its last record
-    is, that record's partition, the highest epoch, and the earliest time. ``broken_at``: the last offset whose record a
-    limit kept out, -1 for none. ``version_1``: whether some value has version 1, which 4.0 began to write.
-    ``damaged``: the batches between its records that have a CRC mismatch, whose own records are not among them.
+    ``pairs`` (:data:`PAIR`) has a row for each producer id that an id had, by producer id and id: the place of its last
+    record, that record's partition, the highest epoch, and the earliest time. ``broken_at``: the last offset whose
+    record a limit excluded, -1 for none. ``version_1``: whether a value has version 1, written since 4.0. ``damaged``:
+    the batches between its records that have a CRC mismatch; their records are not included.
     """
 
     count: int
@@ -230,7 +226,7 @@ class CoordinatorLog:
         return {name: value for name, value in self.__dict__.items() if name in names}
 
     def read_ids(self) -> list[str]:
-        """The ids, which are not kept at hand for it."""
+        """The transactional ids, without caching them."""
         return loads(self.packed_ids)
 
     @functools.cached_property
@@ -240,7 +236,7 @@ class CoordinatorLog:
 
     @functools.cached_property
     def topics(self) -> list[str]:
-        """The topics that partitions are named by."""
+        """The topics that partitions refer to."""
         return loads(self.packed_topics)
 
     @functools.cached_property
@@ -251,7 +247,7 @@ class CoordinatorLog:
 
     @functools.cached_property
     def sets(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each set of partitions ends, and the elements of all of them: topic << 32 | partition."""
+        """The end of each set of partitions, and the elements of all sets: topic << 32 | partition."""
         return unpacked(self.set_ends), unpacked(self.set_elements)
 
     @functools.cached_property
@@ -268,28 +264,28 @@ class CoordinatorLog:
 
     def partitions(self, code: int) -> frozenset[str]:
         """A set of partitions by its number."""
-        known, names = self._known_sets
-        if code not in known:
+        cache, names = self._known_sets
+        if code not in cache:
             ends, elements = self.sets
-            mine = elements[ends[code - 1] if code else 0 : ends[code]]
-            names[0] += len(mine) + 1
+            own = elements[ends[code - 1] if code else 0 : ends[code]]
+            names[0] += len(own) + 1
             if names[0] > NAMES_AT_HAND:
-                known.clear()
-                names[0] = len(mine) + 1
-            known[code] = frozenset(self._name(element) for element in mine.tolist())
-        return known[code]
+                cache.clear()
+                names[0] = len(own) + 1
+            cache[code] = frozenset(self._name(element) for element in own.tolist())
+        return cache[code]
 
     def _name(self, element: int) -> str:
         topic, partition = self.topics[element >> 32], int(np.int32(np.uint32(element & 0xFFFFFFFF)))
         return topic if partition == WHOLE_NAME else f"{topic}-{partition}"
 
     def set_sizes(self, codes: np.ndarray) -> np.ndarray:
-        """How many partitions each of these sets has."""
+        """The number of partitions in each of these sets."""
         ends = self.sets[0]
         return ends[codes] - np.where(codes > 0, ends[codes - 1], 0)
 
     def elements(self, name: str) -> list[int]:
-        """What stands for a partition in the sets, more than one number where a text has it as the whole name."""
+        """The elements that denote a partition, several if a text has its name as a whole name too."""
         places = {topic: number for number, topic in enumerate(self.topics)}
         return [
             places[topic] << 32 | (partition & 0xFFFFFFFF)
@@ -298,17 +294,17 @@ class CoordinatorLog:
         ]
 
     def ids_in(self, names: Collection[str]) -> np.ndarray:
-        """The ids, by number, of which some record names one of these partitions. Cost: a pass over all pieces."""
+        """The ids, by number, with a record that names one of these partitions. Cost: a pass over all pieces."""
         places = {topic: number for number, topic in enumerate(self.topics)}
         parts = {part for name in names for part in (split(name), (name, WHOLE_NAME)) if part[0] in places}
         wanted = [places[topic] << 32 | (partition & 0xFFFFFFFF) for topic, partition in parts]
         ends, members = self.sets
         sets = np.zeros(len(ends), bool)
         sets[np.searchsorted(ends, np.flatnonzero(np.isin(members, wanted)), side="right")] = True
-        found = np.zeros(self.id_count, bool)
+        present = np.zeros(self.id_count, bool)
         for columns in self.all_pieces() if sets.any() else ():
-            found[columns["id"][sets[columns["set"]]]] = True
-        return np.flatnonzero(found)
+            present[columns["id"][sets[columns["set"]]]] = True
+        return np.flatnonzero(present)
 
     def naming(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The pieces that name a partition, by number, and whether each set has it."""
@@ -321,7 +317,7 @@ class CoordinatorLog:
         return np.unique(np.concatenate([pieces[s] for s in spans] or [pieces[:0]])), sets
 
     def piece(self, number: int) -> Columns:
-        """The columns of a piece."""
+        """The columns of a piece, cached."""
         at_hand = self._pieces_at_hand
         if number not in at_hand:
             if len(at_hand) >= PIECES_AT_HAND:
@@ -330,20 +326,20 @@ class CoordinatorLog:
         return at_hand[number]
 
     def unpacked(self, number: int) -> Columns:
-        """The columns of a piece that is looked at once: it is not kept at hand."""
+        """The columns of a piece that is used once: it is not cached."""
         packed = self.pieces[number]
         return OnDemand(lambda name: unpacked(packed[name], COLUMNS[name]))
 
     def all_pieces(self) -> Iterator[Columns]:
-        """One piece after the other."""
+        """All pieces in order."""
         return (self._in_passing(number) for number in range(len(self.pieces)))
 
     def _in_passing(self, number: int) -> Columns:
-        """A piece on the way over all: kept at hand where all of them fit."""
+        # Cached only if all pieces fit, else a pass would evict each piece before its next use.
         return self.piece(number) if len(self.pieces) <= PIECES_AT_HAND else self.unpacked(number)
 
     def rows_of(self, code: int) -> Iterator[tuple[Columns, slice]]:
-        """The records of an id: pieces, and which rows of each."""
+        """The records of an id: pieces, and its rows in each."""
         last = int(np.searchsorted(self.first_ids, code, side="right"))
         for number in range(max(0, int(np.searchsorted(self.first_ids, code)) - 1), last):
             columns = self.piece(number)
@@ -352,7 +348,7 @@ class CoordinatorLog:
                 yield columns, span
 
     def entries(self, columns: Columns, rows: Sequence[int] | np.ndarray | slice) -> Iterator[StateRecord]:
-        """Rows of a piece as entries."""
+        """Rows of a piece as records."""
         if not isinstance(rows, slice) and not len(rows):
             return
         yield from map(self._entry, *(columns[name][rows].tolist() for name in COLUMNS))
@@ -362,7 +358,7 @@ class CoordinatorLog:
         producer_epoch: int, timeout: int, partitions: int, null: int, updated: int, start: int, client: int, file: int,
         position: int, status: int,
     ) -> StateRecord:  # fmt: skip
-        """An entry from a row, in the order of COLUMNS."""
+        # Arguments in the order of COLUMNS.
         return StateRecord(
             partition=partition,
             offset=offset,
@@ -389,7 +385,7 @@ class CoordinatorLog:
         return STATES[state] if state < len(STATES) else self.more_states[state - len(STATES)]
 
     def entries_of(self, code: int) -> Iterator[StateRecord]:
-        """The records of an id in the order of the log."""
+        """The records of an id in log order."""
         for columns, span in self.rows_of(code):
             yield from self.entries(columns, span)
 
@@ -397,21 +393,21 @@ class CoordinatorLog:
         """The last record of every id, at or above an offset, as columns by id, and which ids have one."""
         pieces, rows = np.full(self.id_count, -1, np.int32), np.zeros(self.id_count, np.int32)
         for number, columns in enumerate(self.all_pieces()):
-            there = np.arange(len(columns["id"]))
+            chosen = np.arange(len(columns["id"]))
             if least_offset is not None:
-                there = np.flatnonzero(columns["offset"] >= least_offset)
-            ids = columns["id"][there]
-            last = there[np.append(ids[1:] != ids[:-1], np.ones(min(1, len(ids)), bool))]
+                chosen = np.flatnonzero(columns["offset"] >= least_offset)
+            ids = columns["id"][chosen]
+            last = chosen[np.append(ids[1:] != ids[:-1], np.ones(min(1, len(ids)), bool))]
             pieces[columns["id"][last]], rows[columns["id"][last]] = number, last
         return OnDemand(lambda name: self._gathered(name, pieces, rows)), pieces >= 0
 
     def _gathered(self, name: str, pieces: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """A column of one record an id, which is in this row of that piece, 0 where it is in none."""
+        # One row per id; 0 for ids without one.
         out = np.zeros(len(pieces), COLUMNS[name])
         ids = np.flatnonzero(pieces >= 0)
         numbers, starts = np.unique(pieces[ids], return_index=True)  # ascending as the ids are
-        for number, mine in zip(numbers.tolist(), np.split(ids, starts[1:]), strict=False):
-            out[mine] = self._in_passing(number)[name][rows[mine]]
+        for number, members in zip(numbers.tolist(), np.split(ids, starts[1:]), strict=False):
+            out[members] = self._in_passing(number)[name][rows[members]]
         return out
 
     @functools.cached_property
@@ -427,8 +423,8 @@ class CoordinatorLog:
         return [self._last_rows[name] for name in COLUMNS]
 
     def standing(self, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the last record of each of these ids: whether a transaction is open by it, when it was written (ms, the
-        coordinator's clock), and whether it is no tombstone."""
+        """The last record of each of these ids: whether it has a transaction open, its time (ms, the coordinator's
+        clock), and whether it is not a tombstone."""
         last = {name: self._last_rows[name][codes] for name in ("state", "last_update", "record_time")}
         is_open = (last["state"] >= ONGOING) & (last["state"] <= PREPARE_ABORT)
         return is_open, clocks(last), last["state"] != TOMBSTONE
@@ -447,8 +443,8 @@ class CoordinatorLog:
         return out
 
     def neighbours(self, least_offset: int | None = None) -> Iterator[Columns]:
-        """Records at or above an offset piece by piece, each with the last one before it in front, at first one of no
-        id (-1)."""
+        """Records at or above an offset, by piece, each piece with the last record before it in front; the first has
+        one of no id (-1)."""
         before: Columns = OnDemand(lambda name: np.full(1, -1, COLUMNS[name]))  # of no id
         last = 0
         for columns in self.all_pieces():
@@ -456,9 +452,9 @@ class CoordinatorLog:
             if least_offset is not None:
                 rows = np.flatnonzero(columns["offset"] >= least_offset)
             yield OnDemand(functools.partial(_behind, before, last, columns, rows))
-            there = np.arange(len(columns["id"]))[rows]
-            if len(there):
-                before, last = columns, int(there[-1])
+            places = np.arange(len(columns["id"]))[rows]
+            if len(places):
+                before, last = columns, int(places[-1])
 
     def at(self, piece: int, row: int) -> StateRecord:
         """One record."""
@@ -466,18 +462,18 @@ class CoordinatorLog:
 
 
 def split(name: str) -> tuple[str, int]:
-    """Topic and partition of a name, the whole name and WHOLE_NAME where it ends with no number."""
+    """Topic and partition of a name; the whole name and WHOLE_NAME if it does not end with a number."""
     topic, dash, number = name.rpartition("-")
     if dash and number.isdecimal() and str(int(number)) == number and int(number) < 1 << 31:
         return topic, int(number)
     return name, WHOLE_NAME
 
 
-# How a partition of ``__transaction_state`` is put to rest: its records sorted by id, cut into pieces and packed.
+# Packing: records are sorted by id, cut into pieces and compressed.
 
 
 class Dictionaries(NamedTuple):
-    """What the columns' numbers stand for; set ``k`` has ``set_elements[set_ends[k - 1]:set_ends[k]]``."""
+    """The values that the columns' numbers refer to; set ``k`` has ``set_elements[set_ends[k - 1]:set_ends[k]]``."""
 
     ids: list[str]
     topics: list[str]
@@ -487,8 +483,8 @@ class Dictionaries(NamedTuple):
     more_states: list[str]
 
 
-def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
-    """The log of records that stand in the order of their log; ``column`` gives them by name, one at a time.
+def build(column: Any, rows: int, dictionaries: Dictionaries) -> CoordinatorLog:
+    """Pack records that are in log order; ``column`` returns them by column name, called once each.
 
     Memory: four columns of all rows, beside what ``column`` holds.
     """
@@ -498,43 +494,42 @@ def build(column: Any, rows: int, known: Dictionaries) -> CoordinatorLog:
     del ids
     cuts = _piece_ends(key, windows_of(key | {"start": _picked(column("start"), order)}))
     pieces: list[dict[str, Packed]] = [{} for _ in cuts]
-    kept: dict[str, np.ndarray] = {}
+    columns: dict[str, np.ndarray] = {}
     for name in COLUMNS:
         values = key[name] if name in key else _picked(column(name), order)
         for piece, (start, stop) in zip(pieces, _spans(cuts), strict=True):
             piece[name] = packed(values[start:stop], "zstd")
         if name in ("partition", "record_time", "producer_epoch", "set"):
-            kept[name] = values
+            columns[name] = values
         elif name == "last_update":
-            kept["clock"] = np.where(values >= 0, values, kept.pop("record_time"))
+            columns["clock"] = np.where(values >= 0, values, columns.pop("record_time"))
         del values
-    pairs = _pairs(key | kept, cuts)
+    pairs = _pairs(key | columns, cuts)
     return CoordinatorLog(
         count=rows,
-        id_count=len(known.ids),
-        packed_ids=dumps(known.ids),
-        packed_topics=dumps(known.topics),
-        set_ends=packed(known.set_ends, "zstd"),
-        set_elements=packed(known.set_elements, "zstd"),
+        id_count=len(dictionaries.ids),
+        packed_ids=dumps(dictionaries.ids),
+        packed_topics=dumps(dictionaries.topics),
+        set_ends=packed(dictionaries.set_ends, "zstd"),
+        set_elements=packed(dictionaries.set_elements, "zstd"),
         packed_pairs=dumps(pairs),
         pieces=pieces,
         first_ids=key["id"][[start for start, _ in _spans(cuts)]],
-        named=_named_in(kept["set"], cuts, known),
-        files=known.files,
-        more_states=known.more_states,
+        named=_named_in(columns["set"], cuts, dictionaries),
+        files=dictionaries.files,
+        more_states=dictionaries.more_states,
     )
 
 
 @kernel
 def _place(ids: np.ndarray, next_of: np.ndarray, out: np.ndarray) -> None:
-    """Puts each row at the next place of its id."""
     for row in range(len(ids)):
         out[next_of[ids[row]]] = row
         next_of[ids[row]] += 1
 
 
 def _by_id(ids: np.ndarray) -> np.ndarray:
-    """The rows by id, those of an id in their order. Cost: linear, as ids count from 0."""
+    # A counting sort: linear, since ids count from 0.
     counts = np.bincount(ids)
     out = np.empty(len(ids), np.int32 if len(ids) < 1 << 31 else np.int64)
     place = _place if len(ids) > PLAIN_ROWS else _place.py_func
@@ -543,7 +538,7 @@ def _by_id(ids: np.ndarray) -> np.ndarray:
 
 
 def _picked(column: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Rows of a column, which is as it was where all of it is the same: many are, and are not shuffled for it."""
+    # Many columns are constant and need no shuffling.
     return column if len(column) and (column == column[0]).all() else column[rows]
 
 
@@ -552,14 +547,13 @@ def _spans(cuts: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _piece_ends(columns: Columns, windows: np.ndarray) -> list[int]:
-    """Where pieces end: between two ids, or behind a completed transaction, before which nothing matters for what may
-    follow it."""
+    # Pieces end between two ids, or behind a completed transaction: nothing before it matters for what follows.
     ids, state, rows = columns["id"], columns["state"], len(windows)
     completed = (state[:-1] >= COMPLETE_COMMIT) & (state[:-1] <= COMPLETE_ABORT) & (windows[1:] != windows[:-1])
     free = np.flatnonzero((ids[1:] != ids[:-1]) | completed) + 1
     wanted = np.arange(PIECE_ROWS, rows, PIECE_ROWS)
-    at = np.searchsorted(free, wanted)
-    ends: list[int] = np.unique(free[at[at < len(free)]]).tolist()
+    places = np.searchsorted(free, wanted)
+    ends: list[int] = np.unique(free[places[places < len(free)]]).tolist()
     return [*ends, rows] if rows else []
 
 
@@ -589,23 +583,22 @@ def _pairs(columns: Columns, cuts: list[int]) -> np.ndarray:
     return pairs
 
 
-def _named_in(sets: np.ndarray, cuts: list[int], known: Dictionaries) -> tuple[Packed, Packed]:
-    """Every element with the pieces in which it is."""
-    begins = np.append(0, known.set_ends)
-    found = []
+def _named_in(sets: np.ndarray, cuts: list[int], dictionaries: Dictionaries) -> tuple[Packed, Packed]:
+    begins = np.append(0, dictionaries.set_ends)
+    names = []
     for number, (start, stop) in enumerate(_spans(cuts)):
         codes = np.unique(sets[start:stop])
         sizes = begins[codes + 1] - begins[codes]
         places = np.arange(int(sizes.sum())) + np.repeat(begins[codes] - (np.cumsum(sizes) - sizes), sizes)
-        elements = np.unique(known.set_elements[places])
-        found.append(np.stack([elements, np.full(len(elements), number)]))
-    both = np.concatenate([np.empty((2, 0), np.int64), *found], axis=1)
+        elements = np.unique(dictionaries.set_elements[places])
+        names.append(np.stack([elements, np.full(len(elements), number)]))
+    both = np.concatenate([np.empty((2, 0), np.int64), *names], axis=1)
     both = both[:, np.lexsort((both[1], both[0]))]
     return packed(both[0], "zstd"), packed(both[1], "zstd")
 
 
 def pack(entries: Iterable[StateRecord]) -> CoordinatorLog:
-    """The log of entries in the order given: of what texts print, and of ids that several partitions have."""
+    """Pack records in the given order: those of text dumps, and of ids that occur in several partitions."""
     ids: dict[str, int] = {}
     topics: dict[str, int] = {}
     sets: dict[frozenset[str], int] = {}
@@ -642,6 +635,6 @@ def pack(entries: Iterable[StateRecord]) -> CoordinatorLog:
     ends = np.cumsum([len(e) for e in elements], dtype=np.int64)
     flat = np.array([x for e in elements for x in sorted(e)], np.int64)
     table = np.array(rows, np.int64).reshape(len(rows), len(COLUMNS))
-    known = Dictionaries(list(ids), list(topics), ends, flat, list(files), list(states)[len(STATES) :])
+    dictionaries = Dictionaries(list(ids), list(topics), ends, flat, list(files), list(states)[len(STATES) :])
     names = list(COLUMNS)
-    return build(lambda name: table[:, names.index(name)].astype(COLUMNS[name]), len(rows), known)
+    return build(lambda name: table[:, names.index(name)].astype(COLUMNS[name]), len(rows), dictionaries)

@@ -1,4 +1,7 @@
-"""Events: what was odd while a replica was read."""
+"""Events: oddities that were noticed while a replica was read and replayed. Rules decide which are findings.
+
+Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,9 @@ from typing import NamedTuple, TypedDict, cast
 
 import numpy as np
 
-# What was odd while a replica was read and replayed, an event each. An event says that a sequence jumped; whether that
-# is a finding, a rule says.
-#
-# Offsets, positions and sizes are as in the log, times ms since the epoch; -1 means absent throughout.
-
 
 class EventKind(IntEnum):
-    """What an event is about. :data:`FIELDS` names the columns that each has beyond those that all have."""
+    """Kinds of events. :data:`FIELDS` names the columns that each has beyond the common ones."""
 
     SEQUENCE_GAP = 1
     SEQUENCE_OVERLAP = 2
@@ -50,7 +48,7 @@ class EventKind(IntEnum):
 
 
 class Event(TypedDict, total=False):
-    """One event. The first ten columns say where: the batch, or for an index the byte of the entry in its file."""
+    """One event. The first ten columns locate it: the batch, or for an index the byte of the entry in its file."""
 
     kind: int
     segment: int  # number of the segment file (ReplicaFacts.segments)
@@ -119,7 +117,7 @@ FIELDS: dict[EventKind, tuple[str, ...]] = {
     EventKind.SEQUENCE_OVERLAP: (*SEQUENCE, "stored_base_offset"),
     EventKind.SEQUENCE_RESET: (*SEQUENCE, "previous_time"),
     EventKind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
-    EventKind.SEQUENCE_RESUMED: SEQUENCE,  # goes on where the producer stood before something was repeated or fenced
+    EventKind.SEQUENCE_RESUMED: SEQUENCE,  # continues from before a repetition or a fencing
     EventKind.FIRST_NONZERO: ("answer", "found_sequence", "context"),
     EventKind.EPOCH_REGRESSION: KNOWN_EPOCH,
     EventKind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
@@ -157,10 +155,10 @@ AFTER_UNREADABLE = 1  # bytes that could not be read lie between the two batches
 IN_TRANSACTION = 2  # both batches belong to the same open transaction
 STATE_MAY_BE_LOST = 4  # the leader epoch changed between them
 # Bits of ``context`` of FIRST_NONZERO events (rules.md, *inherited*), which may have AFTER_UNREADABLE too.
-KNOWN_BELOW = 8  # a batch of it lies below the log start
+KNOWN_BELOW = 8  # a batch of the producer is below the log start
 KNOWN_IN_SNAPSHOT = 16  # a snapshot at or below the batch knows it
 SNAPSHOT_DENIES = 32  # a snapshot between the log's first offset and the batch does not know the producer
-TOLERANCE_MS = 300_000  # by which the clock that judged a record's time may have been off those that are in the log
+TOLERANCE_MS = 300_000  # allowed between the clock that checked a record's time and the times in the log
 HOLES = (EventKind.OFFSET_HOLE, EventKind.COUNT_BELOW_SPAN)  # whole batches, and some of a batch's records
 INDEX_FAULTS = (
     "no batch starts at its position",
@@ -187,7 +185,7 @@ NARROW = dict.fromkeys(
      "expected_leader_epoch", "context", "fault", "maybe_cut_off", "cause"),
     "i4",
 )  # fmt: skip
-# A table of events of all kinds has every column; those that a kind does not have are -1.
+# A table of events has the columns of all kinds; those that a kind lacks are -1.
 EVENT = np.dtype([(name, (PLACE | NARROW).get(name, "i8")) for name in Event.__annotations__])
 NO_EVENTS = np.empty(0, EVENT)
 
@@ -203,7 +201,7 @@ BLANK = _blank_row()
 
 
 def blank_events(rows: int) -> np.ndarray:
-    """EVENT rows of which nothing is known: all is -1."""
+    """EVENT rows with every field -1."""
     return np.repeat(BLANK, rows)
 
 
@@ -215,7 +213,7 @@ def hole_of(e: Event) -> tuple[int, int]:
 
 
 def events_of(table: np.ndarray, *kinds: EventKind) -> Iterator[Event]:
-    """The rows of these kinds in their order, each with the columns that its kind has and no others."""
+    """The rows of these kinds in order, each with only the columns of its kind."""
     if not len(table):
         return
     for number in np.flatnonzero(np.isin(table["kind"], [int(kind) for kind in kinds])).tolist():
@@ -224,16 +222,13 @@ def events_of(table: np.ndarray, *kinds: EventKind) -> Iterator[Event]:
         yield cast(Event, {name: row[name].item() for name in names})
 
 
-# The records of a batch that a leader would have blamed when it refused the batch (KIP-467).
-
-
 class Culprits(NamedTuple):
-    """Positions of records in their batch, from 0 on, as ``error_records`` of a ProduceResponse counts them.
+    """The records of a refused batch that a leader would have named (KIP-467), by position from 0, as in
+    ``error_records`` of a ProduceResponse.
 
-    ``records``: how many the batch has, ``declared``: how many it says; ``base_sequence`` is -1 where it has none.
-    ``null_keys``: without a key; ``flawed``: not built as records must be; ``old``: stamped below -1, or too far behind
-    the broker's clock; ``ahead``: beyond it by an hour or more, with their stamps (ms). ``left_out``: how many more
-    there are of all these.
+    ``records``: the number in the batch, ``declared``: the number in its header; ``base_sequence`` is -1 for none.
+    ``null_keys``: without a key; ``flawed``: malformed; ``old``: stamped below -1, or too far behind the broker's
+    clock; ``ahead``: an hour or more ahead of it, with their timestamps (ms). ``left_out``: the number of further ones.
     """
 
     records: int

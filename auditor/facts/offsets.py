@@ -12,7 +12,7 @@ from auditor.facts.packed import Packed, packed, unpacked
 from auditor.model.groups import Generation, GroupPartition, OffsetCommit
 from auditor.model.offset_watch import AlternatingCommits, Zombie
 
-# What reading a partition of ``__consumer_offsets`` leaves: what the rules look for, and the values in force.
+# Facts about a partition of ``__consumer_offsets``: what the rules need, and the current values.
 
 
 COMMIT_COLUMNS = (
@@ -32,9 +32,9 @@ COMMIT_COLUMNS = (
 
 @dataclass
 class InForce:
-    """The committed values at the end of a log: columns of :data:`COLUMNS`, a row a group and partition.
+    """The committed values at the end of a log: columns of :data:`COMMIT_COLUMNS`, a row per group and partition.
 
-    ``group``, ``topic``, ``file`` and ``generation`` (-1: none) are numbers in the lists. About 15 bytes a row.
+    ``group``, ``topic``, ``file`` and ``generation`` (-1: none) are numbers in the lists. About 15 bytes per row.
     """
 
     columns: dict[str, Packed]
@@ -44,26 +44,26 @@ class InForce:
     generations: list[Generation]
 
     def outside(self, bounds: Callable[[str, int], tuple[int, int] | None]) -> Iterator[OffsetCommit]:
-        """Those that lie outside the (start, end) of the log that they are of, as far as ``bounds`` knows them."""
+        """The commits outside the (start, end) of the log they refer to, if ``bounds`` knows it."""
         topic, partition, value = (unpacked(self.columns[name]) for name in ("topic", "partition", "value"))
         places, which = np.unique(topic << 32 | (partition & 0xFFFFFFFF), return_inverse=True)
-        known = [bounds(self.topics[p >> 32], int(np.int32(np.uint32(p & 0xFFFFFFFF)))) for p in places.tolist()]
-        starts = np.array([0 if k is None else k[0] for k in known], np.int64)[which]
-        ends = np.array([np.iinfo(np.int64).max if k is None else k[1] for k in known], np.int64)[which]
+        ranges = [bounds(self.topics[p >> 32], int(np.int32(np.uint32(p & 0xFFFFFFFF)))) for p in places.tolist()]
+        starts = np.array([0 if k is None else k[0] for k in ranges], np.int64)[which]
+        ends = np.array([np.iinfo(np.int64).max if k is None else k[1] for k in ranges], np.int64)[which]
         return self.rows(np.flatnonzero((value >= 0) & ((value < starts) | (value > ends))))
 
     def topics_of_groups(self) -> Iterator[tuple[str, str]]:
-        """Each topic and group once that a value is of."""
+        """The distinct pairs of topic and group that have a value."""
         topic, group = (unpacked(self.columns[name]).astype(np.int64) for name in ("topic", "group"))
         for pair in np.unique(topic << 32 | group).tolist():
             yield self.topics[pair >> 32], self.groups[pair & 0xFFFFFFFF]
 
     def all(self) -> Iterator[OffsetCommit]:
-        """All of them."""
+        """All values as commits."""
         return self.rows(np.arange(len(unpacked(self.columns["value"]))))
 
     def rows(self, rows: np.ndarray) -> Iterator[OffsetCommit]:
-        """Rows as commits."""
+        """Some rows as commits."""
         picked = [unpacked(self.columns[name])[rows].tolist() for name in COMMIT_COLUMNS] if len(rows) else [()]
         for group, topic, partition, value, offset, time, producer_id, epoch, file, position, generation in zip(
             *picked, strict=True
@@ -86,10 +86,10 @@ class InForce:
 
 @dataclass
 class WatchedOffsets:
-    """See :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values` for the first five.
+    """For the first five see :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values`.
 
-    ``committers``: of each group every producer's first and last commit in a transaction.
-    ``pending``: values that wait for the end of a producer's transaction. ``groups``: all that have a record.
+    ``committers``: by group, every producer's first and last commit in a transaction. ``pending``: values that wait for
+    the end of a producer's transaction. ``groups``: all groups that have a record.
     """
 
     zombies: list[Zombie]
@@ -106,13 +106,13 @@ class WatchedOffsets:
 def in_force(
     table: np.ndarray, groups: list[str], topics: list[str], files: list[str], generations: list[Generation]
 ) -> InForce:
-    """Values as an array with a line to each of :data:`COLUMNS`."""
+    """Values from an array with a row for each of :data:`COMMIT_COLUMNS`."""
     columns = {name: packed(values, "zstd") for name, values in zip(COMMIT_COLUMNS, table, strict=True)}
     return InForce(columns, groups, topics, files, generations)
 
 
 def in_force_of(commits: Iterable[OffsetCommit]) -> InForce:
-    """The same of single commits."""
+    """Values from single commits."""
     groups: dict[str, int] = {}
     topics: dict[str, int] = {}
     files: dict[str, int] = {}
@@ -139,20 +139,17 @@ def in_force_of(commits: Iterable[OffsetCommit]) -> InForce:
     return in_force(table, list(groups), list(topics), list(files), list(generations))
 
 
-# Where a group goes on reading a partition, by what its coordinator has.
-
-
 CONSUMER, SHARE = "consumer", "share"
 
 
 class Position(NamedTuple):
-    """A group's place in a partition.
+    """A group's position in a partition.
 
-    ``kind``: :data:`CONSUMER`, for groups of the classic and the newer protocols (KIP-848, KIP-1071), whose committed
-    offset it is, or :data:`SHARE`, whose share-partition start offset it is, -1 before it has begun. ``time`` (ms) is
-    of the record that says so, which broker ``broker_id`` has. ``pending`` is the offset that a transaction which is
-    not decided would commit, -1 for none. ``settled`` are stretches of offsets, both ends included, that a share group
-    has acknowledged or archived. ``sure``: whether all that its coordinator's log says could be read.
+    ``kind``: :data:`CONSUMER` for the committed offset of a group of the classic or a newer protocol (KIP-848,
+    KIP-1071), or :data:`SHARE` for the start offset of a share partition, -1 before it has started. ``time`` (ms) is
+    that of the record with this position, ``broker_id`` the broker that has the record. ``pending`` is the offset that
+    an undecided transaction would commit, -1 for none. ``settled`` are ranges of offsets, both ends included, that a
+    share group has acknowledged or archived. ``sure``: whether all records of its coordinator's log could be read.
     """
 
     topic: str | None
@@ -168,16 +165,13 @@ class Position(NamedTuple):
     sure: bool = True
 
 
-# How far share groups had come in the partitions that they consume, as ``__share_group_state`` leaves it (KIP-932).
-
-
 class ShareOffset(NamedTuple):
-    """The last state of a group in a partition of a topic id.
+    """The last state of a share group in a partition of a topic id (``__share_group_state``, KIP-932).
 
-    ``start_offset``: the first offset that is not settled, -1 where the group has not begun. ``delivered``: the last
-    offset that was delivered from there on, -1: none. ``record_offset``, ``time`` (ms), ``file`` and ``position`` are
-    of the record that said so last. ``settled``: stretches of offsets behind the start, both ends included, that are
-    acknowledged or archived.
+    ``start_offset``: the first offset that is not settled, -1 before the group has started. ``delivered``: the last
+    offset delivered from there on, -1: none. ``record_offset``, ``time`` (ms), ``file`` and ``position`` are those of
+    the last record. ``settled``: ranges of offsets behind the start, both ends included, that are acknowledged or
+    archived.
     """
 
     group_id: str

@@ -1,4 +1,4 @@
-"""Numbers, tables and plain values at rest."""
+"""Compressed columns and tables of numbers, and plain values in a form that is safe to read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,8 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.compiled import kernel
 
-# Numbers at rest: the one form of columns and tables of them.
-#
-# Most columns of batches go on by the same step all the time: those are two numbers. Of the others the like bytes of
-# all
-# numbers, or of the steps from each to the next, lie together, compressed.
+# Columns of numbers. Most columns of batches grow by a constant step: these take two numbers. The others are compressed
+# with the lowest bytes of all numbers, or of the differences between them, together, then the next ones.
 
 
 NUMBER_BYTES = 8
@@ -26,8 +23,11 @@ _CODECS = {"lz4_raw": pa.Codec("lz4_raw"), "zstd": pa.Codec("zstd", 1)}
 
 
 class Packed(NamedTuple):
-    """``length`` numbers, the ``first`` and what follows. Each, or where ``steps`` each step from one to the next, is
-    as far above ``low`` as ``width`` bytes of ``data`` say: their lowest bytes first, compressed by ``codec``."""
+    """``length`` numbers, starting with ``first``.
+
+    Each number, or with ``steps`` each difference to the one before, exceeds ``low`` by ``width`` bytes of ``data``:
+    all lowest bytes first, compressed by ``codec``.
+    """
 
     length: int
     first: int
@@ -39,9 +39,9 @@ class Packed(NamedTuple):
 
 
 def packed(column: np.ndarray, codec: Codec = "lz4_raw") -> Packed:
-    """Numbers of at most 64 bits at rest, for a short time, or for long (``zstd``: fewer bytes, twice the time).
+    """Compress numbers of at most 64 bits, for a short time, or for long (``zstd``: fewer bytes, twice the time).
 
-    Differences that overflow do so again where they are added up. Cost: docs/lab-book.md.
+    Differences that overflow do so again when they are added up. Cost: docs/lab-book.md.
     """
     column = np.ascontiguousarray(column, np.int64)
     if len(column) < 2:
@@ -59,12 +59,12 @@ def packed(column: np.ndarray, codec: Codec = "lz4_raw") -> Packed:
 
 
 def equal(column: np.ndarray) -> Packed:
-    """What :func:`packed` makes of a column of which the caller knows that all numbers are the same."""
+    """What :func:`packed` returns for a column whose numbers are known to be equal."""
     return Packed(len(column), int(column[0]) if len(column) else 0, 0, 0, True, "lz4_raw", b"")
 
 
 def unpacked(stored: Packed, kind: str | np.dtype = "i8") -> np.ndarray:
-    """Undoes :func:`packed`: numbers of a type that has room for them."""
+    """Restore a column of :func:`packed`, as a type that has room for its numbers."""
     out = np.empty(stored.length, np.int64)
     out[:1] = stored.first
     rest = out[1:] if stored.steps else out
@@ -83,12 +83,12 @@ def unpacked(stored: Packed, kind: str | np.dtype = "i8") -> np.ndarray:
 
 
 def packed_table(rows: np.ndarray) -> list[Packed]:
-    """Rows of numbers at rest for a short time, column by column."""
+    """Compress rows of numbers by column, for a short time."""
     return [packed(column) for column in rows.T]
 
 
 def unpacked_table(columns: list[Packed]) -> np.ndarray:
-    """Undoes :func:`packed_table`: int64 in C order. There is at least one column."""
+    """Restore :func:`packed_table`: int64 in C order. There is at least one column."""
     rows = np.empty((columns[0].length, len(columns)), np.int64)
     for number, column in enumerate(columns):
         rows[:, number] = unpacked(column) if column.width or column.low else column.first
@@ -96,13 +96,11 @@ def unpacked_table(columns: list[Packed]) -> np.ndarray:
 
 
 def _span(numbers: np.ndarray) -> tuple[int, int]:
-    """The least number, and how many bytes the distance of the others from it takes."""
     low = int(numbers.min())
     return low, ((int(numbers.max()) - low).bit_length() + 7) // NUMBER_BYTES
 
 
 def _put_together(lines: np.ndarray, out: np.ndarray) -> None:
-    """Numbers of which the lowest bytes are in the first line, the next ones in the second."""
     if len(lines) == 1:
         out[:] = lines[0]
         return
@@ -112,19 +110,18 @@ def _put_together(lines: np.ndarray, out: np.ndarray) -> None:
         places[:, k] = line
 
 
-# Many rows at rest: a table of a million producers that takes a tenth of its memory until it is asked for columns,
-# and columns of a row a batch, packed as they grow.
+# Tables: one of a million producers takes a tenth of its memory until its columns are read.
 
 
-PACK_ABOVE = 50_000  # rows; fewer are kept as they are
-PIECE = 65_536  # rows that are packed together
+PACK_ABOVE = 50_000  # rows; fewer stay uncompressed
+PIECE = 65_536  # rows per piece
 
 
 class PackedRows:
-    """A structured array kept compressed, column by column, that is read as one. ``parts``: its rows, some at a time.
+    """A structured array, compressed by column, that is read as one. ``parts``: its rows in chunks.
 
-    ``rows["name"]`` is a column, ``rows[mask]`` (or indexes, or a slice) a structured array of those rows; each reading
-    costs a decompression of the columns it takes (1 or 2 ms a million rows).
+    ``rows["name"]`` is a column, ``rows[mask]`` (or indexes, or a slice) a structured array of those rows; each read
+    decompresses the columns it needs (1 or 2 ms per million rows).
     """
 
     def __init__(self, dtype: np.dtype, parts: Iterable[np.ndarray]) -> None:
@@ -147,7 +144,7 @@ class PackedRows:
         head = self[first][key]
         out = np.empty(head.shape, self.dtype)
         out[first] = head
-        for name in others if head.size else ():  # most rules choose none, and each column is unpacked for it
+        for name in others if head.size else ():  # most rules select no rows: no column needs unpacking
             out[name] = self[name][key]
         return out[()]
 
@@ -156,33 +153,32 @@ class PackedRows:
 
 
 def _varying(rows: np.ndarray) -> frozenset[str]:
-    """The columns of a structured array that are not the same in all rows: of producers a few, and to look at each
-    column by itself takes longer than to pack those."""
+    # Of producers only a few columns vary; checking each column by itself takes longer than packing those.
     size, fields = rows.dtype.itemsize, rows.dtype.fields
     assert fields is not None
     change = np.zeros(size, np.uint8)
     _varying_bytes(np.ascontiguousarray(rows).view(np.uint8).reshape(-1, size), change)
-    return frozenset(name for name, (kind, at, *_) in fields.items() if change[at : at + kind.itemsize].any())
+    return frozenset(
+        name for name, (kind, offset, *_) in fields.items() if change[offset : offset + kind.itemsize].any()
+    )
 
 
 @kernel
 def _varying_bytes(rows: np.ndarray, change: np.ndarray) -> None:
-    """Leaves bits in ``change`` for bytes that are not the same in all rows."""
-    for at in range(1, len(rows)):
+    for row in range(1, len(rows)):
         for k in range(len(change)):
-            change[k] |= rows[at, k] ^ rows[0, k]
+            change[k] |= rows[row, k] ^ rows[0, k]
 
 
 def _joined(parts: list[Packed], dtype: np.dtype) -> np.ndarray:
-    """A column whose parts were packed one by one."""
     return np.concatenate([np.empty(0, dtype), *(unpacked(part, dtype) for part in parts)])
 
 
 class PackedColumns:
-    """Columns of numbers that grow by some rows at a time, kept as compressed steps: of batches, about 10 bytes a row.
+    """Growing columns of numbers, kept as compressed steps: for batches, about 10 bytes per row.
 
-    Read like a dictionary of arrays; each reading costs a decompression of the column. ``dtypes`` are those of what is
-    read, by name, in the order in which rows are added.
+    Read like a dictionary of arrays; each read decompresses the column. ``dtypes``: by column name, in the order in
+    which rows are added.
     """
 
     def __init__(self, dtypes: dict[str, np.dtype]) -> None:
@@ -193,14 +189,14 @@ class PackedColumns:
         self.rows = 0
 
     def add(self, rows: np.ndarray) -> None:
-        """More rows: an array with a column to each line."""
+        """Add rows: an array with one line per column."""
         self.waiting.append(rows)
         self.rows += rows.shape[1]
         if self._waiting_rows() >= PIECE:
             self.pack()
 
     def pack(self) -> None:
-        """Packs what is not yet: to be called when the last row is there."""
+        """Pack the remaining rows, after the last one."""
         if not self.waiting:
             return
         self.pieces.append([packed(column) for column in np.concatenate(self.waiting, axis=1)])
@@ -208,7 +204,7 @@ class PackedColumns:
         self.waiting = []
 
     def append(self, more: PackedColumns) -> None:
-        """The rows of another one of the same columns behind those of this one, few of them with these in a piece."""
+        """Append the rows of another one with the same columns; a few of them join this one's last piece."""
         rest = np.concatenate([np.empty((len(self.dtypes), 0), np.int64), *more.waiting], axis=1)
         if more.pieces or self._waiting_rows() + rest.shape[1] > PIECE:
             self.pack()
@@ -231,52 +227,52 @@ class PackedColumns:
         self.waiting = [] if waiting is None else [np.ascontiguousarray(unpacked_table(waiting).T)]
 
     def __len__(self) -> int:
-        """Columns; none where nothing was added, not even no rows."""
+        """The number of columns; 0 if nothing was added, not even zero rows."""
         return len(self.dtypes) if self.pieces or self.waiting else 0
 
     def piece_count(self) -> int:
-        """How many pieces there are for :meth:`piece`; what waits is packed for it."""
+        """The number of pieces for :meth:`piece`; packs the remaining rows."""
         self.pack()
         return len(self.pieces)
 
     def piece(self, number: int, names: Iterable[str]) -> dict[str, np.ndarray]:
         """Some columns of one piece, of about PIECE rows."""
-        at = {name: place for place, name in enumerate(self.dtypes)}
-        return {name: _joined([self.pieces[number][at[name]]], self.dtypes[name]) for name in names}
+        places = {name: place for place, name in enumerate(self.dtypes)}
+        return {name: _joined([self.pieces[number][places[name]]], self.dtypes[name]) for name in names}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        at, dtype = list(self.dtypes).index(name), self.dtypes[name]
-        packed = _joined([piece[at] for piece in self.pieces], dtype)
-        return np.concatenate([packed, *(rows[at].astype(dtype) for rows in self.waiting)]) if self.waiting else packed
+        index, dtype = list(self.dtypes).index(name), self.dtypes[name]
+        packed = _joined([piece[index] for piece in self.pieces], dtype)
+        return (
+            np.concatenate([packed, *(rows[index].astype(dtype) for rows in self.waiting)]) if self.waiting else packed
+        )
 
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Each column with its name."""
         return ((name, self[name]) for name in self.dtypes)
 
 
-# Facts in a form that another program, or somebody else, may have written: plain values, arrays and known classes.
-#
-# A pickle runs what its writer likes. Here a value becomes JSON and a list of bytes, and what is read can only become
-# values of the classes that the reader names.
+# Facts in files that others may have written. A pickle can run any code of its writer. Here a value becomes JSON and a
+# list of bytes, and reading can only create plain values, arrays and instances of the classes that the reader names.
 
 
 TAG = "t"
 Stored = tuple[str, list[bytes]]
 
 
-def known(classes: Iterable[type]) -> dict[str, type]:
-    """The classes by the names that they are stored under."""
+def named_classes(classes: Iterable[type]) -> dict[str, type]:
+    """The classes by the names under which they are stored."""
     return {cls.__name__: cls for cls in classes}
 
 
 def stored(value: object, classes: Mapping[str, type]) -> Stored:
-    """A value as text and bytes. Errors: TypeError for what is of no known class."""
+    """A value as text and bytes. Errors: TypeError for an instance of another class."""
     blobs: list[bytes] = []
     return json.dumps(_plain(value, classes, blobs), separators=(",", ":")), blobs
 
 
 def loaded(text: str, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
-    """What :func:`stored` was given. Errors: TypeError, ValueError, KeyError, IndexError for what it did not make."""
+    """Restore what :func:`stored` made. Errors: TypeError, ValueError, KeyError, IndexError for any other content."""
     return _value(json.loads(text), blobs, classes)
 
 
@@ -294,7 +290,7 @@ def _plain(value: Any, classes: Mapping[str, type], blobs: list[bytes]) -> Any:
         return {TAG: "dict", "of": pairs}
     if kind in (tuple, set, frozenset):
         return {TAG: kind.__name__, "of": [_plain(one, classes, blobs) for one in value]}
-    if value is tuple:  # in place of a function that gives none
+    if value is tuple:  # the function that returns no items
         return {TAG: "empty"}
     if isinstance(value, np.dtype):
         return {TAG: "dtype", "of": _described(value)}
@@ -308,7 +304,7 @@ def _plain(value: Any, classes: Mapping[str, type], blobs: list[bytes]) -> Any:
 
 
 def _described(dtype: np.dtype) -> Any:
-    """A type of numbers, or of rows of numbers. Errors: TypeError for one of objects."""
+    # Numbers, or rows of numbers.
     if dtype.hasobject:
         raise TypeError("objects in an array have no form at rest")
     if dtype.names and any(len(field) != 2 for field in dtype.descr):
@@ -316,11 +312,11 @@ def _described(dtype: np.dtype) -> Any:
     return [list(field) for field in dtype.descr] if dtype.names else dtype.str
 
 
-def _dtype(said: Any) -> np.dtype:
-    found = np.dtype(said if isinstance(said, str) else [(str(n), str(k)) for n, k in said])
-    if found.hasobject:
+def _dtype(description: Any) -> np.dtype:
+    dtype = np.dtype(description if isinstance(description, str) else [(str(n), str(k)) for n, k in description])
+    if dtype.hasobject:
         raise TypeError("an array of objects")
-    return found
+    return dtype
 
 
 def _fields(value: Any) -> Fields:
@@ -331,29 +327,29 @@ def _fields(value: Any) -> Fields:
     return vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in value.__slots__}
 
 
-def _value(said: object, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
-    if isinstance(said, list):
-        return [_value(one, blobs, classes) for one in said]
-    if not isinstance(said, dict):
-        return said
-    tag = said[TAG]
+def _value(description: object, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
+    if isinstance(description, list):
+        return [_value(one, blobs, classes) for one in description]
+    if not isinstance(description, dict):
+        return description
+    tag = description[TAG]
     if tag == "bytes":
-        return blobs[said["at"]]
+        return blobs[description["at"]]
     if tag == "dict":
-        return {_value(k, blobs, classes): _value(v, blobs, classes) for k, v in said["of"]}
+        return {_value(k, blobs, classes): _value(v, blobs, classes) for k, v in description["of"]}
     if tag in ("tuple", "set", "frozenset"):
         made = {"tuple": tuple, "set": set, "frozenset": frozenset}[tag]
-        return made(_value(one, blobs, classes) for one in said["of"])
+        return made(_value(one, blobs, classes) for one in description["of"])
     if tag == "empty":
         return tuple
     if tag == "dtype":
-        return _dtype(said["of"])
+        return _dtype(description["of"])
     if tag == "array":
-        flat = np.frombuffer(blobs[said["at"]], _dtype(said["of"])).copy()
-        return flat[0] if said["shape"] is None else flat.reshape(said["shape"])
+        flat = np.frombuffer(blobs[description["at"]], _dtype(description["of"])).copy()
+        return flat[0] if description["shape"] is None else flat.reshape(description["shape"])
     if tag != "object":
         raise ValueError("no value at rest")
-    return _object(classes[said["class"]], _value(said["of"], blobs, classes))
+    return _object(classes[description["class"]], _value(description["of"], blobs, classes))
 
 
 def _object(cls: type, fields: object) -> Any:

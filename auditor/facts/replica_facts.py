@@ -1,4 +1,8 @@
-"""Facts about one replica, which rules rest on."""
+"""Facts: everything that reading and replaying one replica of a partition yields, and all that rules may use.
+
+A replica is reduced where it is read: batches become events (oddities), transactions, the producers' final states and
+sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +26,8 @@ from auditor.facts.events import EVENT, NO_EVENTS, Culprits, EventKind, events_o
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
 
-# The producers of one replica: their states at its end, as a broker would have them, and what led there.
-
-
-# One row a producer known in this replica. Columns below_*: what lies below the log start, in files or snapshots only.
-# Columns first_*: its first judged batch; data_*: its last one.
+# One row per producer id of this replica: its state at the log end, as a broker would have it, and its history. Columns
+# below_*: data below the log start, in files or snapshots only; first_*: its first judged batch; data_*: its last one.
 PRODUCER = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_sequence", "i4"), ("last_offset", "i8"),
@@ -57,22 +58,17 @@ ZERO_AT_START = frozenset(
 
 
 def blank_producers(rows: int) -> np.ndarray:
-    """PRODUCER rows of which nothing is known."""
+    """PRODUCER rows with nothing known."""
     table = np.zeros(rows, PRODUCER)
     for name in PRODUCER.names or ():
         table[name] = 0 if name in ZERO_AT_START else -1
     return table
 
 
-# Transactions as one partition sees them, the aborted ones that its transaction indexes list, and those whose records
-# consumers get all the same.
-
-
-# One row a transaction of a producer in this replica, in marker order; open ones last, with marker_offset -1.
-# first_offset -1: a marker that closed nothing. first_time, last_time are time(b) of rules.md without its cap;
-# first_append_time: 1 where the broker stamped the first batch. risen_offset: where data of a higher epoch follows that
-# of the first one, with no marker between them (-1: nowhere); risen_behind, risen_records: the last offset and the
-# records of what lies before.
+# One row per transaction of a producer in this replica, in marker order; open ones last, with marker_offset -1.
+# first_offset -1: a marker without an open transaction. first_time, last_time are time(b) of rules.md without its cap;
+# first_append_time: 1 if the broker stamped the first batch. risen_offset: the first data of a higher epoch without a
+# marker between (-1: none); risen_behind, risen_records: the last offset and the number of records before it.
 TRANSACTION = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
@@ -87,7 +83,7 @@ TRANSACTION = np.dtype(
     ]
 )  # fmt: skip
 
-# One row an entry of a transaction index; ``position`` is its byte in the index file.
+# One row per entry of a transaction index; ``position`` is its byte in the index file.
 ABORTED = np.dtype(
     [
         ("segment", "i4"),
@@ -101,8 +97,8 @@ ABORTED = np.dtype(
 
 # One row per aborted transaction and segment with records that read_committed consumers get from this replica: the
 # first and last offset of these and their number; ``entry`` is the row in ABORTED of the entry that ends the search
-# before the transaction's own. ``known`` is 0 where the segment's offset index was not readable: then the records are
-# those that some offset index would expose.
+# before the transaction's own. ``known`` is 0 if the segment's offset index was not readable: the records are then
+# those that an offset index may expose.
 EXPOSED = np.dtype(
     [
         ("segment", "i4"), ("producer_id", "i8"), ("marker_offset", "i8"), ("first_offset", "i8"),
@@ -112,13 +108,12 @@ EXPOSED = np.dtype(
 
 NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, ABORTED), np.empty(0, EXPOSED)
 
-# One row a producer: its newest marker, and the time of the one before it; ms.
+# One row per producer: its newest marker, and the time (ms) of the one before.
 ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
 
 
-# Facts as bytes: the types of their rows by name, and of a healthy replica only what is not as it always is.
-#
-# Written out, these types and the names of fields that say nothing are most of a healthy replica's facts.
+# Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
+# most of a healthy replica's facts.
 
 
 ROWS = {
@@ -127,12 +122,12 @@ ROWS = {
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")
-_FIELDS: dict[type, list[str]] = {}  # at rest they go by their place, which takes a byte
-_SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash so many columns
+_FIELDS: dict[type, list[str]] = {}  # pickled by position, in one byte each
+_SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash a type of this size
 
 
 def rows_named(name: str) -> np.dtype:
-    """The type of rows that :data:`ROWS` has under a name."""
+    """The row type with this name in :data:`ROWS`."""
     return ROWS[name]
 
 
@@ -146,7 +141,7 @@ _DISPATCH: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, type(EV
 
 
 def without_defaults(cls: type[Facts]) -> type[Facts]:
-    """Decorates a dataclass of facts, at rest an instance has only the fields that differ from their defaults."""
+    """Decorate a dataclass of facts: a pickled instance has only the fields that differ from their defaults."""
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     names = [field.name for field in fields]
     made = [f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in fields]
@@ -154,24 +149,24 @@ def without_defaults(cls: type[Facts]) -> type[Facts]:
     _FIELDS[cls] = names
 
     def reduced(facts: Facts) -> tuple[Any, ...]:
-        places, said = bytearray(), []
+        places, given = bytearray(), []
         for place, (value, default) in enumerate(zip(values(facts), made, strict=True)):
             if value is not default and _says(value, default):
                 places.append(place)
-                said.append(value)
-        return _with, (cls, bytes(places), *said)
+                given.append(value)
+        return _with, (cls, bytes(places), *given)
 
     _DISPATCH[cls] = reduced
     return cls
 
 
-def _with(cls: type[Facts], places: bytes, *said: object) -> Facts:
+def _with(cls: type[Facts], places: bytes, *values: object) -> Facts:
     names = _FIELDS[cls]
-    return cls(**{names[place]: value for place, value in zip(places, said, strict=True)})
+    return cls(**{names[place]: value for place, value in zip(places, values, strict=True)})
 
 
 def _says(value: Any, default: Any) -> bool:
-    """Whether a field is not as it is by default, to its type. A default table has no rows."""
+    # A default table has no rows.
     if type(value) is not type(default):
         return True
     if type(value) is np.ndarray:
@@ -180,7 +175,7 @@ def _says(value: Any, default: Any) -> bool:
 
 
 def at_rest(value: object) -> bytes:
-    """``value`` for :func:`pickle.loads`, in a process of the same program."""
+    """Pickle ``value`` for :func:`pickle.loads` in a process of the same program."""
     out = io.BytesIO()
     pickler = pickle.Pickler(out, 5)
     pickler.dispatch_table = _DISPATCH
@@ -188,15 +183,14 @@ def at_rest(value: object) -> bytes:
     return out.getvalue()
 
 
-# What the replay of a replica under other policies leaves: verdicts, what the producer state would have cost, and
-# numbers on the producers that hold under every policy. Offsets and sizes as in the log, times in ms; -1 means absent.
+# The replay of a replica under other policies.
 
 
 BYTES_A_PRODUCER, BYTES_A_BATCH = 224, 40  # of a 64-bit JVM with compressed references: an estimate (semantics 2.6)
-LEAST_MS = 1_000  # a rate needs that much time between two batches
-SHOWN = 20  # producers of one replica that wrap, or run out of epochs, first
+LEAST_MS = 1_000  # least time between two batches for a rate
+SHOWN = 20  # producers of one replica listed as the next to wrap or to run out of epochs
 
-# One row a run of batches (or a marker) that would have been answered otherwise; the first of the run, and how many.
+# One row per run of batches (or marker) that would have been answered otherwise: the first of the run, and the number.
 VERDICT = np.dtype(
     [
         ("error", "i4"),
@@ -225,7 +219,7 @@ VERDICT = np.dtype(
 class ReplicaPolicyOutcome:
     """What one policy would have made of the replica. Sizes are estimates in bytes.
 
-    ``dropped``: verdicts that were not kept; ``forgotten``: batches that found their producer forgotten.
+    ``dropped``: the number of verdicts that were not kept; ``forgotten``: batches whose producer id had expired.
     """
 
     verdicts: np.ndarray
@@ -239,12 +233,13 @@ class ReplicaPolicyOutcome:
 
 @dataclass(slots=True)
 class PolicyOutcomes:
-    """One replica under each policy that was asked for, by name, and what holds under all of them.
+    """One replica under each requested policy, by name, and what holds under all of them.
 
-    ``hours``: hour since the epoch -> (producers that began in it, largest producer id seen). ``wraps``: how often
-    sequences began again at 0, by plain and transactional producers; ``rates``: the records an hour of all producers
-    of either kind, each while it wrote. ``span``: most sequences of one producer in five batches on end. ``fastest``:
-    the producers that wrap, or run out of epochs, first. ``newest_time``: how far the clock went, by any time-stamp.
+    ``hours``: hour since the epoch -> (producers that started in it, largest producer id). ``wraps``: how often
+    sequences restarted at 0, of plain and transactional producers; ``rates``: the records per hour of all producers of
+    either kind, each while it wrote. ``span``: the most sequences of one producer in five consecutive batches.
+    ``fastest``: the producers that wrap, or run out of epochs, first. ``newest_time``: the latest time of any
+    timestamp.
     """
 
     by_policy: dict[str, ReplicaPolicyOutcome] = field(default_factory=dict)
@@ -259,29 +254,26 @@ class PolicyOutcomes:
 
 
 def state_bytes(producers: int, batches: int) -> int:
-    """About what a broker's memory holds for so many producers with so many cached batches in all."""
+    """Estimate a broker's memory for this many producers with this many cached batches in total."""
     return BYTES_A_PRODUCER * producers + BYTES_A_BATCH * batches
-
-
-# What a broker would meet if it recovered a segment after a crash.
 
 
 @without_defaults
 @dataclass(slots=True)
 class SegmentScan:
-    """What a broker would meet if it recovered a segment after a crash (``LogSegment.recover``).
+    """What a broker would find if it recovered a segment after a crash (``LogSegment.recover``).
 
-    ``indexed``: its ``.index`` is there. ``next_offset`` follows its last whole batch, ``records`` are those of whole
-    batches. ``cut``: the byte at which recovery would cut the file, -1 for none; ``cut_offset`` and ``cut_records`` say
-    where the log would end then and how many records would stay. ``fatal``: markers of an unknown type before the cut,
-    ``(position, offset, producer_id, type)`` each. ``undecided``: in words, what keeps this from being certain.
+    ``indexed``: its ``.index`` exists. ``next_offset`` follows its last complete batch, ``records`` are those of
+    complete batches. ``cut``: the byte at which recovery would truncate the file, -1 for none; ``cut_offset`` and
+    ``cut_records`` are the log end and the number of records after that. ``fatal``: markers of an unknown type before
+    the cut, ``(position, offset, producer_id, type)`` each. ``undecided``: in words, why this is uncertain.
 
     ``largest_time`` (ms, -1: none) is the largest timestamp of its batches, as a broker keeps it, of the batch that
     ends at ``largest_offset`` of producer ``largest_producer``; ``first_time`` that of its first batch. ``horizons``:
-    batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its
-    control batches. ``plain``: no byte and no batch of it had to be looked at for itself, so that ``size`` and
-    ``records`` are what its batches come to. ``overflow``: position and offset of the first batch that ends too far
-    from ``base_offset`` for an index to hold it, -1 each for none.
+    batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its control
+    batches. ``plain``: no byte and no batch needed individual treatment, so that ``size`` and ``records`` are the sums
+    over its batches. ``overflow``: position and offset of the first batch that ends too far from ``base_offset`` for an
+    index, -1 each for none.
     """
 
     base_offset: int
@@ -306,15 +298,15 @@ class SegmentScan:
     overflow: tuple[int, int] = (-1, -1)
 
 
-# The links of the chain proof: each producer snapshot of a replica beside what the replay has at its offset.
+# Producer snapshots, compared with the replay at their offset.
 
 
 class Difference(NamedTuple):
-    """A field of a producer that the snapshot has as ``stored`` and the replay as ``replayed``; -1: not there.
+    """A field of a producer, ``stored`` in the snapshot and ``replayed``; -1: missing.
 
-    ``name`` is that of a PRODUCER column, or "open", "missing" (only the replay has the producer), "extra" (only the
-    snapshot), "marker_offset" (stored as the last offset is that of the end marker, as 0.11 does); ``last_offset`` is
-    the producer's last one.
+    ``name`` is that of a PRODUCER column, or "open", "missing" (only in the replay), "extra" (only in the snapshot),
+    "marker_offset" (stored as the last offset is that of the end marker, as 0.11 does); ``last_offset`` is the
+    producer's last one.
     """
 
     producer_id: int
@@ -329,13 +321,13 @@ class SnapshotLink:
     """One producer snapshot compared with the replay.
 
     ``offset`` is the snapshot's; ``base`` the newest older snapshot's (or the log start); ``readable`` whether it could
-    be decoded; ``comparable`` whether the log from ``base`` on was whole enough to say anything; ``entries`` how many;
-    ``differences`` at most a few hundred, ``extra_differences`` how many more.
+    be decoded; ``comparable`` whether the log from ``base`` on was complete enough to compare; ``entries`` their
+    number; ``differences`` at most a few hundred, ``extra_differences`` the number of further ones.
 
     ``time`` (ms) is the first broker-written one in the log from ``offset`` on, ``next_time`` (ms) that of the next
-    batch, whoever wrote it. Of the producers missing, ``unexpired`` are those that cannot have expired, since others
-    idle for longer are still there, and ``went_on`` gives of those that wrote on in the same epoch the last offset
-    seen. ``by_data`` counts the producers stored with the offset of their last data although an end marker came behind.
+    batch, whoever wrote it. Of the missing producers, ``unexpired`` are those that cannot have expired, since others
+    idle for longer are still present, and ``went_on`` has the last offset of those that wrote on in the same epoch.
+    ``by_data`` counts the producers stored with the offset of their last data although an end marker followed.
     """
 
     file: str
@@ -353,16 +345,15 @@ class SnapshotLink:
     by_data: int = 0
 
 
-# What running brokers answered about what they have in memory (``auditor live``, KIP-664).
+# Answers of running brokers (``auditor live``, KIP-664).
 
 
 @dataclass(slots=True)
 class ProducerMemory:
     """What the leader of a partition answered to DescribeProducers, before and after the log was read.
 
-    ``unchanged``: the producers of which it said the same both times, by field; ``ids``: all that it named;
-    ``settled``: ``(producer_id, first offset)`` of transactions that were open both times with no coordinator at work
-    on them.
+    ``unchanged``: the producers with equal answers, by field; ``ids``: all that it named; ``settled``: ``(producer_id,
+    first offset)`` of transactions that were open both times with no coordinator working on them.
     """
 
     unchanged: list[dict[str, int]] = field(default_factory=list)
@@ -372,23 +363,20 @@ class ProducerMemory:
 
 @dataclass(slots=True)
 class CoordinatorMemory:
-    """What the coordinator of a ``__transaction_state`` partition answered alike before and after: by transactional id.
+    """Equal answers of the coordinator of a ``__transaction_state`` partition before and after, by transactional id.
 
-    ``asked_at``: ms, when it was asked first.
+    ``asked_at``: time (ms) of the first request.
     """
 
     transactions: dict[str, Fields]
     asked_at: int
 
 
-# Facts: what reading and replaying one replica of a partition brings out, and all that the rules may rest on.
-#
-# A replica is reduced where it is read: batches become events (something is odd), transactions, the producers' final
-# states and sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in the log; -1 means absent.
+# One replica.
 
 
 class LargestCreateTime(NamedTuple):
-    """The batch with the largest CreateTime (``time``, ms) of those that no broker-written time of the log follows."""
+    """The batch with the largest CreateTime (``time``, ms) that no broker-written time of the log follows."""
 
     time: int
     producer_id: int
@@ -402,38 +390,36 @@ class LargestCreateTime(NamedTuple):
 @without_defaults
 @dataclass(slots=True)
 class ReplicaFacts:
-    """Everything known of one replica of a partition (``log_dir``, topic, partition) after it was read once.
+    """All facts about one replica of a partition (``log_dir``, topic, partition) after it was read once.
 
-    ``segments`` names the segment files (relative to the log directory) that column ``segment`` of the tables points
-    into, -1 being none; ``indexed_segments`` are the numbers of those with an index of any kind, None where nobody
-    looked, ``abort_indexes`` of those with a ``.txnindex``. ``leader_epochs`` is the checkpoint: (epoch, start offset)
-    each. ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
+    ``segments`` names the segment files (relative to the log directory) to which column ``segment`` of the tables
+    refers, -1 being none; ``indexed_segments`` are the numbers of those with an index of any kind, None if unknown,
+    ``abort_indexes`` of those with a ``.txnindex``. ``leader_epochs`` is the checkpoint: (epoch, start offset) each.
+    ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
 
-    ``log_start`` is where what is here begins to count; a tiered log whose remote part is not here begins before it, at
-    ``remote_from``, else -1; one of which a scope, or a live audit, left out the beginning, at ``unread_from``, else
-    -1. ``local_start``: where its first segment on the broker's own disk begins, -1 without any.
+    ``log_start`` is where the available data starts. A tiered log whose remote part is not in the input starts before
+    it, at ``remote_from``, else -1; one whose beginning a scope, or a live audit, excluded at ``unread_from``, else -1.
+    ``local_start``: the start of its first segment on the broker's own disk, -1 without any.
 
-    What was never cleaned begins at ``intact_from``. ``first_time`` is time(b) of the first judged batch.
-    ``unreadable`` says whether bytes could not be read, ``unreadable_at`` the offset at which the last of them lie,
-    ``lost_at`` the same where they may have held batches. ``ahead`` is the producer time that nothing of a broker
-    follows.
+    From ``intact_from`` on the log was never compacted. ``first_time`` is time(b) of the first judged batch.
+    ``unreadable``: whether bytes could not be read, ``unreadable_at`` the offset of the last of them, ``lost_at`` the
+    same for bytes that may have held batches. ``ahead`` is the largest producer time that no broker time follows.
 
-    ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` is what those of
-    ``__consumer_offsets`` came to, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are
-    records of an internal topic as (offset, position, error), ``unknown_records`` the errors of those of a type that
-    nobody knows yet. ``digests`` is what its batches are compared with those of other replicas by: the headers of all,
-    or of a long log their sums; empty where there is no other replica. ``snapshot_producers`` are the producer ids by a
-    snapshot's offset, where replicas are compared.
-    ``live``: from a running cluster. ``begins_below_lso``: reading began at or below the last stable offset, so that no
-    transaction which is open began before.
-    ``damaged`` are the base offsets of batches that have a CRC mismatch, as ranges: what their records said is missing.
-    ``flipped_bits`` has the one bit that explains such a mismatch, ``readings`` what the batch says with it inverted
-    and without.
-    ``unverified_batches`` have a checksum that nobody has verified, at the offsets ``unverified``;
-    ``unlooked_batches`` have records that were to be looked at, and are not in a copy.
+    ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` summarises those of
+    ``__consumer_offsets``, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are records of an
+    internal topic as (offset, position, error), ``unknown_records`` the errors of those of an unknown type.
+    ``digests`` compares its batches with those of other replicas: the headers of all, or of a long log their sums;
+    empty without other replicas. ``snapshot_producers`` are the producer ids by a snapshot's offset, if replicas are
+    compared.
+
+    ``live``: from a running cluster. ``begins_below_lso``: reading started at or below the last stable offset, so that
+    no open transaction started before. ``damaged`` are the base offsets of batches with a CRC mismatch, as ranges:
+    their records are missing. ``flipped_bits`` has the one bit that explains such a mismatch, ``readings`` the batch's
+    fields with it inverted and without. ``unverified_batches`` have a checksum that was not verified, at the offsets
+    ``unverified``; ``unlooked_batches`` have records that should have been checked, but are not in a copy.
     ``breaks_off``: reading, or the dump, ended before the log. ``cannot_show`` names the columns that a dump does not
-    print, ``may_be_cleaned`` says that a dump has holes which cleaning would explain. ``resume_point``: from where a
-    later reading may go on, of which no rule knows (:mod:`auditor.replay.reading.replica_reader`).
+    print, ``may_be_cleaned``: a dump has holes that compaction would explain. ``resume_point``: where a later reading
+    may continue; no rule uses it (:mod:`auditor.replay.reading.replica_reader`).
     """
 
     cluster_id: str | None
@@ -503,64 +489,67 @@ class ReplicaFacts:
     coordinator_memory: CoordinatorMemory | None = None
     notes: list[str] = field(default_factory=list)
     culprits: dict[tuple[int, int], Culprits] = field(default_factory=dict)  # by segment number and position
-    outcomes: PolicyOutcomes | None = None  # of other policies, where they were asked for
+    outcomes: PolicyOutcomes | None = None  # of other policies, if requested
     resume_point: bytes = b""
 
     def file(self, segment: int) -> str | None:
-        """The name of a segment's file, null for -1."""
+        """The name of a segment's file; None for -1."""
         return self.segments[segment] if 0 <= segment < len(self.segments) else None
 
     def is_remote(self, segment: int) -> bool:
-        """Whether a segment lies in remote storage: what is done to a replica's folder does nothing to it."""
+        """Whether a segment is in remote storage: changes to a replica's directory do not affect it."""
         return 0 <= segment < len(self.segment_bases) and self.segment_bases[segment] < self.local_start
 
     @property
     def cut_short(self) -> bool:
-        """Whether files at the end of a log directory's replica are not there, so that nothing follows from what is
-        missing: no segment at all, or less than checkpoints and snapshots of a broker that shut down promise."""
+        """Whether files at the end of a log directory's replica are missing, so that nothing follows from missing data.
+
+        That is: no segment at all, or less than the checkpoints and snapshots of a cleanly shut down broker promise.
+        """
         if self.text or self.live:
             return False
         return not self.segments or (self.clean_shutdown and self.lacks_end)
 
     @property
     def lacks_end(self) -> bool:
-        """Whether checkpoints and snapshots promise more than the log has: it is of an older moment, or lost some."""
+        """Whether checkpoints and snapshots promise more than the log has: it is older than they are, or lost data."""
         promised = max(0, self.high_watermark or 0, self.recovery_point or 0, *(s.offset for s in self.snapshots))
         return promised > self.log_end
 
     @property
     def ends_early(self) -> bool:
-        """Whether what is known of this log breaks off before its end."""
+        """Whether the known part of this log breaks off before its end."""
         return self.breaks_off or self.cut_short
 
     @property
     def starts_late(self) -> bool:
-        """Whether the log may have begun before its first segment: brokers raise the first leader epoch with it."""
+        """Whether the log may have started before its first segment: brokers raise the first leader epoch's start with
+        it."""
         unknown = -1 if self.last_leader_epoch >= 0 else self.log_start
         first = self.leader_epochs[0][1] if self.leader_epochs else unknown
         return not self.log_start_known or first < self.own_start
 
     @property
     def table_key(self) -> tuple[str | None, int | None, str, str | None, int | None]:
-        """What every row about it begins with in a table: the values of ``LOG_KEY``."""
+        """The values of ``LOG_KEY``, with which every table row about it starts."""
         return self.cluster_id, self.broker_id, self.log_dir, self.topic, self.partition
 
     @property
     def own_start(self) -> int:
-        """The log start offset that consumers see: that of a tiered log lies in remote storage."""
+        """The log start offset that consumers see: that of a tiered log is in remote storage."""
         return next((start for start in (self.remote_from, self.unread_from) if start >= 0), self.log_start)
 
     @property
     def open_unknown(self) -> bool:
-        """Whether transactions may be open that nothing here shows: they began in what was left out, and neither a
-        snapshot nor the last stable offset says which were open behind that."""
-        known = (s.readable and self.log_start <= s.offset <= self.log_end for s in self.snapshots)
-        return self.unread_from >= 0 and not self.begins_below_lso and not any(known)
+        """Whether transactions may be open that the input does not show: they started in an excluded part, and neither
+        a snapshot nor the LSO tells which were open behind it."""
+        readable = (s.readable and self.log_start <= s.offset <= self.log_end for s in self.snapshots)
+        return self.unread_from >= 0 and not self.begins_below_lso and not any(readable)
 
     @property
     def absent(self) -> list[tuple[int, int]]:
-        """Offsets (from, to) that are missing between two segments, where nothing was cleaned: those of a segment file
-        that is lost, or was not copied."""
+        """Offsets (from, to) missing between two segments of a log that was not compacted: of a segment file that is
+        lost, or was not copied."""
         holes = (e for e in events_of(self.events, EventKind.OFFSET_HOLE) if e["position"] == 0)
         return [
             (e["first_missing_offset"], e["base_offset"])
@@ -577,7 +566,7 @@ class ReplicaFacts:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """Orders replicas: the highest (last leader epoch, log end) is the leader replica.
+        """Sort key of replicas: the highest (last leader epoch, log end) is the leader replica.
 
         A replica that becomes leader notes its epoch in the checkpoint at its log end, before anything is written in
         that epoch. Source: UnifiedLog.assignEpochStartOffset
@@ -587,8 +576,7 @@ class ReplicaFacts:
 
     @property
     def settled_end(self) -> int:
-        """The log end, without a last batch that begins behind a hole: its offset, which no checksum covers, may be
-        damaged."""
+        """The log end, without a last batch behind a hole: no checksum covers its base offset, which may be damaged."""
         holes = self.events[self.events["kind"] == EventKind.OFFSET_HOLE] if len(self.events) else self.events
         if not len(holes) or int(holes["last_offset"][-1]) + 1 != self.log_end:
             return self.log_end
@@ -610,7 +598,7 @@ SUMS = (
     "producers_peak",
     "cached_batches_peak",
 )
-# Beside them: what a leader would have counted in the four counters of KIP-467, in the order of the KIP.
+# Also in sums: what a leader would have counted in the four counters of KIP-467, in the order of the KIP.
 REFUSALS = ("no_key_compacted", "invalid_magic", "invalid_checksum", "invalid_offset_or_sequence")
 
 SEQUENCE_FREE_TOPICS = frozenset(

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base import at_rest
+from auditor.base import VERSION, at_rest
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
-from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.dashboards import answers
@@ -277,7 +276,7 @@ def scope(audit: Audit) -> Fields:
         "partitions": list(options.only_partitions),
         "brokers": list(options.only_brokers),
         "whole": options.whole,
-        "since": None if options.since is None else options.since.said,
+        "since": None if options.since is None else options.since.described,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in cluster_context.counts(audit.inventory, audit.settings, options)),
         "without_records": audit.logs.totals.unlooked.total(),

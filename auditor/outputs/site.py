@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from auditor.base import VERSION
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, StoreTrouble
-from auditor.base.version import VERSION
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.dashboards import answers, overview

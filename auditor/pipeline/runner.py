@@ -13,7 +13,17 @@ from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from auditor.base.at_rest import SORTED_TOGETHER, Fields, RowsAtRest, RowsSeen, TextRows, Values, dumps, loads, row_text
+from auditor.base.at_rest import (
+    SORTED_TOGETHER,
+    Fields,
+    MappedRows,
+    RowsAtRest,
+    TextRows,
+    Values,
+    dumps,
+    loads,
+    row_text,
+)
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
@@ -260,10 +270,10 @@ def _packed(rows: list[Fields]) -> bytes:
         totals.add(place, row)
         besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
         placed.append((place, row_text(row), _text(besides)))
-    return dumps((placed.settled(), totals))
+    return dumps((placed.packed(), totals))
 
 
-class JudgedLogs(RowsSeen):
+class JudgedLogs(MappedRows):
     """The rows of kind :data:`LOG` in their order, and their totals."""
 
     def __init__(self, rows: Sequence[Placed], totals: LogTotals) -> None:
@@ -274,7 +284,7 @@ class JudgedLogs(RowsSeen):
     @property
     def of_summary(self) -> TextRows:
         """The rows as ``summary.json`` has them."""
-        return TextRows(RowsSeen(self._placed, itemgetter(1)))
+        return TextRows(MappedRows(self._placed, itemgetter(1)))
 
 
 def row_of(placed: Placed) -> Fields:

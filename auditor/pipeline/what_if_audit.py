@@ -210,7 +210,7 @@ class WhatIfAudit(Audit):
             "as_of": self.as_of_text,
             "policy": [choice._asdict() for choice in self.choices],
             "complete": not self.incomplete(),
-            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.said),
+            "notes": _notes(sum(isinstance(task, TextTask) for task in self.tasks), self.options.scope.described),
             **what_if_verdicts.numbers([*rows["replica"]], self.verdicts, names, self._now, self.duplicate_window),
         }
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from auditor.base import user_input
 from auditor.base.advice import Advice, text
-from auditor.base.at_rest import ExternalSort, Fields, RowsSeen, Values
+from auditor.base.at_rest import ExternalSort, Fields, MappedRows, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
@@ -436,7 +436,7 @@ class JudgedAudit(ReadAudit):
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
             return row | further | summary.run_state(row, about, self.kinds)
 
-        return RowsSeen(self.judged["blocked"], described)
+        return MappedRows(self.judged["blocked"], described)
 
     @cached_property
     def findings(self) -> list[Finding]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.ipc
 
-from auditor.base.errors import AuditInputError, DecodeError, FlippedBit, Limits, Made, StoreTrouble
-from auditor.base.version import VERSION
+from auditor.base import VERSION
+from auditor.base.errors import AuditInputError, CompressionTotals, DecodeError, FlippedBit, Limits, StoreTrouble
 from auditor.base.words import few, plural
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.files import DataFile, EpochStarts
@@ -26,7 +26,7 @@ from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts import batch_sums, events, packed, replica_facts
 from auditor.facts.batch_sums import KEY_BYTES
-from auditor.facts.packed import known, loaded, stored
+from auditor.facts.packed import loaded, named_classes, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import reads_records
 from auditor.replay.reading.segment_checks import SegmentHeaders
@@ -39,7 +39,7 @@ META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
 SCHEMA = pa.schema(
     [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
 )
-CLASSES = known(
+CLASSES = named_classes(
     [
         ReplicaFacts,
         replica_facts.LargestCreateTime,
@@ -47,7 +47,7 @@ CLASSES = known(
         FlippedBit,
         StorageLocation,
         Limits,
-        Made,
+        CompressionTotals,
         SegmentContext,
         DataFile,
         EpochStarts,

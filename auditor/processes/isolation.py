@@ -157,7 +157,7 @@ class Pool:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self.waits: Callable[[str], None] = retries.nobody
+        self.waits: Callable[[str], None] = retries.ignore
         self._idle: list[_Worker] = []
 
     def __enter__(self) -> Self:

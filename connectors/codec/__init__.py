@@ -1,1 +1,1 @@
-"""One format a file: a buffer in, columns out. No Spark, no storage, no judgement."""
+"""Kafka's file and record formats: bytes in, columns and rows out. No Spark, no storage, no judgement."""

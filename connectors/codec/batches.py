@@ -13,12 +13,10 @@ from auditor.base.errors import MIB, Limits
 from auditor.connectors.codec.compression import NONE, Failure, counted, decompress, decompress_into
 from auditor.connectors.codec.primitives import be16, be32, be64, crc32, crc32c, varint, varlong
 
-# The columns in which decoded batches and records travel: numpy arrays of one length, one row a batch or record.
-#
-# They are what the kernels fill, what Arrow tables are built from and what the replay reads, without a copy in between.
+# Columns of batches and records: numpy arrays of one length, one row per batch or record. Kernels fill them, Arrow
+# tables are built from them and the replay reads them, without a copy.
 
-
-# Bits of BatchColumns.flaws: what is wrong with a batch as its header and control record show it.
+# Bits of BatchColumns.flaws: what is wrong with a batch by its header and control record.
 FLAW_COUNT_ABOVE_SPAN = 1 << 0  # declared records > last_offset_delta + 1
 FLAW_COUNT_BELOW_SPAN = 1 << 1  # declared records < last_offset_delta + 1: legal after cleaning only
 FLAW_NEGATIVE_SPAN = 1 << 2  # last_offset_delta < 0 or declared records < 0
@@ -36,10 +34,10 @@ FLAW_PRODUCER_EPOCH = 1 << 13  # producer id >= 0 with epoch < 0
 FLAW_PRODUCER_SEQUENCE = 1 << 14  # data batch with producer id >= 0 and base sequence < 0
 FLAW_CRC = 1 << 15  # stored checksum differs from the computed one
 FLAW_LEGACY_WRAPPER = 1 << 16  # magic 0/1 wrapper that could not be opened, so base_offset is its last offset
-UNVERIFIED = 1 << 17  # no flaw: nobody has verified the checksum, which a copy without payload may leave open
+UNVERIFIED = 1 << 17  # no flaw: the checksum was not verified, as in a copy without payload
 
 # Bits of RecordSummary.flaws: what is wrong with the records of a batch.
-RECORD_COUNT_MISMATCH = 1 << 0  # records present differ from the declared count
+RECORD_COUNT_MISMATCH = 1 << 0  # the number of records differs from the declared one
 RECORD_BYTES_LEFT = 1 << 1  # bytes left after the last declared record
 RECORD_UNDECOMPRESSABLE = 1 << 2  # broken stream, or over a limit
 RECORD_OFFSET_DELTA = 1 << 3  # deltas not strictly increasing, or outside [0, last_offset_delta]
@@ -52,13 +50,13 @@ RECORD_WRAPPER_OFFSET = 1 << 9  # magic 1: wrapper offset below the last inner o
 
 
 class BatchColumns(NamedTuple):
-    """Batches of one file in file order. Magic 0/1: one row a message or wrapper, absent fields -1.
+    """Batches of one file in file order. Magic 0/1: one row per message or wrapper, absent fields -1.
 
-    ``position`` and ``size`` are bytes, size with the 12 bytes of log overhead. ``last_offset`` is as the header states
-    it; ``base_offset`` of a legacy wrapper is its first inner record's offset (the wrapper is decompressed for it).
-    ``record_count`` is as declared (legacy: 1, or the inner records found). ``max_timestamp`` of LogAppendTime batches
-    is the append time; of legacy messages it is their timestamp (-1 for magic 0), and base_timestamp equals it.
-    ``control_type`` is -1 unless the batch is a control batch with a record (0 ABORT, 1 COMMIT, others as stored);
+    ``position`` and ``size`` are bytes, size with the 12 bytes of log overhead. ``last_offset`` is as stated in the
+    header; ``base_offset`` of a legacy wrapper is its first inner record's offset (the wrapper is decompressed for it).
+    ``record_count`` is as declared (legacy: 1, or the number of inner records). ``max_timestamp`` of LogAppendTime
+    batches is the append time; for legacy messages it is their timestamp (-1 for magic 0), and base_timestamp equals
+    it. ``control_type`` is -1 unless the batch is a control batch with a record (0 ABORT, 1 COMMIT, others as stored);
     ``coordinator_epoch`` is -1 unless it is an end marker. ``attributes`` are the raw 16 (legacy: 8) bits.
     """
 
@@ -92,10 +90,10 @@ BATCH_DTYPES = tuple(
 
 
 class RecordSummary(NamedTuple):
-    """What reading all records of each batch showed: one row a batch, aligned with its BatchColumns.
+    """Summary of all records of each batch: one row per batch, aligned with its BatchColumns.
 
-    Timestamps are ms as a consumer would see them under CreateTime (-1 where there is no record); ``present`` counts
-    records really there; indexes are positions in the batch, -1 for none; ``plain_size`` is bytes after decompression.
+    Timestamps are ms as a consumer would see them under CreateTime (-1 without records); ``present`` counts the records
+    that are present; indexes are positions in the batch, -1 for none; ``plain_size`` is bytes after decompression.
     """
 
     present: np.ndarray  # int32
@@ -108,18 +106,22 @@ class RecordSummary(NamedTuple):
     first_flaw: np.ndarray  # int32
     plain_size: np.ndarray  # int64
 
+    def take(self, rows: slice | np.ndarray) -> RecordSummary:
+        """The chosen rows, in their order."""
+        return RecordSummary(*(column[rows] for column in self))
+
 
 class RecordColumns(NamedTuple):
-    """Single records: one row a record, in log order. Sizes are bytes, -1 for null.
+    """Single records: one row per record, in log order. Sizes are bytes, -1 for null.
 
-    ``batch`` is the row of its batch in the BatchColumns beside it, ``index`` its position in the batch.
-    ``sequence`` is the producer's, -1 where the batch has none. ``key_start`` and ``value_start`` (-1 for null) point
-    into ``payload``; so does ``header_start``, to the number of headers (-1 for magic 0/1). All three are -1 and
-    ``payload`` is empty unless payload was asked for.
+    ``batch`` is the row of its batch in the BatchColumns beside it, ``index`` its position in the batch. ``sequence``
+    is the producer's, -1 if the batch has none. ``key_start`` and ``value_start`` (-1 for null) are indexes of
+    ``payload``; so is ``header_start``, of the number of headers (-1 for magic 0/1). All three are -1 and ``payload``
+    is empty unless payload was requested.
     """
 
     batch: np.ndarray  # int32
-    index: np.ndarray  # type: ignore[assignment]  # int32; hides tuple.index, which nobody needs here
+    index: np.ndarray  # type: ignore[assignment]  # int32; hides tuple.index, which is not used
     offset: np.ndarray  # int64
     timestamp: np.ndarray  # int64 ms
     key_size: np.ndarray  # int32
@@ -134,11 +136,11 @@ class RecordColumns(NamedTuple):
 
 
 _RECORD_DTYPES = ("i4", "i4", "i8", "i8", "i4", "i4", "i4", "i4", "i4")
-_START_DTYPES = ("i8", "i8", "i8")  # of what points into the payload
+_START_DTYPES = ("i8", "i8", "i8")  # of the indexes of payload
 
 
 def empty_records(rows: int = 0, payload: bool = False) -> RecordColumns:
-    """Uninitialised columns of ``rows`` rows; without ``payload``, those that would point into it have none."""
+    """Uninitialised columns of ``rows`` rows; without ``payload``, the columns that refer to it are empty."""
     columns = [np.empty(rows, dtype) for dtype in _RECORD_DTYPES]
     columns += [np.empty(rows if payload else 0, dtype) for dtype in _START_DTYPES]
     return RecordColumns._make([*columns, np.empty(0, np.uint8)])
@@ -147,8 +149,7 @@ def empty_records(rows: int = 0, payload: bool = False) -> RecordColumns:
 # The walk over a buffer of batches: magic 0, 1 and 2 in any mix, headers and control records into columns.
 #
 # Record batch: KIP-98 and ``DefaultRecordBatch``; messages: ``LegacyRecord``; end markers: ``EndTransactionMarker``.
-# A wrapper of magic 0 or 1 is left with its last offset here; :mod:`auditor.connectors.codec.batches` opens it.
-
+# A wrapper of magic 0 or 1 keeps its last offset here; :func:`open_wrappers` opens it.
 
 OVERHEAD = 12  # offset and size, which the size does not count
 PREFIX = 17  # bytes that show a batch's size and magic
@@ -159,12 +160,11 @@ CODEC_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
-DELETE_HORIZON = 0x40  # KIP-534: base_timestamp is that
+DELETE_HORIZON = 0x40  # KIP-534: base_timestamp is the horizon
 MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2 alone
 
-# The columns of what a walk fills: those of BatchColumns in their order, all as int64, a batch in one line, since what
-# reads a batch reads many of them. One array, since a compiled function pays for counting references to each array that
-# it takes out of a tuple.
+# The columns of a walk's rows: those of BatchColumns in their order, all int64, one batch per line, since a reader of a
+# batch needs many of them. One array, since compiled functions count references to each array taken from a tuple.
 (
     POSITION,
     SIZE,
@@ -185,31 +185,31 @@ MAX_CODEC = (3, 3, 4)  # highest compression codec by magic: zstd is for magic 2
     FLAWS,
 ) = range(len(BatchColumns._fields))
 
-ALL = -2  # in place of a trusted position: a wrong checksum says nothing about a length any more
+ALL = -2  # in place of a trusted position: batches with a CRC mismatch keep their length everywhere
 
 # Why a walk stopped.
 MORE = 0  # the buffer ends before the batch does
-FULL = 1  # no row is free
+FULL = 1  # no free row
 BAD_SIZE = 2
 BAD_MAGIC = 3
 OVER_LIMIT = 4
-SUSPECT = 5  # a batch with a wrong checksum, whose length does not lead to the batch that follows it
-CLOSED = 8  # added where a batch says only when it is opened what its row needs: wrappers, compressed markers
+SUSPECT = 5  # a CRC mismatch, and the length does not lead to a following batch
+CLOSED = 8  # added if a batch must be opened to fill its row: wrappers, compressed markers
 
 
 @kernel
-def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the message at ``at``; returns its FLAW_* bits."""
-    attributes = np.int64(buf[at + 17])
-    timestamp = be64(buf, at + 18) if magic == 1 else -1
-    crc = np.uint32(be32(buf, at + 12))
+def _fill_legacy(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+    # Returns the FLAW_* bits.
+    attributes = np.int64(buf[start + 17])
+    timestamp = be64(buf, start + 18) if magic == 1 else -1
+    crc = np.uint32(be32(buf, start + 12))
     flaws = 0
     if attributes & CODEC_MASK > MAX_CODEC[0]:
         flaws |= FLAW_CODEC_UNKNOWN
-    if check and crc32(buf, at + 16, at + total) != crc:
+    if check and crc32(buf, start + 16, start + total) != crc:
         flaws |= FLAW_CRC
     out[row, ATTRIBUTES] = attributes
-    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, BASE_OFFSET] = be64(buf, start)
     out[row, LAST_OFFSET] = out[row, BASE_OFFSET]
     out[row, RECORD_COUNT] = 1
     out[row, PARTITION_LEADER_EPOCH] = -1
@@ -227,7 +227,7 @@ def _fill_legacy(buf: np.ndarray, at: int, total: int, magic: int, check: bool, 
 
 @kernel
 def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch: int, sequence: int) -> int:
-    """The FLAW_* bits that the header alone shows."""
+    # The FLAW_* bits that the header alone shows.
     flaws = 0
     if attributes & CODEC_MASK > MAX_CODEC[2]:
         flaws |= FLAW_CODEC_UNKNOWN
@@ -260,56 +260,57 @@ def _header_flaws(attributes: int, delta: int, count: int, producer: int, epoch:
 
 
 @kernel
-def control_record(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int]:
-    """Type, coordinator epoch and FLAW_* bits of the control record at ``at`` (after decompression), ending by ``end``.
+def control_record(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int]:
+    """Type, coordinator epoch and FLAW_* bits of the control record at ``position``, after decompression, that ends by
+    ``end``.
 
-    Type and epoch are -1 where they cannot be read; the epoch also where the type is no end marker's.
+    Type and epoch are -1 if they cannot be read; the epoch also if the type is not that of an end marker.
     """
-    _length, at = varint(buf, at, end)
-    if at < 0 or at >= end:
+    _length, position = varint(buf, position, end)
+    if position < 0 or position >= end:
         return -1, -1, FLAW_CONTROL_KEY
-    _timestamp, at = varlong(buf, at + 1, end)  # after one byte of attributes
-    if at >= 0:
-        _delta, at = varint(buf, at, end)
-    if at < 0:
+    _timestamp, position = varlong(buf, position + 1, end)  # after one byte of attributes
+    if position >= 0:
+        _delta, position = varint(buf, position, end)
+    if position < 0:
         return -1, -1, FLAW_CONTROL_KEY
-    key_size, at = varint(buf, at, end)
-    if at < 0 or key_size < 4 or key_size > end - at or be16(buf, at) < 0:
+    key_size, position = varint(buf, position, end)
+    if position < 0 or key_size < 4 or key_size > end - position or be16(buf, position) < 0:
         return -1, -1, FLAW_CONTROL_KEY
-    kind = be16(buf, at + 2)
+    kind = be16(buf, position + 2)
     if kind != 0 and kind != 1:
         return kind, -1, FLAW_CONTROL_TYPE
-    value_size, at = varint(buf, at + key_size, end)
-    if at < 0 or value_size < 6 or value_size > end - at or be16(buf, at) < 0:
+    value_size, position = varint(buf, position + key_size, end)
+    if position < 0 or value_size < 6 or value_size > end - position or be16(buf, position) < 0:
         return kind, -1, FLAW_CONTROL_VALUE
-    return kind, be32(buf, at + 2), 0
+    return kind, be32(buf, position + 2), 0
 
 
 @kernel
-def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
-    """Fill ``row`` with the record batch (magic 2) at ``at``; returns its FLAW_* bits."""
-    attributes = be16(buf, at + 21)
-    delta = be32(buf, at + 23)
-    producer = be64(buf, at + 43)
-    epoch = be16(buf, at + 51)
-    sequence = be32(buf, at + 53)
-    count = be32(buf, at + 57)
-    crc = np.uint32(be32(buf, at + 17))
+def _fill_batch(buf: np.ndarray, start: int, total: int, check: bool, row: int, out: np.ndarray) -> int:
+    # Returns the FLAW_* bits.
+    attributes = be16(buf, start + 21)
+    delta = be32(buf, start + 23)
+    producer = be64(buf, start + 43)
+    epoch = be16(buf, start + 51)
+    sequence = be32(buf, start + 53)
+    count = be32(buf, start + 57)
+    crc = np.uint32(be32(buf, start + 17))
     flaws = _header_flaws(attributes, delta, count, producer, epoch, sequence)
     kind, coordinator_epoch = -1, -1
     if attributes & CONTROL and count > 0 and not attributes & CODEC_MASK:
-        kind, coordinator_epoch, more = control_record(buf, at + HEADER, at + total)
+        kind, coordinator_epoch, more = control_record(buf, start + HEADER, start + total)
         flaws |= more
-    if check and crc32c(buf, at + 21, at + total) != crc:
+    if check and crc32c(buf, start + 21, start + total) != crc:
         flaws |= FLAW_CRC
     out[row, ATTRIBUTES] = attributes
-    out[row, BASE_OFFSET] = be64(buf, at)
+    out[row, BASE_OFFSET] = be64(buf, start)
     out[row, LAST_OFFSET] = out[row, BASE_OFFSET] + delta
     out[row, RECORD_COUNT] = count
-    out[row, PARTITION_LEADER_EPOCH] = be32(buf, at + 12)
+    out[row, PARTITION_LEADER_EPOCH] = be32(buf, start + 12)
     out[row, CRC] = crc
-    out[row, BASE_TIMESTAMP] = be64(buf, at + 27)
-    out[row, MAX_TIMESTAMP] = be64(buf, at + 35)
+    out[row, BASE_TIMESTAMP] = be64(buf, start + 27)
+    out[row, MAX_TIMESTAMP] = be64(buf, start + 35)
     out[row, PRODUCER_ID] = producer
     out[row, PRODUCER_EPOCH] = epoch
     out[row, BASE_SEQUENCE] = sequence
@@ -320,16 +321,18 @@ def _fill_batch(buf: np.ndarray, at: int, total: int, check: bool, row: int, out
 
 
 @kernel
-def _fill(buf: np.ndarray, at: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
+def _fill(buf: np.ndarray, start: int, total: int, magic: int, check: bool, row: int, out: np.ndarray) -> int:
     if magic == 2:
-        return int(_fill_batch(buf, at, total, check, row, out))
-    return int(_fill_legacy(buf, at, total, magic, check, row, out))
+        return int(_fill_batch(buf, start, total, check, row, out))
+    return int(_fill_legacy(buf, start, total, magic, check, row, out))
 
 
 @kernel
 def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> int:
-    """Fill ``out``, a row, with the batch of magic 2 and ``total`` bytes whose first ones are in ``buf``, all of them
-    where it is a control batch; returns its FLAW_* bits. Its checksum is left alone."""
+    """Fill ``out``, a row, from the header of a batch of magic 2; return its FLAW_* bits. Its checksum is not verified.
+
+    ``buf`` has the first bytes of the batch of ``total`` bytes, all of them if it is a control batch.
+    """
     rows = out.reshape(1, len(out))
     out[POSITION], out[SIZE], out[MAGIC] = position, total, 2
     if be16(buf, 21) & CONTROL and len(buf) < total:
@@ -338,23 +341,24 @@ def header_row(buf: np.ndarray, total: int, position: int, out: np.ndarray) -> i
 
 
 @kernel
-def is_sound(buf: np.ndarray, at: int, total: int, magic: int) -> bool:
-    """Whether the checksum of the batch or message of ``total`` bytes at ``at``, all in ``buf``, is right."""
+def is_sound(buf: np.ndarray, start: int, total: int, magic: int) -> bool:
+    """Whether the checksum of the batch or message of ``total`` bytes at ``start`` is correct. ``buf`` has all its
+    bytes."""
     if magic == 2:
-        return crc32c(buf, at + 21, at + total) == np.uint32(be32(buf, at + 17))
-    return crc32(buf, at + 16, at + total) == np.uint32(be32(buf, at + 12))
+        return crc32c(buf, start + 21, start + total) == np.uint32(be32(buf, start + 17))
+    return crc32(buf, start + 16, start + total) == np.uint32(be32(buf, start + 12))
 
 
 @kernel
 def _leads_on(buf: np.ndarray, after: int, end: int, last: int) -> bool:
-    """Whether the offset at index ``after`` is that of the batch behind one that ends with offset ``last``."""
+    # Whether the offset at index after continues a batch that ends with offset last.
     return end - after >= OVERHEAD and be64(buf, after) == last + 1
 
 
 @kernel
 def walk(
     buf: np.ndarray,
-    at: int,
+    cursor: int,
     end: int,
     position: int,
     until: int,
@@ -364,84 +368,83 @@ def walk(
     out: np.ndarray,
     trusted: int,
 ) -> tuple[int, int, int]:
-    """Fill ``out`` from ``row`` on with the batches of ``buf[at:end]``; return the next row, the index reached, why,
-    with CLOSED.
+    """Fill ``out`` from ``row`` on with the batches of ``buf[cursor:end]``.
 
-    ``out`` is of :func:`walk_rows`. ``position`` is the byte in the file of ``buf[0]``; no batch that begins at or
-    after position ``until`` is taken. ``limit`` is the largest batch in bytes; ``check`` says whether all checksums are
-    computed; else only those of batches that no batch follows where their length leads, so that the walk is the same
-    either way. A batch of magic 2 with a wrong checksum is a row like any other where its length leads to the batch
-    behind it, one of any magic where it begins at position ``trusted`` (:data:`ALL`: anywhere). Cost: one pass over the
-    bytes with ``check``, else over the headers.
+    Returns the next row, the index reached, and why the walk stopped, with CLOSED. ``out`` is of :func:`walk_rows`.
+    ``position`` is the byte in the file of ``buf[0]``; batches that start at or after position ``until`` are not read.
+    ``limit`` is the largest batch in bytes. ``check``: verify all checksums; else only those of batches whose length
+    does not lead to a following batch, so that the walk is the same either way. A batch of magic 2 with a CRC mismatch
+    becomes a row if its length leads to the next batch, one of any magic if it starts at position ``trusted``
+    (:data:`ALL`: anywhere). Cost: one pass over the bytes with ``check``, else over the headers.
     """
     closed = 0
-    while position + at < until:
-        if end - at < PREFIX:
-            return row, at, MORE | closed
-        size = be32(buf, at + 8)
+    while position + cursor < until:
+        if end - cursor < PREFIX:
+            return row, cursor, MORE | closed
+        size = be32(buf, cursor + 8)
         if size < MIN_SIZES[0]:
-            return row, at, BAD_SIZE | closed
-        magic = np.int64(np.int8(buf[at + 16]))
+            return row, cursor, BAD_SIZE | closed
+        magic = np.int64(np.int8(buf[cursor + 16]))
         if magic < 0 or magic > 2:
-            return row, at, BAD_MAGIC | closed
+            return row, cursor, BAD_MAGIC | closed
         if size < MIN_SIZES[magic]:
-            return row, at, BAD_SIZE | closed
+            return row, cursor, BAD_SIZE | closed
         total = size + OVERHEAD
         if total > limit:
-            return row, at, OVER_LIMIT | closed
-        if total > end - at:
-            return row, at, MORE | closed
+            return row, cursor, OVER_LIMIT | closed
+        if total > end - cursor:
+            return row, cursor, MORE | closed
         if row >= len(out):
-            return row, at, FULL | closed
-        out[row, POSITION] = position + at
+            return row, cursor, FULL | closed
+        out[row, POSITION] = position + cursor
         out[row, SIZE] = total
         out[row, MAGIC] = magic
-        flaws = _fill(buf, at, total, magic, check, row, out)
+        flaws = _fill(buf, cursor, total, magic, check, row, out)
         if (
             (not check or flaws & FLAW_CRC)
-            and position + at != trusted
+            and position + cursor != trusted
             and trusted != ALL
-            and not (magic == 2 and _leads_on(buf, at + total, end, out[row, LAST_OFFSET]))
-            and (check or not is_sound(buf, at, total, magic))
+            and not (magic == 2 and _leads_on(buf, cursor + total, end, out[row, LAST_OFFSET]))
+            and (check or not is_sound(buf, cursor, total, magic))
         ):
-            return row, at, SUSPECT | closed
+            return row, cursor, SUSPECT | closed
         if magic < 2 or flaws & FLAW_CONTROL_COMPRESSED:
             closed = CLOSED
         row += 1
-        at += total
-    return row, at, MORE | closed
+        cursor += total
+    return row, cursor, MORE | closed
 
 
 def walk_rows(count: int) -> np.ndarray:
-    """Room for a walk's rows."""
+    """Uninitialised rows for a walk."""
     return np.empty((count, len(BATCH_DTYPES)), np.int64)
 
 
 def columns_of(filled: np.ndarray) -> BatchColumns:
-    """A copy of a walk's rows in the types of BatchColumns."""
+    """Copy a walk's rows into columns of the types of BatchColumns."""
     return BatchColumns(*(column.astype(dtype) for column, dtype in zip(filled.T, BATCH_DTYPES, strict=True)))
 
 
 def rows_of(columns: BatchColumns) -> np.ndarray:
-    """Columns as a walk's rows: what :func:`columns_of` undoes."""
+    """Copy columns into a walk's rows, the inverse of :func:`columns_of`."""
     rows = walk_rows(len(columns.position))
     for column, values in zip(rows.T, columns, strict=True):
         column[:] = values
     return rows
 
 
-# Messages of magic 0 and 1: their records, and wrappers (compressed messages around other messages).
+# Messages of magic 0 and 1, and wrappers (compressed messages around other messages).
 #
 # A wrapper states its last offset; the first one is inside (``AbstractLegacyRecordBatch.DeepRecordsIterator``, KIP-31).
 
 
 @kernel
-def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int, int]:
-    """Key start and size, value start and size of the message at ``at`` that ends at ``end``; sizes -1 for null.
+def value_bounds(buf: np.ndarray, position: int, end: int) -> tuple[int, int, int, int]:
+    """Key start and size, value start and size of the message from ``position`` to ``end``; sizes -1 for null.
 
-    The first is -1 where the lengths do not add up to the message.
+    The key start is -1 if the lengths do not add up to the message.
     """
-    key_start = at + (30 if buf[at + 16] == 1 else 22)
+    key_start = position + (30 if buf[position + 16] == 1 else 22)
     key_size = be32(buf, key_start - 4)
     if key_size < -1 or key_size > end - key_start - 4:
         return -1, -1, -1, -1
@@ -453,37 +456,38 @@ def value_bounds(buf: np.ndarray, at: int, end: int) -> tuple[int, int, int, int
 
 
 @kernel
-def next_message(buf: np.ndarray, at: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
-    """The message at ``at``: index after it, offset as stored, timestamp, key and value as above, RECORD_* bits.
+def next_message(buf: np.ndarray, position: int, end: int, magic: int) -> tuple[int, int, int, int, int, int, int, int]:
+    """The message at ``position``: index after it, offset as stored, timestamp, key and value start and size, RECORD_*
+    bits.
 
-    The index is -1 where no message fits before ``end``. ``magic`` is the wrapper's.
+    The index is -1 if no message fits before ``end``. ``magic`` is the wrapper's.
     """
-    size = be32(buf, at + 8) if end - at >= OVERHEAD + MIN_SIZES[0] else -1
-    inner = np.int8(buf[at + 16]) if size >= MIN_SIZES[0] else 0
-    if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - at - OVERHEAD:
+    size = be32(buf, position + 8) if end - position >= OVERHEAD + MIN_SIZES[0] else -1
+    inner = np.int8(buf[position + 16]) if size >= MIN_SIZES[0] else 0
+    if size < MIN_SIZES[1 if inner == 1 else 0] or size > end - position - OVERHEAD:
         return -1, -1, -1, -1, -1, -1, -1, RECORD_LENGTH
-    after = at + OVERHEAD + size
+    after = position + OVERHEAD + size
     flaws = 0
     if inner != magic:
         flaws |= RECORD_INNER_MAGIC
-    if buf[at + 17] & CODEC_MASK:
+    if buf[position + 17] & CODEC_MASK:
         flaws |= RECORD_INNER_CODEC
-    if np.int64(crc32(buf, at + 16, after)) != be32(buf, at + 12) & 0xFFFFFFFF:
+    if np.int64(crc32(buf, position + 16, after)) != be32(buf, position + 12) & 0xFFFFFFFF:
         flaws |= RECORD_INNER_CRC
-    key_start, key_size, value_start, value_size = value_bounds(buf, at, after)
+    key_start, key_size, value_start, value_size = value_bounds(buf, position, after)
     if key_start < 0:
         flaws |= RECORD_LENGTH
-    timestamp = be64(buf, at + 18) if inner == 1 else -1
-    return after, be64(buf, at), timestamp, key_start, key_size, value_start, value_size, flaws
+    timestamp = be64(buf, position + 18) if inner == 1 else -1
+    return after, be64(buf, position), timestamp, key_start, key_size, value_start, value_size, flaws
 
 
 @kernel
 def offset_span(buf: np.ndarray, end: int, magic: int) -> tuple[int, np.int64, np.int64]:
-    """How many messages lie in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
-    count, at, first, last = 0, 0, np.int64(-1), np.int64(-1)
-    while at < end:
-        at, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, at, end, magic)
-        if at < 0:
+    """The number of messages in ``buf[:end]``, and the first and last of their stored offsets (-1 for none)."""
+    count, position, first, last = 0, 0, np.int64(-1), np.int64(-1)
+    while position < end:
+        position, offset, _t, _ks, _k, _vs, _v, _flaws = next_message(buf, position, end, magic)
+        if position < 0:
             break
         first = offset if count == 0 else first
         last = offset
@@ -502,7 +506,7 @@ def compressed_part(batch: np.ndarray, magic: int) -> np.ndarray | Failure:
 
 
 def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
-    """The messages inside a whole stored wrapper, decompressed."""
+    """Decompress the messages inside a whole stored wrapper."""
     magic, codec = int(message[16]), int(message[17]) & CODEC_MASK
     stored = compressed_part(message, magic)
     return stored if isinstance(stored, Failure) else decompress(codec, stored, magic=magic, limits=limits)
@@ -510,10 +514,10 @@ def unwrap(message: np.ndarray, limits: Limits) -> np.ndarray | Failure:
 
 @kernel
 def first_offset(magic: int, wrapper_offset: int, first: int, last: int) -> int:
-    """The absolute offset of a wrapper's first message, from the stored ones of the first and the last.
+    """The absolute offset of a wrapper's first message, from the stored offsets of the first and the last.
 
-    Magic 0 stores absolute offsets, magic 1 relative ones. A magic 1 wrapper at offset 0 begins at 0 whatever it holds:
-    some versions of librdkafka wrote it so. Compiled so that absurd offsets wrap as Java's do.
+    Magic 0 stores absolute offsets, magic 1 relative ones. A magic 1 wrapper at offset 0 starts at 0 whatever it
+    contains: some versions of librdkafka wrote it so. Compiled so that absurd offsets wrap as Java's do.
     """
     if magic == 0 or wrapper_offset == 0:
         return first
@@ -521,9 +525,9 @@ def first_offset(magic: int, wrapper_offset: int, first: int, last: int) -> int:
 
 
 def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:
-    """Give each wrapper among ``batches`` its first offset and record count; return rows that could not be opened.
+    """Set the first offset and record count of each wrapper; return the rows that could not be opened.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each wrapper.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each wrapper.
     """
     failures: list[tuple[int, Failure]] = []
     codecs = batches.attributes & CODEC_MASK
@@ -543,14 +547,15 @@ def open_wrappers(buf: np.ndarray, origin: int, batches: BatchColumns, limits: L
     return failures
 
 
-# The plain bodies of batches, so many at a time that a compiled kernel is called once for many batches.
+# Plain bodies of batches, many per call of a compiled kernel.
 
 
-RUN_BYTES = 2 * MIB  # of plain bodies at a time: a core's own cache holds them until they are read
+RUN_BYTES = 2 * MIB  # of plain bodies at a time: they stay in a core's cache until they are read
 
 
 class Bodies(NamedTuple):
-    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; of an uncompressed message, the whole.
+    """Plain bodies: that of batch ``rows[i]`` is ``data[starts[i]:ends[i]]``; for an uncompressed message, the whole
+    message.
 
     ``stop``: all batches before this row have been reported, here, before, or as failures.
     """
@@ -563,7 +568,7 @@ class Bodies(NamedTuple):
 
 
 def runs(sizes: np.ndarray) -> Iterator[slice]:
-    """Cut rows of these sizes in bytes into runs that stay within RUN_BYTES where more than one row is in them."""
+    """Cut rows of these sizes in bytes into runs of at most RUN_BYTES, or of one row."""
     ends = np.cumsum(sizes, dtype=np.int64)
     start = 0
     while start < len(sizes):
@@ -574,8 +579,7 @@ def runs(sizes: np.ndarray) -> Iterator[slice]:
 
 
 class _Arena:
-    """Room for plain bodies, used again and again."""
-
+    # One buffer, reused for many plain bodies.
     def __init__(self) -> None:
         self.data = np.empty(RUN_BYTES, np.uint8)
         self.used = 0
@@ -583,7 +587,7 @@ class _Arena:
         self.starts: list[int] = []
 
     def add(self, row: int, codec: int, stored: np.ndarray, magic: int, limits: Limits) -> int | Failure | None:
-        """Decompress one more body; None where only the room is too small."""
+        # None: the body fits its limit, but not the free part of the buffer.
         cap = limits.decompressed_cap(len(stored))
         room = min(cap, RUN_BYTES - self.used)
         size = decompress_into(codec, stored, self.data[self.used : self.used + room], magic=magic)
@@ -598,7 +602,6 @@ class _Arena:
         return size
 
     def empty(self, stop: int) -> Bodies:
-        """All bodies in it; it begins anew with the next one added."""
         starts = np.array(self.starts, np.int64)
         full = Bodies(self.data, np.array(self.rows, np.int64), starts, np.append(starts[1:], self.used), stop)
         self.rows, self.starts, self.used = [], [], 0
@@ -608,10 +611,10 @@ class _Arena:
 def plain_bodies(
     buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits, failures: list[tuple[int, Failure]]
 ) -> Iterator[Bodies]:
-    """The bodies of ``batches`` in the order of rows; once at least, and ``stop`` of the last is the number of rows.
+    """Yield the bodies of ``batches`` in row order, at least once; ``stop`` of the last is the number of rows.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. What comes is valid until the next
-    one. Batches that cannot be opened are added to ``failures`` by row. Where all are stored plain, they are not moved.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Each result is valid until the next
+    one. Batches that cannot be opened are added to ``failures`` by row. If all are stored plain, they are not copied.
     Memory: 2 MiB, or the largest body.
     """
     starts = batches.position - origin
@@ -644,17 +647,17 @@ def plain_bodies(
     yield arena.empty(len(plain))
 
 
-# A batch's header as bytes, made of its row: what a copy without payload shows of the bytes themselves.
+# A batch's header as bytes, from its row, for copies without payload.
 
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")
 _MESSAGES = struct.Struct(">qiIbb"), struct.Struct(">qiIbbq")  # of magic 0 and 1
-CHECKED_FROM = 21  # byte of a batch of magic 2 from which on its checksum is of it
+CHECKED_FROM = 21  # first byte of a batch of magic 2 that its checksum covers
 _U32 = 0xFFFFFFFF
 
 
 def header_of(row: np.ndarray) -> bytes:
-    """The header of the batch or message that a row of a walk is about; of a wrapper with its own offset."""
+    """The header of the batch or message of a walk's row; of a wrapper with its own offset."""
     v = dict(zip(BatchColumns._fields, row.tolist(), strict=True))
     size, crc, magic = _int(v["size"] - OVERHEAD, 32), v["crc"] & _U32, _int(v["magic"], 8)
     if 0 <= magic < 2:
@@ -678,25 +681,25 @@ def header_of(row: np.ndarray) -> bytes:
 
 
 def _int(value: int, bits: int) -> int:
-    """The lowest bits of a number as a signed one: rows of a copy are from strangers."""
+    # Rows of a copy are untrusted: numbers may have more bits than their field.
     return (value + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1)
 
 
 def with_right_checksum(header: bytes, size: int) -> bytes:
-    """The header of a batch of ``size`` bytes, with the checksum that it has if all behind the header is zero."""
+    """The header of a batch of ``size`` bytes with the checksum for a body of zeros."""
     whole = np.zeros(size, np.uint8)
     whole[: len(header)] = np.frombuffer(header, np.uint8)
     crc = int(crc32c(whole, CHECKED_FROM, size))
     return header[: CHECKED_FROM - 4] + crc.to_bytes(4, "big") + header[CHECKED_FROM:]
 
 
-# Control batches that were compressed: Kafka never writes them, but brokers would read and obey them.
+# Compressed control batches: Kafka never writes them, but brokers would read and obey them.
 
 
 def open_controls(buf: np.ndarray, origin: int, batches: BatchColumns, limits: Limits) -> list[tuple[int, Failure]]:
-    """Give each compressed control batch its type and coordinator epoch; return rows that could not be opened.
+    """Set type and coordinator epoch of each compressed control batch; return the rows that could not be opened.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each.
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Cost: decompression of each.
     """
     failures: list[tuple[int, Failure]] = []
     compressed = batches.flaws & FLAW_CONTROL_COMPRESSED != 0

@@ -1,9 +1,9 @@
-"""Stored batches of internal topics with what nobody may carry out of the house replaced by zeros of the same length.
+"""Replace secrets and client data in stored batches of internal topics by zeros of the same length.
 
-Lengths stay, too. Blanked are: what clients put beside an offset, members' user data, hosts of clients and what else
-clients alone chose; SCRAM, delegation-token and access-control records; values of settings that are sensitive or not
-known. All else stays, so that every record still decodes to the same rows. Records, fields and bytes that cannot be
-read stay unreadable, and say nothing any more.
+Blanked are: metadata of commits, members' user data, client hosts and other values that only clients choose; SCRAM,
+delegation-token and access-control records; values of settings that are sensitive or unknown. Everything else is kept,
+so that every record decodes to the same rows. Unreadable records, fields and bytes stay unreadable, without their
+content.
 """
 
 from __future__ import annotations
@@ -39,54 +39,53 @@ from auditor.connectors.codec.structs import (
 )
 
 OFFSETS, METADATA = "__consumer_offsets", "__cluster_metadata"
-# Kept as they are: nothing in them is a client's or a secret.
+# Copied unchanged: they have neither client data nor secrets.
 PLAIN = frozenset({"__transaction_state", "__share_group_state", "__remote_log_metadata"})
-KEPT = PLAIN | {OFFSETS, METADATA}
+COPIED = PLAIN | {OFFSETS, METADATA}
 _OF_CLIENTS = frozenset({"", "metadata", "clientHost", "userData", "host", "value"})  # fields of group records
-_SAID = {"subscription": SUBSCRIPTION, "assignment": ASSIGNMENT}
+_CONSUMER_MESSAGES = {"subscription": SUBSCRIPTION, "assignment": ASSIGNMENT}
 _OF_TOPIC, _OF_BROKER = 2, 4  # ConfigResource.Type
-UNREADABLE = 0xFF  # in place of what cannot be read, which it then cannot either; zeros might be a sound value
-BAD = "bad"  # the name of such a span
-_HEADERS = (18, 26, walking.HEADER)  # bytes before what may be secret, by magic
+UNREADABLE = 0xFF  # replaces unreadable bytes, which stay unreadable; zeros might be a valid value
+BAD = "bad"  # the name of an unreadable span
+_HEADERS = (18, 26, walking.HEADER)  # bytes before the first possible secret, by magic
 
 
 class Blanks:
-    """Blanks the batches of one internal topic, which is one of :data:`KEPT`."""
+    """Blanks the batches of one internal topic, one of :data:`COPIED`."""
 
     def __init__(self, topic: str, limits: Limits) -> None:
         self.topic, self.limits = topic, limits
 
     def blanked(self, batches: BatchColumns, raw: list[bytes]) -> list[bytes]:
-        """The stored bytes of ``batches``, in their order. One that was compressed comes plain, as its header then
-        says."""
+        """The stored bytes of ``batches`` without secrets, in order. Compressed batches become plain, as their header
+        then states."""
         if self.topic in PLAIN:
             return raw
-        found = list(raw)
+        values = list(raw)
         control = (batches.magic == 2) & (batches.attributes & walking.CONTROL != 0)
         compressed = (batches.attributes & walking.CODEC_MASK != 0) & ((batches.record_count > 0) | (batches.magic < 2))
-        self._plain(batches, np.flatnonzero(~control & ~compressed), found)
+        self._plain(batches, np.flatnonzero(~control & ~compressed), values)
         for row in np.flatnonzero(~control & compressed).tolist():
-            found[row] = self._compressed(batches.take(np.array([row])), raw[row])
-        return found
+            values[row] = self._compressed(batches.take(np.array([row])), raw[row])
+        return values
 
-    def _plain(self, batches: BatchColumns, rows: np.ndarray, found: list[bytes]) -> None:
-        """Blanks batches that are stored as they are, all together."""
+    def _plain(self, batches: BatchColumns, rows: np.ndarray, values: list[bytes]) -> None:
         if not len(rows):
             return
-        buf = np.frombuffer(bytearray().join(found[row] for row in rows), np.uint8)
+        buf = np.frombuffer(bytearray().join(values[row] for row in rows), np.uint8)
         ends = np.cumsum(batches.size[rows], dtype=np.int64)
         starts = ends - batches.size[rows]
         some = batches.take(rows)._replace(position=starts)
         first = walking.HEADER if some.magic[0] == 2 else 0  # byte at which the payload begins
         bodies = starts + np.array(_HEADERS)[some.magic]
-        for run in decode_stored(buf, 0, some, limits=self.limits, payload=True):  # one, since all are plain
+        for run in decode_stored(buf, 0, some, limits=self.limits, payload=True):  # one run, since all are plain
             self._blank(run, bodies - first, ends - first, some.magic)
             buf[first : first + len(run.records.payload)] = run.records.payload
         for row, start, end in zip(rows.tolist(), starts.tolist(), ends.tolist(), strict=True):
-            found[row] = buf[start:end].tobytes()
+            values[row] = buf[start:end].tobytes()
 
     def _compressed(self, batch: BatchColumns, raw: bytes) -> bytes:
-        """One that was compressed. What cannot be opened becomes zeros, as does a wrapper of magic 0 or 1."""
+        # A body that cannot be opened becomes zeros, as does a wrapper of magic 0 or 1.
         header = _HEADERS[int(batch.magic[0])]
         if header == walking.HEADER:
             one = batch._replace(position=np.zeros(1, np.int64))
@@ -99,7 +98,6 @@ class Blanks:
         return raw[:header].ljust(len(raw), b"\0")
 
     def _blank(self, run: Decoded, starts: np.ndarray, ends: np.ndarray, magic: np.ndarray) -> None:
-        """Blanks the payload of a run, in which the bodies of its batches lie between ``starts`` and ``ends``."""
         records, payload = run.records, run.records.payload
         unsound = (records.flaws & UNRELIABLE != 0) | (records.header_count > self.limits.max_headers)
         broken = run.summary.flaws & BROKEN != 0
@@ -116,15 +114,8 @@ class Blanks:
             self._record(run, number)
 
     def _record(self, run: Decoded, number: int) -> None:
-        """Blanks one record, key and value apart."""
         r, payload = run.records, run.records.payload
-        key, value = (
-            None if size < 0 else payload[start : start + size].tobytes()
-            for start, size in (
-                (r.key_start[number], r.key_size[number]),
-                (r.value_start[number], r.value_size[number]),
-            )
-        )
+        key, value = run.stored(number)
         secret = _of_metadata(key, value) if self.topic == METADATA else _of_groups(key, value)
         for begins, spans in zip((r.key_start[number], r.value_start[number]), secret, strict=True):
             for span in spans:
@@ -134,38 +125,36 @@ class Blanks:
 
 
 def _blank_commits(run: Decoded, chosen: np.ndarray) -> np.ndarray:
-    """Blanks what clients put beside offsets, in commits as brokers write them; the other records."""
+    # Commits as brokers write them; returns the other records.
     fields = commits.parse(run.records, chosen)
     odd = (fields[:, commits.VERSION] == commits.ODD) | (run.records.header_count[chosen] > 0)
     plain = chosen[~odd]
-    found = commits.details(run.records, plain, fields[~odd, commits.VERSION])
-    for start, size in zip(found[commits.TEXT_START].tolist(), found[commits.TEXT_SIZE].tolist(), strict=True):
+    details = commits.details(run.records, plain, fields[~odd, commits.VERSION])
+    for start, size in zip(details[commits.TEXT_START].tolist(), details[commits.TEXT_SIZE].tolist(), strict=True):
         if size > 0:
             run.records.payload[start : start + size] = 0
     return chosen[odd]
 
 
-def _blank_unsound(payload: np.ndarray, at: int, end: int) -> None:
-    """Blanks what is no sound record between two bytes of a body."""
-    while at < end:
-        behind, *_, flaws = next_record(payload, at, end)
+def _blank_unsound(payload: np.ndarray, position: int, end: int) -> None:
+    while position < end:
+        behind, *_, flaws = next_record(payload, position, end)
         if behind < 0:
-            payload[at:end] = UNREADABLE
+            payload[position:end] = UNREADABLE
             return
         if flaws & UNRELIABLE:
-            _size, inside = varint(payload, at, end)
+            _size, inside = varint(payload, position, end)
             payload[inside:behind] = UNREADABLE
-        at = behind
+        position = behind
 
 
-def _blank_headers(payload: np.ndarray, at: int) -> None:
-    """Blanks keys and values of a record's headers, from their number on; they parsed."""
+def _blank_headers(payload: np.ndarray, position: int) -> None:
     end = len(payload)
-    count, at = varint(payload, at, end)
+    count, position = varint(payload, position, end)
     for _ in range(2 * count):
-        size, at = varint(payload, at, end)
-        payload[at : at + max(size, 0)] = 0
-        at += max(size, 0)
+        size, position = varint(payload, position, end)
+        payload[position : position + max(size, 0)] = 0
+        position += max(size, 0)
 
 
 def _all_from(data: bytes | None, start: int, name: str = "") -> list[FieldSpan]:
@@ -175,16 +164,15 @@ def _all_from(data: bytes | None, start: int, name: str = "") -> list[FieldSpan]
 def _secret(
     message: Message, version: int, data: bytes, names: frozenset[str], start: int = 2
 ) -> tuple[list[FieldSpan], list[FieldSpan]]:
-    """The spans of a value to blank, what is left behind its fields among them, and all its spans."""
-    found = spans_of(message, version, data, start)
-    if isinstance(found, Problem):
+    # The spans to blank, among them the bytes behind the last field, and all spans.
+    secrets = spans_of(message, version, data, start)
+    if isinstance(secrets, Problem):
         return _all_from(data, start, BAD), []
-    spans, end = found
+    spans, end = secrets
     return [s for s in spans if s.name in names] + _all_from(data, end), spans
 
 
 def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan], list[FieldSpan]]:
-    """What to blank in key and value of a record of ``__consumer_offsets``."""
     kind = None if key is None else read_int16(key)
     if key is None or not isinstance(kind, int) or kind not in {0, 1, *GROUP_TYPES}:
         return _all_from(key, 2), _all_from(value, 2)
@@ -193,27 +181,25 @@ def _of_groups(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan],
 
 
 def _of_group_value(kind: int, value: bytes | None) -> list[FieldSpan]:
-    """What to blank in a value of this type of key."""
     version = read_int16(value or b"")
     if value is None or isinstance(version, Problem):
         return _all_from(value, 0, BAD)
     if kind < 2:
         return _secret(OFFSET_COMMIT_VALUE, version, value, _OF_CLIENTS)[0]
-    known = GROUP_TYPES[kind]
-    decoded = decode_either(known.value, known.preview, value)
+    record_type = GROUP_TYPES[kind]
+    decoded = decode_either(record_type.value, record_type.preview, value)
     if isinstance(decoded, Problem):
         return _all_from(value, 2, BAD)
     message, version, fields, _end = decoded
     secret, spans = _secret(message, version, value, _OF_CLIENTS)
     if message is GROUP_METADATA_VALUE:
         consumers = fields["protocolType"] == CONSUMER_PROTOCOL
-        for span in (s for s in spans if s.name in _SAID):
-            secret += _said(_SAID[span.name], value, span) if consumers else [span]
+        for span in (s for s in spans if s.name in _CONSUMER_MESSAGES):
+            secret += _client_spans(_CONSUMER_MESSAGES[span.name], value, span) if consumers else [span]
     return secret
 
 
-def _said(message: Message, value: bytes, span: FieldSpan) -> list[FieldSpan]:
-    """What to blank of a consumer's own bytes."""
+def _client_spans(message: Message, value: bytes, span: FieldSpan) -> list[FieldSpan]:
     data = value[span.start : span.start + span.size]
     version = read_int16(data)
     if isinstance(version, Problem):
@@ -223,7 +209,7 @@ def _said(message: Message, value: bytes, span: FieldSpan) -> list[FieldSpan]:
 
 
 def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan], list[FieldSpan]]:
-    """What to blank in key and value of a record of ``__cluster_metadata``, which has no keys."""
+    # Records of __cluster_metadata have no keys.
     keys = _all_from(key, 0)
     frame = read_frame(value or b"")
     if isinstance(frame, Problem):
@@ -242,7 +228,6 @@ def _of_metadata(key: bytes | None, value: bytes | None) -> tuple[list[FieldSpan
 
 
 def _may_show(resource: int, name: str) -> bool:
-    """Whether the value of a setting in the metadata may leave the house."""
     if resource == _OF_BROKER:
         return may_show(name)
     return resource == _OF_TOPIC and may_show_topic(name)

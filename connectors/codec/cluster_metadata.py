@@ -1,4 +1,4 @@
-"""Records of __cluster_metadata and the state that they describe."""
+"""Records of ``__cluster_metadata`` and the state that they describe."""
 
 from __future__ import annotations
 
@@ -16,36 +16,32 @@ from auditor.connectors.codec.structs import (
     decode,
     decode_versioned,
     left_over,
+    plain_fields,
     read_frame,
     unknown_version,
 )
 
-# Records of ``__cluster_metadata``: their frames and bodies (KIP-746, KIP-631), and the control records of KRaft.
+# Records: their frames and bodies (KIP-746, KIP-631), and the control records of KRaft.
 #
-# A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form, and no byte more.
-# The messages are those of Kafka 4.4.0. Records that hold secrets (SCRAM, delegation tokens) or say who may do what are
-# identified by name, their body is not read.
+# A value is: uvarint frame version (1), uvarint api key, uvarint version, and the body in the flexible form.
+# The messages are those of Kafka 4.4.0. Records with secrets (SCRAM, delegation tokens) or ACLs are identified by name,
+# their body is not read.
 
 
-BLANKED = "(blanked)"  # in place of a setting's value that a copy has as zeros
+BLANKED = "(blanked)"  # replaces a setting's value that a copy has as zeros
 BROKER_ID = Field("brokerId", "int32")
 BROKER_EPOCH = Field("brokerEpoch", "int64")
 PARTITION_ID = Field("partitionId", "int32")
 TOPIC_ID = Field("topicId", "uuid")
 _BROKER = (BROKER_ID, BROKER_EPOCH)
-_FENCED = (Field("id", "int32"), Field("epoch", "int64"))
+_FENCED = plain_fields("id int32, epoch int64")
 _CONTROLLER_ID = Field("controllerId", "int32")
-_ENDPOINT = (
-    Field("name", "string"),
-    Field("host", "string"),
-    Field("port", "uint16"),
-    Field("securityProtocol", "int16"),
-)
-_FEATURE = (Field("name", "string"), Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16"))
+_ENDPOINT = plain_fields("name string, host string, port uint16, securityProtocol int16")
+_FEATURE = plain_fields("name string, minSupportedVersion int16, maxSupportedVersion int16")
 
 
 def _tag(tag: int, name: str, kind: str, since: int = 0, *, nullable: bool = True) -> Field:
-    """A tagged field whose absence (None) is distinct from every value but a stored null."""
+    # Absence (None) is distinct from every value but a stored null.
     return Field(name, kind, since=since, tag=tag, nullable=since if nullable else LAST_VERSION)
 
 
@@ -71,13 +67,10 @@ PARTITION = Message(
     (
         PARTITION_ID,
         TOPIC_ID,
-        Field("replicas", "[]int32"),
-        Field("isr", "[]int32"),
-        Field("removingReplicas", "[]int32"),
-        Field("addingReplicas", "[]int32"),
-        Field("leader", "int32"),
-        Field("leaderEpoch", "int32"),
-        Field("partitionEpoch", "int32"),
+        *plain_fields(
+            "replicas []int32, isr []int32, removingReplicas []int32, addingReplicas []int32, "
+            "leader int32, leaderEpoch int32, partitionEpoch int32"
+        ),
         Field("directories", "[]uuid", since=1),
         _tag(0, "leaderRecoveryState", "int8"),
         _tag(1, "eligibleLeaderReplicas", "[]int32", since=2),
@@ -104,12 +97,7 @@ PARTITION_CHANGE = Message(
 )
 CONFIG = Message(
     "ConfigRecord",
-    (
-        Field("resourceType", "int8"),
-        Field("resourceName", "string"),
-        Field("name", "string"),
-        Field("value", "string", nullable=0),
-    ),
+    (*plain_fields("resourceType int8, resourceName string, name string"), Field("value", "string", nullable=0)),
 )
 BROKER_REGISTRATION_CHANGE = Message(
     "BrokerRegistrationChangeRecord",
@@ -134,14 +122,12 @@ MESSAGES: dict[int, Message] = {
     7: Message("FenceBrokerRecord", _FENCED),
     8: Message("UnfenceBrokerRecord", _FENCED),
     9: Message("RemoveTopicRecord", (TOPIC_ID,)),
-    12: Message("FeatureLevelRecord", (Field("name", "string"), Field("featureLevel", "int16"))),
+    12: Message("FeatureLevelRecord", plain_fields("name string, featureLevel int16")),
     14: Message(
         "ClientQuotaRecord",
         (
             Field("entity", "[]struct", (Field("entityType", "string"), Field("entityName", "string", nullable=0))),
-            Field("key", "string"),
-            Field("value", "float64"),
-            Field("remove", "bool"),
+            *plain_fields("key string, value float64, remove bool"),
         ),
     ),
     15: PRODUCER_IDS,
@@ -155,8 +141,7 @@ MESSAGES: dict[int, Message] = {
         "RegisterControllerRecord",
         (
             _CONTROLLER_ID,
-            Field("incarnationId", "uuid"),
-            Field("zkMigrationReady", "bool"),
+            *plain_fields("incarnationId uuid, zkMigrationReady bool"),
             Field("endPoints", "[]struct", _ENDPOINT),
             Field("features", "[]struct", _FEATURE),
         ),
@@ -188,16 +173,12 @@ UNREAD = {
 """api key -> name, of the records that are known, all in version 0 only, but not read."""
 
 _VOTER = (Field("voterId", "int32"), Field("voterDirectoryId", "uuid", since=1))
-_VOTER_ENDPOINT = (Field("name", "string"), Field("host", "string"), Field("port", "uint16"))
-_VERSION_RANGE = (Field("minSupportedVersion", "int16"), Field("maxSupportedVersion", "int16"))
+_VOTER_ENDPOINT = plain_fields("name string, host string, port uint16")
+_VERSION_RANGE = plain_fields("minSupportedVersion int16, maxSupportedVersion int16")
 CONTROL_MESSAGES: dict[int, Message] = {
     2: Message(
         "LeaderChangeMessage",
-        (
-            Field("leaderId", "int32"),
-            Field("voters", "[]struct", _VOTER),
-            Field("grantingVoters", "[]struct", _VOTER),
-        ),
+        (Field("leaderId", "int32"), Field("voters", "[]struct", _VOTER), Field("grantingVoters", "[]struct", _VOTER)),
         last_version=1,
     ),
     3: Message("SnapshotHeaderRecord", (Field("lastContainedLogTimestamp", "int64"),)),
@@ -210,8 +191,7 @@ CONTROL_MESSAGES: dict[int, Message] = {
                 "voters",
                 "[]struct",
                 (
-                    Field("voterId", "int32"),
-                    Field("voterDirectoryId", "uuid"),
+                    *plain_fields("voterId int32, voterDirectoryId uuid"),
                     Field("endpoints", "[]struct", _VOTER_ENDPOINT),
                     Field("kRaftVersionFeature", "struct", _VERSION_RANGE),
                 ),
@@ -233,10 +213,10 @@ class MetadataRecord(NamedTuple):
 
 
 def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
-    """The value of a record that is no control record, or why it is not read (Kafka's node stops on all of them).
+    """Decode the value of a data record, or return why not (Kafka's node stops on all of these).
 
-    Reasons: ``vendor`` (an api key that no Kafka has), ``bad_version``, ``bad_length`` (bytes left), ``bad_value``
-    (null), ``truncated``, ``bad_size``, ``limit``. Source: Kafka's MetadataRecordSerde.
+    Reasons: ``vendor`` (an api key that Kafka does not have), ``bad_version``, ``bad_length`` (bytes left),
+    ``bad_value`` (null), ``truncated``, ``bad_size``, ``limit``. Source: Kafka's MetadataRecordSerde.
     """
     if value is None:
         return Problem("bad_value", 0, "a null value")
@@ -262,11 +242,11 @@ def decode_metadata_record(value: bytes | None) -> MetadataRecord | Problem:
 
 
 def unknown_level(record: MetadataRecord) -> Problem | None:
-    """The feature level that a record sets, where no release known here has it: from then on records, and what brokers
-    do, may be other than is read here. None for all other records. A feature of a name that no Kafka has is ``vendor``:
-    a newer Kafka raises metadata.version too.
+    """The problem of a record that sets a feature to an unknown level; None for all others.
 
-    Kafka's brokers do not start under such a level. Source: FeaturesDelta, ClusterControlManager.
+    From there on, records and broker behaviour may differ from what is implemented here. A feature that Kafka does not
+    have is ``vendor``: a newer Kafka raises metadata.version too. Kafka's brokers do not start under such a level.
+    Source: FeaturesDelta, ClusterControlManager.
     """
     if record.name == "KRaftVersionRecord":
         name, level = "kraft.version", record.fields["kRaftVersion"]
@@ -274,20 +254,20 @@ def unknown_level(record: MetadataRecord) -> Problem | None:
         name, level = record.fields["name"], record.fields["featureLevel"]
     else:
         return None
-    known = FEATURE_LEVELS.get(name, 0)
-    if level <= known:
+    newest = FEATURE_LEVELS.get(name, 0)
+    if level <= newest:
         return None
-    if not known:
+    if not newest:
         return Problem(VENDOR, 0, f"the feature {name[:80]} at level {level}, which Kafka does not have")
-    return Problem("bad_version", 0, f"{name} at level {level}, known: up to {known}")
+    return Problem("bad_version", 0, f"{name} at level {level}, known: up to {newest}")
 
 
 def decode_control_record(key: bytes | None, value: bytes | None) -> MetadataRecord | Problem:
-    """A record of a control batch of the metadata log or of a snapshot, or why it is not read.
+    """Decode a control record of the metadata log or of a snapshot, or return why not.
 
     Reasons: ``bad_record`` (key), ``unknown_key_type`` (end markers, which this log never has), ``vendor`` (a type that
-    no Kafka has: a newer one raises kraft.version too), ``bad_value``, ``bad_version``, ``truncated``, ``bad_size``,
-    ``limit``. Source: Kafka's ControlRecordType, ControlRecordUtils.
+    Kafka does not have: a newer one raises kraft.version too), ``bad_value``, ``bad_version``, ``truncated``,
+    ``bad_size``, ``limit``. Source: Kafka's ControlRecordType, ControlRecordUtils.
     """
     if key is None or len(key) < 4:
         return Problem("bad_record", 0, "a control key of less than 4 bytes")
@@ -305,7 +285,7 @@ def decode_control_record(key: bytes | None, value: bytes | None) -> MetadataRec
     return MetadataRecord(CONTROL_MESSAGES[kind].name, version, fields)
 
 
-# What ``__cluster_metadata`` says of each thing, as values: partitions, brokers, feature levels, blocks of ids.
+# Values of the state.
 
 
 class MetadataEntry(NamedTuple):
@@ -322,10 +302,11 @@ class MetadataEntry(NamedTuple):
 
 
 class PartitionState(NamedTuple):
-    """A partition as the controller last knew it. ``leader`` is -1 where there is none.
+    """A partition in the controller's last known state. ``leader`` is -1 for none.
 
-    ``adding`` and ``removing`` are replicas of a reassignment, ``elr`` the replicas that may lead though they are not
-    in sync (KIP-966). ``recovery_state`` is 1 (RECOVERING) after an unclean election until the leader has seen to it.
+    ``adding`` and ``removing`` are replicas of a reassignment, ``elr`` the replicas that may lead although they are not
+    in the ISR (KIP-966). ``recovery_state`` is 1 (RECOVERING) after an unclean election until the leader has handled
+    it.
     """
 
     topic: str
@@ -344,8 +325,9 @@ class PartitionState(NamedTuple):
 
 
 class BrokerState(NamedTuple):
-    """A registered broker as the controller last knew it. ``cordoned``: log dirs that take no new replicas (KIP-1066,
-    None: not said); ids are uuids as text.
+    """A registered broker in the controller's last known state; ids are uuids as text.
+
+    ``cordoned``: log dirs that accept no new replicas (KIP-1066; None: unknown).
     """
 
     broker_id: int
@@ -358,8 +340,10 @@ class BrokerState(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A record that changed the state. ``partition`` or ``broker`` is the state behind it, ``before`` the one it
-    replaced (None: there was none). ``offset`` and ``timestamp`` (ms) are None in a snapshot.
+    """A record that changed the state.
+
+    ``partition`` or ``broker`` is the new state, ``before`` the one it replaced (None for none). ``offset`` and
+    ``timestamp`` (ms) are None in a snapshot.
     """
 
     offset: int | None
@@ -372,7 +356,7 @@ class Change(NamedTuple):
 
 
 class FeatureLevel(NamedTuple):
-    """A feature's level; ``offset`` and ``timestamp`` (ms) of its record in the log, None if a snapshot says it."""
+    """A feature's level; ``offset`` and ``timestamp`` (ms) of its record in the log, None if it is from a snapshot."""
 
     level: int
     offset: int | None
@@ -380,8 +364,10 @@ class FeatureLevel(NamedTuple):
 
 
 class Creation(NamedTuple):
-    """A topic that was recreated under the name of a removed one: times (ms) of both records, None from a snapshot, and
-    the first producer id not given out by then, None where nothing says so."""
+    """A topic that was re-created under the name of a removed one.
+
+    Times (ms) of both records, None from a snapshot, and the first producer id not allocated by then, None if unknown.
+    """
 
     removed: int | None
     created: int | None
@@ -389,7 +375,7 @@ class Creation(NamedTuple):
 
 
 class ProducerIdBlock(NamedTuple):
-    """The last block of producer ids given out: ``next_producer_id`` is the first id behind it."""
+    """The last allocated block of producer ids: ``next_producer_id`` is the first id after it."""
 
     broker_id: int
     next_producer_id: int
@@ -397,16 +383,15 @@ class ProducerIdBlock(NamedTuple):
     timestamp: int | None
 
 
-# The state that ``__cluster_metadata`` describes: its newest complete snapshot and the log behind it, folded.
+# The state: the newest complete snapshot with the log after it applied.
 #
-# Only what an audit asks is kept: topics, their partitions and settings, brokers and their settings, feature levels and
-# the producer id allocator; each change on the way may be listened to. Secrets are never decoded or, for settings,
-# withheld (value None).
+# It has what an audit uses: topics, their partitions and settings, brokers and their settings, feature levels and the
+# producer id allocator. Secrets are never decoded or, for settings, withheld (value None).
 
 
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4  # ConfigResource.Type
-MOST_NAMED = 10_000  # records that could not be read: the driver has an error for each
-MOST_REMOVED = 100_000  # topics that are gone: an id each, 80 bytes
+MOST_NAMED = 10_000  # unreadable records that are listed: the driver has an error for each
+MOST_REMOVED = 100_000  # removed topics: an id each, 80 bytes
 BROKER_RECORDS = frozenset(
     {
         "RegisterBrokerRecord",
@@ -416,7 +401,7 @@ BROKER_RECORDS = frozenset(
         "BrokerRegistrationChangeRecord",
     }
 )
-_LISTS = {  # of a PartitionState, and the fields of a change that replace them
+_LISTS = {  # fields of a PartitionState, and of a change that replaces them
     "isr": "isr",
     "replicas": "replicas",
     "adding": "addingReplicas",
@@ -427,21 +412,20 @@ _LISTS = {  # of a PartitionState, and the fields of a change that replace them
 
 
 class ClusterMetadata:
-    """State as of the records applied so far.
+    """The state after the records applied so far.
 
     ``topics`` name -> id; ``partitions`` (topic id, partition) -> state; ``topic_configs`` topic -> name -> value;
-    ``broker_configs`` broker id as text ("" for the cluster's default) -> name -> value, None where withheld;
-    ``brokers`` id -> state, of those that are registered;
-    ``features`` name -> level (absent: 0); ``producer_ids`` None before the first block. ``end_offset`` is the first
-    offset behind the state; ``snapshot_timestamp`` (ms) the last record's in the snapshot it starts from. ``gaps`` are
-    stretches [first, end) of offsets that were not there to read: what they said is not in the state. ``made_anew``
-    names the topics that took the name of one that was removed in these records; ``removed`` has the ids of all that
-    were. ``snapshot_end``: the end of the snapshot that it starts from, 0 for none. ``voters``: of the quorum, as its
-    last leader named them; it is dynamic from ``kraft_version`` 1 on (KIP-853).
+    ``broker_configs`` broker id as text ("" for the cluster's default) -> name -> value, None if withheld; ``brokers``
+    id -> state of the registered ones; ``features`` name -> level (absent: 0); ``producer_ids`` None before the first
+    block. ``end_offset`` is the first offset after the state; ``snapshot_timestamp`` (ms) the last record's in the
+    snapshot it starts from. ``gaps`` are ranges [first, end) of missing offsets, whose records are not in the state.
+    ``made_anew`` has the topics that reused the name of a removed one in these records; ``removed`` has the ids of all
+    removed ones. ``snapshot_end``: the end of the snapshot that it starts from, 0 for none. ``voters``: of the quorum,
+    from its last leader change; it is dynamic from ``kraft_version`` 1 on (KIP-853).
     """
 
     def __init__(self, end_offset: int = 0, on_change: Callable[[Change], None] | None = None) -> None:
-        """``on_change`` is called with every change, in order; those of a record that ends several at its end."""
+        """``on_change`` is called with every change, in order; changes of a metadata transaction at its end."""
         self.end_offset = self.snapshot_end = end_offset
         self.on_change = on_change
         self.snapshot_timestamp: int | None = None
@@ -455,7 +439,7 @@ class ClusterMetadata:
         self.producer_ids: ProducerIdBlock | None = None
         self.gaps: list[tuple[int, int]] = []
         self.made_anew: dict[str, Creation] = {}
-        self.removed: dict[str, None] = {}  # in the order of their removal
+        self.removed: dict[str, None] = {}  # ordered by removal
         self.voters: tuple[int, ...] = ()
         self.kraft_version = 0
         self._removed: dict[str, int | None] = {}
@@ -467,7 +451,7 @@ class ClusterMetadata:
         self._pending: list[tuple[MetadataRecord, int | None, int | None]] | None = None
 
     def snapshot_entry(self, entry: MetadataEntry) -> Problem | None:
-        """Apply a record of a snapshot; offsets in it mean nothing. ``snapshot_complete`` after its footer."""
+        """Apply a record of a snapshot, whose offset is meaningless. Sets ``snapshot_complete`` after its footer."""
         if not entry.is_control:
             return self._value(entry, None, None)
         record = decode_control_record(entry.key, entry.value)
@@ -480,7 +464,8 @@ class ClusterMetadata:
         return unknown_level(record)
 
     def log_entry(self, entry: MetadataEntry) -> Problem | None:
-        """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only looked back at."""
+        """Apply a record of the log; one below ``end_offset`` is in the snapshot already, and only checked for reused
+        names."""
         if entry.offset < self.end_offset:
             return self._look_back(entry)
         missing = None
@@ -493,8 +478,7 @@ class ClusterMetadata:
         return self._value(entry, entry.offset, entry.timestamp) or missing
 
     def _look_back(self, entry: MetadataEntry) -> Problem | None:
-        """What a record that a snapshot has taken in says of names that were given twice: no state shows that. One that
-        cannot be read is said here as in every table."""
+        # No state shows that a name was reused. Unreadable records are reported as in every table.
         if entry.is_control:
             return self._control(entry)
         record = decode_metadata_record(entry.value)
@@ -525,7 +509,6 @@ class ClusterMetadata:
             self.kraft_version = record.fields["kRaftVersion"]
 
     def _gone(self, topic_id: str) -> None:
-        """A topic's id, removed. Of very many the last are known."""
         self.removed[topic_id] = None
         if len(self.removed) > MOST_REMOVED:
             del self.removed[next(iter(self.removed))]
@@ -535,7 +518,7 @@ class ClusterMetadata:
             self.made_anew[name] = Creation(self._removed[name], timestamp, next_producer_id)
 
     def next_producer_id(self) -> int | None:
-        """The first producer id never given out so far; None if the log does not say (ZooKeeper, or none yet)."""
+        """The first producer id never allocated so far; None if unknown (ZooKeeper, or none yet)."""
         return self.producer_ids.next_producer_id if self.producer_ids else None
 
     def _value(self, entry: MetadataEntry, offset: int | None, timestamp: int | None) -> Problem | None:
@@ -621,7 +604,7 @@ class ClusterMetadata:
             return self._unknown("a change of a partition that does not exist")
         changed: Fields = {name: tuple(fields[field]) for name, field in _LISTS.items() if fields[field] is not None}
         changed["partition_epoch"] = state.partition_epoch + 1
-        if fields["leader"] is not None:  # also when it names the leader there was
+        if fields["leader"] is not None:  # also if it names the same leader
             changed |= {"leader": fields["leader"], "leader_epoch": state.leader_epoch + 1}
         if fields["leaderRecoveryState"] is not None:
             changed["recovery_state"] = fields["leaderRecoveryState"]
@@ -641,13 +624,13 @@ class ClusterMetadata:
         self._report(change._replace(topic=state.topic, partition=state, before=before))
 
     def _clear_elr(self, topic: str, change: Change) -> None:
-        """No partition of the topic, or with "" of all, has eligible replicas behind it. Source: TopicsDelta."""
+        # For all topics with "". Source: TopicsDelta.
         if topic:
             topic_id = self.topics.get(topic, "")
-            taken = {topic_id: self._eligible.pop(topic_id, {})}
+            cleared = {topic_id: self._eligible.pop(topic_id, {})}
         else:
-            taken, self._eligible = self._eligible, {}  # not emptied: what was deleted of a dict is walked over too
-        for topic_id, numbers in taken.items():
+            cleared, self._eligible = (self._eligible, {})  # iterating an emptied dict passes its deleted entries
+        for topic_id, numbers in cleared.items():
             for number in numbers:
                 state = self.partitions[topic_id, number]
                 epoch = state.partition_epoch + 1
@@ -692,7 +675,7 @@ class ClusterMetadata:
         return None
 
     def _unknown(self, detail: str) -> Problem | None:
-        """A reference to nothing: an error, unless it may have been in a gap."""
+        # A reference to a missing object is an error, unless its record may be in a gap.
         return None if self.gaps else Problem("bad_value", 0, detail)
 
     def _config(self, fields: Fields) -> None:
@@ -707,7 +690,7 @@ class ClusterMetadata:
 
 
 def _changed_broker(state: BrokerState, name: str, fields: Fields) -> BrokerState:
-    """A broker behind a record about it. Source: Kafka's ClusterDelta."""
+    # Source: Kafka's ClusterDelta.
     if name != "BrokerRegistrationChangeRecord":
         return state._replace(fenced=name == "FenceBrokerRecord")
     changed: Fields = {}
@@ -726,12 +709,12 @@ def fold_metadata(
     log: Iterable[MetadataEntry],
     earlier: ClusterMetadata | None = None,
 ) -> tuple[ClusterMetadata, list[DecodeError]]:
-    """The state after the newest complete snapshot and the log behind it, and what could not be read.
+    """The state after the newest complete snapshot and the log after it, and errors for unreadable records.
 
-    ``snapshots``: (end offset, records), the newest first; those without their footer are passed over. ``log`` in order
-    of offsets; ``earlier``, the state before its first record, follows all of it, for who listens to its changes.
-    Cost: every record once, no-ops too. Of records that could not be read :data:`MOST_NAMED` are named, and as many of
-    a vendor's. Source: Kafka's MetadataImage and its deltas.
+    ``snapshots``: (end offset, records), newest first; those without a footer are skipped. ``log``: in offset order;
+    ``earlier``, the state before its first record, applies all of it and reports its changes. Cost: every record once,
+    no-ops too. At most :data:`MOST_NAMED` unreadable records are listed, and as many of vendors. Source: Kafka's
+    MetadataImage and its deltas.
     """
     problems = _Problems()
     metadata = ClusterMetadata()
@@ -750,15 +733,13 @@ def fold_metadata(
 
 
 class _Problems:
-    """Records that could not be read, and those of vendors. Of both one stands for all beyond :data:`MOST_NAMED`."""
-
+    # Unreadable records, and those of vendors; beyond MOST_NAMED of each, one entry counts the rest.
     def __init__(self) -> None:
         self.errors: list[DecodeError] = []
         self.of_vendors: list[DecodeError] = []
         self.more = {"limit": 0, VENDOR: 0}
 
     def note(self, problem: Problem | None, entry: MetadataEntry) -> None:
-        """Adds one, if there is one."""
         if problem is None:
             return
         reason, detail = problem.reason, f"{RECORD_AT} {entry.offset}: {problem.detail}"
@@ -772,7 +753,7 @@ class _Problems:
 
 
 def _put(configs: dict[str, Fields], entity: str, name: str, value: str | None) -> None:
-    """Set a setting, or with None delete it and the entity that then has none."""
+    # None deletes the setting, and the entity after its last one.
     if value is not None:
         configs.setdefault(entity, {})[name] = value
         return

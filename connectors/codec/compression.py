@@ -29,9 +29,8 @@ OUT_OF_ROOM = "failed to write whole buffer"  # what cramjam says when the outpu
 
 
 class Failure(NamedTuple):
-    """Why a stream was not decompressed: ``reason`` is ``bad_codec``, ``bad_compression``, ``bomb_limit`` or ``limit``,
-    where it is what the file's streams became together that is too much.
-    """
+    """Why a stream was not decompressed: ``bad_codec``, ``bad_compression``, ``bomb_limit``, or ``limit`` if the file's
+    streams became too large together."""
 
     reason: str
     detail: str
@@ -40,7 +39,7 @@ class Failure(NamedTuple):
 def decompress(
     codec: int, data: np.ndarray, *, magic: int = 2, limits: Limits = DEFAULT_LIMITS
 ) -> np.ndarray | Failure:
-    """The plain bytes of ``data`` (uint8), at most ``limits.decompressed_cap`` of them, in an array of their own.
+    """Decompress ``data`` (uint8) to at most ``limits.decompressed_cap`` bytes, in a new array.
 
     ``codec`` is the number in the batch's attributes, ``magic`` the batch's. The array is as long as the plain bytes;
     memory is touched only as far as it is written.
@@ -51,7 +50,7 @@ def decompress(
 
 
 def counted(size: int | Failure, stored: int, limits: Limits) -> int | Failure:
-    """What ``stored`` bytes became within ``limits``, which count it, or why they became nothing."""
+    """Add a decompressed size to the totals of ``limits``; make ``bomb_limit`` a ``limit`` if the totals caused it."""
     if not isinstance(size, Failure):
         limits.note_made(stored, size)
     elif size.reason == "bomb_limit" and limits.made is not None and limits.is_used_up(stored):
@@ -62,7 +61,7 @@ def counted(size: int | Failure, stored: int, limits: Limits) -> int | Failure:
 def decompress_into(codec: int, data: np.ndarray, out: np.ndarray, *, magic: int = 2) -> int | Failure:
     """Decompress ``data`` into ``out``; return the number of bytes written.
 
-    ``bomb_limit`` means that ``out`` is too small, and nothing of its content then counts.
+    ``bomb_limit`` means that ``out`` is too small; its content is then undefined.
     """
     try:
         if codec == ZSTD:
@@ -94,25 +93,27 @@ def _copy(data: np.ndarray, out: np.ndarray) -> int | Failure:
 
 
 def _snappy(data: np.ndarray, out: np.ndarray) -> int | Failure:
-    """A xerial stream, or one bare block where its magic is missing."""
+    # A xerial stream (snappy-java), or one bare block if its magic is missing.
     stored = data.data
     if bytes(stored[:8]) != XERIAL_MAGIC:
         return _snappy_block(stored, out)
-    at, written = 0, 0
-    while at + 4 <= len(stored):
-        if bytes(stored[at : at + 8]) == XERIAL_MAGIC:  # streams may follow each other
-            if at + XERIAL_HEADER > len(stored) or struct.unpack_from(">i", stored, at + 8)[0] < 1:
+    position, written = 0, 0
+    while position + 4 <= len(stored):
+        if bytes(stored[position : position + 8]) == XERIAL_MAGIC:  # streams may follow each other
+            if position + XERIAL_HEADER > len(stored) or struct.unpack_from(">i", stored, position + 8)[0] < 1:
                 return Failure("bad_compression", "snappy: an incomplete header or one of version 0")
-            at += XERIAL_HEADER
+            position += XERIAL_HEADER
             continue
-        (size,) = struct.unpack_from(">i", stored, at)
-        at += 4
-        if size < 0 or size > len(stored) - at:
-            return Failure("bad_compression", f"snappy: a chunk of {size} bytes where {len(stored) - at} are left")
-        grown = _snappy_block(stored[at : at + size], out[written:])
+        (size,) = struct.unpack_from(">i", stored, position)
+        position += 4
+        if size < 0 or size > len(stored) - position:
+            return Failure(
+                "bad_compression", f"snappy: a chunk of {size} bytes where {len(stored) - position} are left"
+            )
+        grown = _snappy_block(stored[position : position + size], out[written:])
         if isinstance(grown, Failure):
             return grown
-        at += size
+        position += size
         written += grown
     return written
 
@@ -124,7 +125,7 @@ def _snappy_block(block: memoryview, out: np.ndarray) -> int | Failure:
 
 
 class _Lz4Frame(NamedTuple):
-    """What a frame's header says: where its blocks begin, their largest plain size, whether they carry checksums."""
+    """From a frame's header: the start of its blocks, their largest plain size, and whether they have checksums."""
 
     start: int
     max_block: int
@@ -133,7 +134,7 @@ class _Lz4Frame(NamedTuple):
 
 @lru_cache(maxsize=64)  # a producer's frames all begin alike
 def _lz4_header(head: bytes, check_header: bool) -> _Lz4Frame | Failure:
-    """Read a frame's header, with Kafka's restrictions: version 1, independent blocks, no dictionary."""
+    # With Kafka's restrictions: version 1, independent blocks, no dictionary (KafkaLZ4BlockInputStream).
     if len(head) < 7 or struct.unpack_from("<I", head)[0] != LZ4_MAGIC:
         return Failure("bad_compression", "lz4: no frame")
     flags, sizes = head[4], head[5]
@@ -150,31 +151,31 @@ def _lz4_header(head: bytes, check_header: bool) -> _Lz4Frame | Failure:
 
 
 def _lz4(data: np.ndarray, out: np.ndarray, *, check_header: bool) -> int | Failure:
-    """The first frame; what follows it is ignored, as Kafka does."""
+    # Only the first frame; Kafka ignores what follows it.
     head = data[:LZ4_HEADER].tobytes()
     sized = len(head) > 4 and head[4] & LZ4_CONTENT_SIZE
     frame = _lz4_header(head if sized else head[: LZ4_HEADER - 8], check_header)
     if isinstance(frame, Failure):
         return frame
-    at, written = frame.start, 0
-    while at + 4 <= len(data):
-        (word,) = struct.unpack_from("<I", data.data, at)
+    position, written = frame.start, 0
+    while position + 4 <= len(data):
+        (word,) = struct.unpack_from("<I", data.data, position)
         size = word & ~LZ4_RAW_BLOCK
-        at += 4
+        position += 4
         if size == 0:
             return written
-        after = at + size + 4 * frame.checksums
+        after = position + size + 4 * frame.checksums
         if size > frame.max_block or after > len(data):
-            return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - at} are left")
-        if frame.checksums and struct.unpack_from("<I", data.data, at + size)[0] != xxh32_intdigest(
-            data.data[at : at + size]
+            return Failure("bad_compression", f"lz4: a block of {size} bytes where {len(data) - position} are left")
+        if frame.checksums and struct.unpack_from("<I", data.data, position + size)[0] != xxh32_intdigest(
+            data.data[position : position + size]
         ):
             return Failure("bad_compression", "lz4: a block's checksum is wrong")
-        grown = _lz4_block(data[at : at + size], out[written:], frame.max_block, raw=word != size)
+        grown = _lz4_block(data[position : position + size], out[written:], frame.max_block, raw=word != size)
         if isinstance(grown, Failure):
             return grown
         written += grown
-        at = after
+        position = after
     return Failure("bad_compression", "lz4: the frame has no end mark")
 
 

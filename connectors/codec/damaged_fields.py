@@ -14,30 +14,29 @@ from auditor.base.errors import DamagedField, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, FLAW_CRC
 from auditor.connectors.codec.gaps import FileWindow
-from auditor.connectors.codec.primitives import CASTAGNOLI, be16, be32, be64, crc32c
+from auditor.connectors.codec.primitives import CRC32C_TABLES, be16, be32, be64, crc32c
 
-# Fields of a batch's header that its checksum does not cover, where what lies around them shows that they are damaged.
-#
-# Base offset, length, leader epoch and magic of a v2 batch stand before its checksum. Offsets and leader epochs only
-# rise
-# within a log: a batch that contradicts its neighbours, while these go on as if it did not, has a damaged field, and
-# the
-# value that they give is taken for everything behind it. Holes, as cleaning leaves them, contradict nothing. Length and
-# magic decide which bytes are summed: with the right value the checksum is right. Source: DefaultRecordBatch.
+# Base offset, length, leader epoch and magic of a v2 batch are before its checksum. Offsets and leader epochs only rise
+# within a log: a batch that contradicts its neighbours, while these are consistent without it, has a damaged field, and
+# the value that fits them is used from there on. Holes of compaction contradict nothing. Length and magic decide which
+# bytes are summed: with the right value the checksum is correct. Source: DefaultRecordBatch.
 
 
 NAMES = {walking.BASE_OFFSET: "base offset", walking.PARTITION_LEADER_EPOCH: "leader epoch"}
 BITS = {"base offset": 64, "leader epoch": 32}
-MOST_CONTRADICTIONS = 1_000  # of a segment that are looked at, 0.1 ms each; those behind stay as they are stored
-LEAP = 1 << 16  # a hole of one bit this large before a log's last batch is no hole
-RISE = 8  # of the leader epoch of a last batch, by one bit and against the checkpoint: no election brings it about
+MOST_CONTRADICTIONS = 1_000  # checked per segment, 0.1 ms each; later ones stay as stored
+LEAP = 1 << 16  # a one-bit hole of this size before a log's last batch is damage
+RISE = 8  # of the last batch's leader epoch by one bit, against the checkpoint: no election causes it
 NO_EPOCH = -1
 
 
 class SegmentContext(NamedTuple):
-    """What is known of a segment from elsewhere. ``end``: the offset behind its last batch, by the next segment or by
-    what a clean shutdown wrote, -1 for none; ``has_holes``: whether offsets may be missing in it; ``epochs`` reads the
-    checkpoint of leader epochs, each with its first offset, which a ``clean`` shutdown has written last."""
+    """Facts about a segment from other sources.
+
+    ``end``: the offset after its last batch, from the next segment or a clean shutdown, -1 for unknown; ``has_holes``:
+    whether offsets may be missing in it; ``epochs`` reads the checkpoint of leader epochs, each with its first offset,
+    which a ``clean`` shutdown wrote last.
+    """
 
     end: int = -1
     has_holes: bool = True
@@ -45,11 +44,11 @@ class SegmentContext(NamedTuple):
     clean: bool = False
 
 
-BATCH, END, UNKNOWN = range(3)  # what lies somewhere
+BATCH, END, UNKNOWN = range(3)  # what is at a position
 
 
 class Around(NamedTuple):
-    """A batch and what lies around it: ``row`` is -1 where it is not in hand."""
+    """A batch and its neighbours: ``row`` is -1 if it is not in the window."""
 
     row: int
     base: int
@@ -59,7 +58,7 @@ class Around(NamedTuple):
 
 
 class WrongField(NamedTuple):
-    """A row with a field that should have another value; ``sure``: the neighbours leave no other."""
+    """A row with a field that should have another value; ``sure``: the neighbours allow no other."""
 
     row: int
     value: int
@@ -67,66 +66,66 @@ class WrongField(NamedTuple):
 
 
 @kernel
-def _first_odd(rows: np.ndarray, at: int, stop: int, last: int, epoch: int) -> int:
-    """The first row in [at, stop) whose offset or leader epoch lies below what came before it, else -1."""
-    for row in range(at, stop):
-        mine = rows[row, walking.PARTITION_LEADER_EPOCH]
+def _first_odd(rows: np.ndarray, first: int, stop: int, last: int, epoch: int) -> int:
+    # The first row in [first, stop) with an offset or leader epoch below those before it, else -1.
+    for row in range(first, stop):
+        own = rows[row, walking.PARTITION_LEADER_EPOCH]
         if rows[row, walking.BASE_OFFSET] <= last:
             return row
-        if mine != NO_EPOCH:
-            if mine < max(epoch, 0):
+        if own != NO_EPOCH:
+            if own < max(epoch, 0):
                 return row
-            epoch = mine
+            epoch = own
         last = rows[row, walking.LAST_OFFSET]
     return -1
 
 
 class Mender:
-    """Looks at the rows that a walk over a segment adds, and gives those with a damaged field the value that fits.
+    """Corrects damaged fields in the rows that a walk over a segment adds.
 
     ``offsets``: the lowest that the segment's first batch may have, and one above those of the whole segment. ``found``
-    says what was damaged since it was emptied, an error each. Cost: a pass over two columns; where something is
-    contradicted, the header behind and perhaps the batch itself are read once more.
+    has an error per damaged field since the last :meth:`take`. Cost: a pass over two columns; for each contradiction,
+    the next header and perhaps the batch itself are read once more.
     """
 
     def __init__(
-        self, file: str, window: FileWindow, limit: int, offsets: tuple[int, int], known: SegmentContext
+        self, file: str, window: FileWindow, limit: int, offsets: tuple[int, int], context: SegmentContext
     ) -> None:
         self.file, self.window, self.limit = file, window, limit
-        self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], known
+        self.last, self.epoch, self.below, self.known = offsets[0] - 1, NO_EPOCH, offsets[1], context
         self.left, self.begins = MOST_CONTRADICTIONS, True
         self.found: list[DecodeError] = []
 
     def rows(self, rows: np.ndarray, first: int, stop: int, *, checked: bool) -> None:
-        """The rows [first, stop) that a walk has added, up to the window's position. ``checked``: their flaws tell
-        whether the checksum is right."""
+        """Correct the rows [first, stop) that a walk added, up to the window's position. ``checked``: their flaws say
+        whether the checksum is correct."""
         if first == stop:
             return
-        at, last, epoch = first, self.last, self.epoch
+        row, last, epoch = first, self.last, self.epoch
         if self.begins and stop - first > 1:
             self._first_epoch(rows, first, stop, checked)
         while self.left:
-            odd = int(_first_odd(rows, at, stop, last, epoch))
+            odd = int(_first_odd(rows, row, stop, last, epoch))
             if odd < 0:
                 break
             self.left -= 1
             self._pair(rows, first, stop, odd, checked)
-            at, last, epoch = odd + 1, int(rows[odd, walking.LAST_OFFSET]), self._epoch_before(rows, first, odd + 1)
+            row, last, epoch = odd + 1, int(rows[odd, walking.LAST_OFFSET]), self._epoch_before(rows, first, odd + 1)
         if self.left and self._may_be_odd(rows, first, stop):
             self._pair(rows, first, stop, stop, checked)
         self.last, self.epoch = int(rows[stop - 1, walking.LAST_OFFSET]), self._epoch_before(rows, first, stop)
         self.begins = False
 
     def take(self) -> list[DecodeError]:
-        """What was found, which is empty afterwards."""
-        found, self.found = self.found, []
-        return found
+        """Return and clear the damaged fields."""
+        fields, self.found = self.found, []
+        return fields
 
     def header(self, position: int, end: int) -> bool:
-        """Puts length or magic of the batch at ``position`` right in the window, where its checksum shows them damaged;
-        whether it did.
+        """Correct length or magic of the batch at ``position`` in the window, if the checksum proves them damaged;
+        return whether it did.
 
-        ``end``: where the next sound batch, or nothing, begins. Cost: the batch is read twice at most.
+        ``end``: where the next sound batch starts, or the file ends. Cost: the batch is read twice at most.
         """
         head = self.window.look(position, walking.HEADER).copy()
         if len(head) < walking.HEADER:
@@ -141,7 +140,7 @@ class Mender:
         window.go_to(position)
         if window.left < total:
             window.fill(total)
-        window.data[window.at + 8 : window.at + 12] = np.frombuffer(_int32(total - walking.OVERHEAD), np.uint8)
+        window.data[window.at + 8 : window.at + 12] = np.array([total - walking.OVERHEAD], ">i4").view(np.uint8)
         window.data[window.at + 16] = 2
         base, delta = int(be64(head, 0)), int(be32(head, 23))
         stored, right = (magic, 2) if name == "magic" else (stated - walking.OVERHEAD, total - walking.OVERHEAD)
@@ -150,14 +149,14 @@ class Mender:
         return True
 
     def _pair(self, rows: np.ndarray, first: int, stop: int, odd: int, checked: bool) -> None:
-        """Settles a contradiction between a row and the one before it; ``odd`` is ``stop`` for what lies behind all."""
+        # A contradiction between row odd and the one before it; odd is stop for the batch behind all rows.
         four = [self._around(rows, first, stop, odd + by) for by in (-2, -1, 0, 1)]
         self._settle(rows, self._base(four), walking.BASE_OFFSET, checked)
         four = [self._around(rows, first, stop, odd + by) for by in (-2, -1, 0, 1)]
         self._settle(rows, self._epoch(four), walking.PARTITION_LEADER_EPOCH, checked)
 
     def _settle(self, rows: np.ndarray, wrong: WrongField | None, column: int, checked: bool) -> None:
-        """Puts the value in, where the checksum says that the batch is sound."""
+        # Only if the checksum confirms that the rest of the batch is sound.
         if wrong is None or wrong.row < 0 or not self._is_sound(rows[wrong.row], checked):
             return
         row = rows[wrong.row]
@@ -176,22 +175,20 @@ class Mender:
         return self.known.epochs()
 
     def _checkpointed(self, one: Around) -> int:
-        """The leader epoch of a batch by the checkpoint."""
         number = bisect.bisect_right([start for _, start in self._starts], one.base) - 1
         return self._starts[number][0] if number >= 0 else NO_EPOCH
 
     def _first_epoch(self, rows: np.ndarray, first: int, stop: int, checked: bool) -> None:
-        """A first batch with a leader epoch that is too low, which contradicts nothing but the checkpoint."""
-        mine, behind = (self._around(rows, first, stop, row) for row in (first, first + 1))
-        if mine.epoch < behind.epoch and mine.epoch != NO_EPOCH:
-            right = self._checkpointed(mine)
-            if mine.epoch < right <= behind.epoch and _one_bit(mine.epoch, right):
+        # A leader epoch that is too low in the first batch contradicts only the checkpoint.
+        own, behind = (self._around(rows, first, stop, row) for row in (first, first + 1))
+        if own.epoch < behind.epoch and own.epoch != NO_EPOCH:
+            right = self._checkpointed(own)
+            if own.epoch < right <= behind.epoch and _one_bit(own.epoch, right):
                 wrong = WrongField(first, right, right == behind.epoch)
                 self._settle(rows, wrong, walking.PARTITION_LEADER_EPOCH, checked)
 
     def _epoch(self, four: list[Around]) -> WrongField | None:
-        """Which of two batches has a wrong leader epoch: by the checkpoint where it is right about one of them, else by
-        their neighbours."""
+        # By the checkpoint if it confirms one of the two, else by their neighbours.
         q, p, r, n = four
         if r.kind == END:
             right, rise = self._checkpointed(p), p.epoch - max(q.epoch, 0)
@@ -214,7 +211,7 @@ class Mender:
         return self._ahead(int(rows[stop - 1, walking.POSITION] + rows[stop - 1, walking.SIZE]), row - stop)
 
     def _ahead(self, position: int, steps: int) -> Around:
-        """What lies behind the rows: the header so many batches on, not in hand yet, or where the segment ends."""
+        # The header so many batches after the rows, or the segment's end.
         if position >= self.window.size:
             return Around(-1, self.known.end, -1, NO_EPOCH, END if not steps else UNKNOWN)
         head = self.window.look(position, walking.HEADER)
@@ -224,16 +221,16 @@ class Mender:
         return Around(-1, base, base + delta, epoch) if not steps else self._ahead(position + size + 12, steps - 1)
 
     def _may_be_odd(self, rows: np.ndarray, first: int, stop: int) -> bool:
-        """Whether the last row does not simply go on, so that it is worth while to look at what lies behind it."""
-        before, mine = (self._around(rows, first, stop, row) for row in (stop - 2, stop - 1))
-        return mine.base != before.last + 1 or mine.epoch != before.epoch
+        # If the last row simply continues, the header after it need not be read.
+        before, own = (self._around(rows, first, stop, row) for row in (stop - 2, stop - 1))
+        return own.base != before.last + 1 or own.epoch != before.epoch
 
     def _epoch_before(self, rows: np.ndarray, first: int, stop: int) -> int:
         epoch = int(rows[stop - 1, walking.PARTITION_LEADER_EPOCH])
         return epoch if epoch != NO_EPOCH else self.epoch
 
     def _base(self, four: list[Around]) -> WrongField | None:
-        """Which of two batches has a wrong base offset: the one before, too high, or the one behind, too low."""
+        # Either the batch before is too high, or the one behind too low.
         q, p, r, n = four
         behind = self.below if r.kind == END and r.base < 0 else r.base
         if r.kind == UNKNOWN or p.last < behind:
@@ -243,7 +240,7 @@ class Mender:
         return _only(high, low)
 
     def _leap(self, q: Around, p: Around) -> WrongField | None:
-        """The last batch of a log, that begins a power of two behind the one before: it has no other neighbour."""
+        # The last batch of a log has no neighbour behind it: only a leap by a power of two is suspicious.
         leap = p.base - q.last - 1
         odd = leap >= (LEAP if self.known.has_holes else 1) and _one_bit(p.base, q.last + 1)
         return WrongField(p.row, q.last + 1, False) if odd else None
@@ -254,14 +251,13 @@ class Mender:
         return checked or self._sound(int(row[walking.POSITION]), int(row[walking.SIZE]))
 
     def _sound(self, position: int, total: int) -> bool:
-        """Whether the checksum of the v2 batch with these bytes is right."""
         data = self.window.look(position, total)
         return len(data) == total and walking.is_sound(data, 0, total, 2)
 
 
 def _shifted(one: Around, least: int, behind: int) -> Iterator[WrongField]:
-    """The base offsets that would put a batch between its neighbours: the one that leaves no hole, those that differ in
-    one bit. ``behind``: where the next one begins, -1 for nobody knows."""
+    # The base offset that leaves no hole, or those that differ in one bit; behind: the start of the next batch, -1 for
+    # unknown.
     length = one.last - one.base
     if behind < 0:
         if _one_bit(one.base, least):
@@ -276,26 +272,26 @@ def _shifted(one: Around, least: int, behind: int) -> Iterator[WrongField]:
 
 
 def _only(high: list[WrongField], low: list[WrongField]) -> WrongField | None:
-    """The one explanation that there is: a sure one before those that are only possible."""
-    found = [w for w in (*high, *low) if w.sure] or [*high, *low]
-    return found[0] if len(found) == 1 else None
+    # Sure explanations come before possible ones; two of a kind are none.
+    candidates = [w for w in (*high, *low) if w.sure] or [*high, *low]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _epoch(four: list[Around]) -> WrongField | None:
-    """Which of two batches has a wrong leader epoch: the one before, too high, or the one behind, too low."""
-    q, p, r, n = (each.epoch for each in four)
+    # Either the batch before is too high, or the one behind too low.
+    q, p, r, n = (neighbour.epoch for neighbour in four)
     above, below = four[1].row, four[2].row
-    if r < NO_EPOCH and four[2].kind == BATCH:  # its sign was flipped
+    if r < NO_EPOCH and four[2].kind == BATCH:  # the sign bit was flipped
         positive = r + (1 << 31)
         fits = p <= positive and (n == NO_EPOCH or positive <= n)
         return WrongField(below, positive, positive in (p, n)) if fits else None
     if NO_EPOCH in (p, r) or r >= p or four[2].kind != BATCH:
         return None
-    if n == NO_EPOCH:  # a last batch: only where the one before it fits to what lies before
+    if n == NO_EPOCH:  # the last batch: only if the one before it fits its own predecessor
         if q == r:
             return WrongField(above, r, True)
         return WrongField(below, p, False) if q > r and _one_bit(r, p) else None
-    if q == NO_EPOCH:  # a first one
+    if q == NO_EPOCH:  # the first batch
         return WrongField(above, r, False) if n == r and _one_bit(r, p) else _only([], list(_between(below, r, p, n)))
     return _only(list(_between(above, p, q, r)), list(_between(below, r, p, n)))
 
@@ -308,7 +304,6 @@ def _between(row: int, stored: int, least: int, most: int) -> Iterator[WrongFiel
 
 
 def _neighbours(value: int, name: str) -> Iterator[int]:
-    """The values that are not negative and differ in one bit."""
     bits = BITS[name]
     for bit in range(bits):
         other = (value & ((1 << bits) - 1)) ^ (1 << bit)
@@ -317,7 +312,7 @@ def _neighbours(value: int, name: str) -> Iterator[int]:
 
 
 def signed64(value: int) -> int:
-    """A number as 64 bits hold it."""
+    """Wrap a number to a signed one of 64 bits."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -325,41 +320,29 @@ def _one_bit(a: int, b: int) -> bool:
     return ((a ^ b) & ((1 << 64) - 1)).bit_count() == 1
 
 
-def _int32(value: int) -> bytes:
-    return value.to_bytes(4, "big", signed=True)
-
-
-# The one flipped bit that explains a CRC mismatch, where there is one.
+# The one flipped bit that explains a CRC mismatch.
 #
-# CRC-32C is linear: two batches that differ in one bit have checksums that differ by a pattern of that bit's place
-# alone,
+# CRC-32C is linear: the checksums of two batches that differ in one bit differ by a pattern of that bit's place alone,
 # and no two bits of a batch below 256 MiB have the same pattern. So at most one bit explains a mismatch. Damage of many
 # bits looks like one flipped bit by chance about once in 2^32 / bits batches.
 
 
 STORED_AT = CHECKED_FROM - 4  # byte of a batch at which its checksum is stored
-MOST_BYTES = 1 << 18  # of a batch that is searched
-BYTES_IN_ALL = 1 << 23  # of the batches that one reading of a segment searches
-MOST_FOUND = 100  # flipped bits that one reading of a segment notes
+MOST_BYTES = 1 << 18  # of a batch to search
+BYTES_IN_ALL = 1 << 23  # of the batches searched while a segment is read
+MOST_FLIPPED = 100  # flipped bits noted while a segment is read
 _ONES = 0xFFFFFFFF
 
 
-def _table() -> list[int]:
-    states = list(range(256))
-    for _ in range(8):
-        states = [state >> 1 ^ (CASTAGNOLI if state & 1 else 0) for state in states]
-    return states
-
-
-_TABLE = _table()
+_TABLE: list[int] = CRC32C_TABLES[0].tolist()
 _BY_TOP_BYTE = {state >> 24: index for index, state in enumerate(_TABLE)}
-_LAST_BYTE = {_TABLE[1 << bit]: bit for bit in range(8)}  # by how the checksum changes with a bit of the last byte
+_LAST_BYTE = {_TABLE[1 << bit]: bit for bit in range(8)}  # bit of the last byte by the checksum's change
 
 
 def flipped_bit(batch: np.ndarray) -> tuple[int, int] | None:
-    """Return byte and bit (0: the lowest) of a stored batch of magic 2 whose inversion makes its checksum right.
+    """Return byte and bit (0: the lowest) of a stored batch of magic 2 whose inversion makes its checksum correct.
 
-    None where no single bit does, and for a batch above :data:`MOST_BYTES`. Cost: a step a byte from the end on.
+    None if no single bit does, and for a batch above :data:`MOST_BYTES`. Cost: one step per byte, from the end.
     """
     size = len(batch)
     if not CHECKED_FROM < size <= MOST_BYTES:
@@ -369,9 +352,9 @@ def flipped_bit(batch: np.ndarray) -> tuple[int, int] | None:
     if change.bit_count() == 1:
         bit = change.bit_length() - 1
         return STORED_AT + 3 - bit // 8, bit % 8
-    for at in range(size - 1, CHECKED_FROM - 1, -1):
+    for position in range(size - 1, CHECKED_FROM - 1, -1):
         if change in _LAST_BYTE:
-            return at, _LAST_BYTE[change]
-        index = _BY_TOP_BYTE[change >> 24]  # as if the last byte, which is equal in both, were not there
+            return position, _LAST_BYTE[change]
+        index = _BY_TOP_BYTE[change >> 24]  # drop the last byte, which is equal in both
         change = (change ^ _TABLE[index]) << 8 & _ONES | index
     return None

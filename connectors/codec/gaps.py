@@ -12,45 +12,40 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import HEADER, MIN_SIZES, OVERHEAD, PREFIX, is_sound
 from auditor.connectors.codec.primitives import be32, be64
 
-# The search for the next sound batch in bytes of which nobody knows where a batch begins.
+# The search for the next sound batch.
 #
-# A place is taken for a batch's when offset, length and magic are possible and the checksum is right. The checksum
-# covers
-# neither offset nor length, and a record's value may hold a whole batch of another log (backups and bridges write
-# such),
-# so two more things are asked: offsets as this place of this segment can have them, and no length of a key or value
-# right
-# before it that ends where it, or a row of batches that it begins, ends.
+# A batch is accepted if offset, length and magic are possible and the checksum is correct. The checksum covers neither
+# offset nor length, and a record's value may contain a whole batch of another log (backups and bridges write such), so
+# two more conditions hold: offsets that are possible here in this segment, and no length of a key or value just before
+# it that ends with it, or with a sequence of batches that it starts.
 
 
 # How a search ended.
-MORE = 0  # no place in this buffer; at the index given more bytes are needed
+MORE = 0  # none in this buffer; more bytes are needed from the returned index
 FOUND = 1
-EXHAUSTED = 2  # the bytes that may be read for places that turn out to be none are used up
-LONGEST = 4 << 20  # key or value in bytes that is looked through for being a row of batches
-LEAD = 5  # bytes before a place that are looked at: the longest length of a key or value
+EXHAUSTED = 2  # the bytes allowed for rejected candidates are used up
+LONGEST = 4 << 20  # bytes of a key or value that is checked for a sequence of batches
+LEAD = 5  # bytes checked before a candidate: the longest length field of a key or value
 
 
 @kernel
-def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
-    """The bytes of a key or value that begins at ``at`` with a batch of ``first`` bytes and ends with one, else 0.
-
-    Negative where the buffer ends too early to say: so many bytes from ``at`` on are needed.
-    """
+def _embedded(buf: np.ndarray, start: int, end: int, first: int) -> int:
+    # The bytes of a key or value that starts with this batch and ends with one, else 0. Negative if the buffer ends too
+    # early: so many bytes from start on are needed.
     length = np.int64(0)
     for back in range(1, LEAD + 1):
-        if at - back < 0 or (buf[at - back] > 127) != (back > 1):
+        if start - back < 0 or (buf[start - back] > 127) != (back > 1):
             return 0
-        length = (length << 7) | np.int64(buf[at - back] & 127)  # its last byte holds the highest bits
+        length = (length << 7) | np.int64(buf[start - back] & 127)  # its last byte holds the highest bits
         stated = (length >> 1) ^ -(length & 1)
         if stated > LONGEST:
             return 0
         run = first
         while run + PREFIX <= stated:
-            if at + run + PREFIX > end:
+            if start + run + PREFIX > end:
                 return -int(stated)
-            size = be32(buf, at + run + 8)
-            if size < MIN_SIZES[0] or buf[at + run + 16] > 2:
+            size = be32(buf, start + run + 8)
+            if size < MIN_SIZES[0] or buf[start + run + 16] > 2:
                 break
             run += size + OVERHEAD
         if run == stated:
@@ -59,60 +54,57 @@ def _embedded(buf: np.ndarray, at: int, end: int, first: int) -> int:
 
 
 @kernel
-def _fits(buf: np.ndarray, at: int, end: int, magic: int, above: int, below: int) -> bool:
-    """Whether the offsets that are stated at ``at``, as far as the buffer shows them, lie between two others."""
-    offset = be64(buf, at)
+def _fits(buf: np.ndarray, start: int, end: int, magic: int, above: int, below: int) -> bool:
+    # Whether the stated offsets, as far as the buffer shows them, are between above and below.
+    offset = be64(buf, start)
     if offset <= above or offset >= below:
         return False
-    delta = be32(buf, at + 23) if magic == 2 and end - at >= HEADER else 0
+    delta = be32(buf, start + 23) if magic == 2 and end - start >= HEADER else 0
     return delta >= 0 and offset + delta < below
 
 
 @kernel
 def find_batch(
-    buf: np.ndarray, at: int, stop: int, end: int, behind: int, limit: int, above: int, below: int, work: int
+    buf: np.ndarray, position: int, stop: int, end: int, behind: int, limit: int, above: int, below: int, work: int
 ) -> tuple[int, int, int, int]:
-    """The first sound batch that begins in ``buf[at:stop]``: how it ended, the index reached, bytes needed from there,
-    and what is left of ``work``.
+    """Find the first sound batch that starts in ``buf[position:stop]``.
 
-    ``buf[:end]`` is there, the file ends at index ``behind``. ``limit`` is the largest batch in bytes; the offset lies
-    between ``above`` and ``below``. ``work``: bytes that may be read for checksums and for places at the buffer's end.
-    Cost: one pass over the bytes, and ``work``.
+    Returns how the search ended, the index reached, the bytes needed from there, and the rest of ``work``.
+    ``buf[:end]`` is filled, the file ends at index ``behind``. ``limit`` is the largest batch in bytes; the offset must
+    be between ``above`` and ``below``. ``work``: bytes that may be read for checksums and for candidates at the
+    buffer's end. Cost: one pass over the bytes, and ``work``.
     """
-    while at < stop:
-        if end - at < PREFIX:
-            return MORE, at, PREFIX, work
-        magic = np.int64(buf[at + 16])
+    while position < stop:
+        if end - position < PREFIX:
+            return MORE, position, PREFIX, work
+        magic = np.int64(buf[position + 16])
         if magic > 2:
-            at += 1
+            position += 1
             continue
-        total = be32(buf, at + 8) + OVERHEAD
-        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - at):
-            at += 1
+        total = be32(buf, position + 8) + OVERHEAD
+        if total < MIN_SIZES[magic] + OVERHEAD or total > min(limit, behind - position):
+            position += 1
             continue
-        fits = _fits(buf, at, end, magic, above, below)
-        inside = _embedded(buf, at, end, total)
-        if inside < 0 and -inside > behind - at:
+        fits = _fits(buf, position, end, magic, above, below)
+        inside = _embedded(buf, position, end, total)
+        if inside < 0 and -inside > behind - position:
             inside = 0
         if not fits and inside == 0:
-            at += 1
+            position += 1
             continue
         need = max(total, HEADER if magic == 2 else total, -inside)
         work -= need
         if work < 0:
-            return EXHAUSTED, at, 0, work
-        if need > end - at:
-            return MORE, at, need, work
-        if not is_sound(buf, at, total, magic):
-            at += 1
+            return EXHAUSTED, position, 0, work
+        if need > end - position:
+            return MORE, position, need, work
+        if not is_sound(buf, position, total, magic):
+            position += 1
         elif inside == 0:
-            return FOUND, at, total, work
+            return FOUND, position, total, work
         else:
-            at += inside
-    return MORE, at, 0, work
-
-
-# A buffer over a file of which any stretch may be looked at again.
+            position += inside
+    return MORE, position, 0, work
 
 
 BUFFER = MIB
@@ -130,10 +122,19 @@ class SeekableFile(Protocol):
         ...
 
 
+def read_at(file: SeekableFile, position: int, count: int) -> np.ndarray:
+    """Up to ``count`` bytes from ``position`` on, fewer at the file's end. Errors: ``OSError``."""
+    data, got = np.empty(count, np.uint8), 0
+    file.seek(position)
+    while got < count and (more := file.readinto(data.data[got:])):
+        got += more
+    return data[:got]
+
+
 class FileWindow:
     """A buffer over a file: ``data[at:end]`` is not yet walked, ``origin`` is the file position of ``data[0]``.
 
-    ``size`` is the file's in bytes as listed; ``failure`` is set once it could not be read.
+    ``size`` is the file's in bytes as listed; ``failure`` is set after a read error.
     """
 
     def __init__(self, f: SeekableFile, start: int, size: int, room: int = BUFFER) -> None:
@@ -162,12 +163,12 @@ class FileWindow:
             self.failure = error
 
     def fill(self, need: int = 0) -> bool:
-        """Read on, making room for ``need`` unwalked bytes; False when nothing more came."""
-        kept = self.end - self.at
+        """Read on, making room for ``need`` unwalked bytes; return False if nothing more came."""
+        remaining = self.end - self.at
         data = self.data if need <= len(self.data) else np.empty(need, np.uint8)
-        data[:kept] = self.data[self.at : self.end]
+        data[:remaining] = self.data[self.at : self.end]
         self.origin += self.at
-        self.data, self.at, self.end = data, 0, kept
+        self.data, self.at, self.end = data, 0, remaining
         wanted = min(len(data), self.size - self.origin)
         view = data.data
         while self.end < wanted and self.failure is None:
@@ -179,10 +180,10 @@ class FileWindow:
             if not got:
                 break
             self.end += got
-        return self.end > kept
+        return self.end > remaining
 
     def go_to(self, position: int) -> None:
-        """Go on at ``position``, whether it is in the buffer, behind it or before it."""
+        """Continue at ``position``, inside or outside the buffer."""
         if self.origin <= position <= self.origin + self.end:
             self.at = position - self.origin
         else:
@@ -190,29 +191,29 @@ class FileWindow:
             self._seek(position)
 
     def peek(self, position: int, count: int) -> np.ndarray:
-        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. Goes there."""
+        """Up to ``count`` bytes from ``position`` on, fewer at the file's end. Moves there."""
         self.go_to(position)
         if self.left < count:
             self.fill(count)
         return self.data[self.at : min(self.end, self.at + count)]
 
     def look(self, position: int, count: int) -> np.ndarray:
-        """Up to ``count`` bytes from ``position`` on, fewer where the file ends. The buffer stays as it is."""
+        """Up to ``count`` bytes from ``position`` on, fewer at the file's end. The buffer is unchanged."""
         begin, count = position - self.origin, min(count, self.size - position)
         if begin >= 0 and begin + count <= self.end:
             return self.data[begin : begin + count]
-        found, got = np.empty(max(0, count), np.uint8), 0
+        data, got = np.empty(max(0, count), np.uint8), 0
         try:
             self.f.seek(position)
-            while got < count and (more := self.f.readinto(found.data[got:])):
+            while got < count and (more := self.f.readinto(data.data[got:])):
                 got += more
             self.f.seek(self.origin + self.end)
         except OSError as error:
             self.failure = error
-        return found[:got]
+        return data[:got]
 
     def only_zeros_left(self) -> bool:
-        """Whether all bytes from here to the file's end are zero; else it goes to the buffer with the first other."""
+        """Whether all bytes up to the file's end are zero; if not, moves to the buffer with the first other byte."""
         while True:
             if self.data[self.at : self.end].any():
                 return False
@@ -221,21 +222,21 @@ class FileWindow:
                 return self.failure is None
 
 
-# Bytes of a segment that are in no batch: what they are, and where the next sound batch begins.
+# Bytes of a segment that are in no batch.
 
 
 ANY_OFFSET = (0, 2**63 - 1)
-WORK = 16  # bytes that a search may read for one byte of the segment, places that turn out to be no batch included
+WORK = 16  # bytes that searches may read per byte of the segment, rejected candidates included
 LEAST_WORK = 64 * MIB
-MAX_KEPT = 2_000  # batches with wrong checksums that were searched and kept, 0.1 ms each; those behind are kept unseen
+MAX_SUSPECTS = 2_000  # batches with a CRC mismatch that are checked, 0.1 ms each; later ones are kept unchecked
 MENDABLE = ("bad_size", "bad_magic", "batch_limit", "truncated")
-AS_IT_IS = ("unreadable", "vanished", "zero_filled")  # errors behind which nothing is looked for
+ENDS_WALK = ("unreadable", "vanished", "zero_filled")  # no batch is searched after these errors
 
 
 def offset_range(base_offset: int, next_base: int = -1) -> tuple[int, int]:
-    """The offsets that a segment may hold, the second of them not any more: from its own base offset to the next one's.
+    """The offsets that a segment may have, as (first, behind the last): from its base offset to the next segment's.
 
-    -1 where one is not known: relative offsets, of which indexes are made, have 31 bits.
+    ``next_base`` is -1 if unknown: relative offsets, as in indexes, have 31 bits.
     """
     if base_offset < 0:
         return ANY_OFFSET
@@ -243,16 +244,16 @@ def offset_range(base_offset: int, next_base: int = -1) -> tuple[int, int]:
 
 
 class Gaps:
-    """What a walk over a segment asks when it comes to bytes that it cannot step over as a batch.
+    """Decides how a walk over a segment continues at bytes that are not a sound batch.
 
-    A length that is wrong is found out by where it leads: to no batch, or over batches that it hides. Then the next
-    sound batch is searched for (:mod:`auditor.connectors.codec.gaps`), and what lies between is one error. Its offset
-    is above that of the last batch before, or of the broken batch itself where its header holds together, and below
-    the segment's end. Where there is none, the bytes are what they would be for a broker: a tail.
+    A wrong length shows in where it leads: to no batch, or over batches that it hides. Then the next sound batch is
+    searched, and the bytes up to it are one error. Its offset is above that of the last batch before, or of the broken
+    batch itself if its header is consistent, and below the segment's end. Without such a batch, the bytes are a tail,
+    as for a broker.
 
-    ``offsets`` as of :func:`auditor.connectors.codec.segment.read_segment`; ``trusted`` is the position of a batch with
-    a wrong checksum whose length is the best that there is. Cost: searches pass over bytes once, and read at most 16
-    times the segment (64 MiB at least) in vain; beyond that the rest of the segment is an error of reason ``limit``.
+    ``offsets`` as for :func:`auditor.connectors.codec.segment.read_segment`; ``trusted`` is the position of a batch
+    with a CRC mismatch whose length is kept. Cost: searches pass over bytes once, and read at most 16 times the segment
+    (64 MiB at least) in vain; the rest of the segment is then an error of reason ``limit``.
     """
 
     def __init__(self, file: str, window: FileWindow, limits: Limits, offsets: tuple[int, int]) -> None:
@@ -261,38 +262,38 @@ class Gaps:
         self.limits = limits
         self.last, self.below = offsets[0] - 1, offsets[1]
         self.trusted = -1
-        self.found = (-1, -1)  # position and offset of the batch that the last search came to
+        self.found = (-1, -1)  # position and offset of the last search's result
         self.kept = 0
-        self.barren = False  # no sound batch lies behind
+        self.barren = False  # no sound batch follows
         self.work = max(LEAST_WORK, WORK * window.size)
 
     def passed(self, rows: np.ndarray) -> None:
-        """Notes the last offset of the rows that a walk has added."""
+        """Note the last offset of the rows that a walk added."""
         if len(rows) and int(rows[-1, walking.POSITION]) == self.trusted:
             rows = rows[:-1]
         if len(rows) and rows[-1, walking.LAST_OFFSET] < self.below:
             self.last = int(rows[-1, walking.LAST_OFFSET])
 
     def read_on(self, why: int) -> bool:
-        """Read more of the batch at hand where that helps; False where the file has no more of it."""
+        """Read more of the current batch if that helps; False if the file has no more of it."""
         if why not in (walking.MORE, walking.SUSPECT):
             return False
         need, rest = self._batch_size(), self.window.size - self.window.position
         if why == walking.SUSPECT:
-            need = min(rest, need + walking.PREFIX)  # the batch behind it says whether its length is right
+            need = min(rest, need + walking.PREFIX)  # the next batch shows whether the length is right
         elif need > rest:
-            need = min(rest, walking.PREFIX)  # it is torn, and its first bytes show how
+            need = min(rest, walking.PREFIX)  # it is incomplete, and its first bytes show how
         return self.window.left < need and self.window.fill(need)
 
     def over(self, why: int) -> DecodeError | None:
-        """The error at hand, which ends where the walk is to go on; None where it is to take the batch as it is."""
+        """The error at the current position, which ends where the walk continues; None if it should keep the batch."""
         if why == walking.SUSPECT:
             return self._suspect()
         here = self.window.position
         header = self.window.peek(here, walking.HEADER).copy()
         error = self._plain(why)
-        start = max(here + 1, self.window.position - walking.PREFIX)  # zeros have been passed over
-        if error.reason in AS_IT_IS:
+        start = max(here + 1, self.window.position - walking.PREFIX)  # zeros were skipped
+        if error.reason in ENDS_WALK:
             return error
         if self._is_batch(error):
             offset = int(be64(header, 0)) if len(header) >= walking.PREFIX else -1
@@ -300,8 +301,8 @@ class Gaps:
         return self._until_next(error, header, start) or error
 
     def end_to_try(self, error: DecodeError | None) -> int:
-        """Where the batch at hand may end if its length is wrong, -1 where another length or magic is not worth to be
-        tried, by what :meth:`over` gave. The bytes that it takes to try are booked."""
+        """The possible end of the current batch if its length is wrong; -1 if no other length or magic should be tried.
+        ``error``: from :meth:`over`. The bytes of the attempt are counted."""
         if error is not None and error.reason not in MENDABLE:
             return -1
         end = self._end_of(error)
@@ -309,7 +310,7 @@ class Gaps:
         return end if self.work >= 0 else -1
 
     def _end_of(self, error: DecodeError | None) -> int:
-        """Where the bytes end that may be the batch at hand: where the next sound one begins, else with the file."""
+        # The start of the next sound batch, else the end of the file.
         if error is not None:
             return error.position + error.length
         here = self.window.position
@@ -318,7 +319,7 @@ class Gaps:
         return end
 
     def _suspect(self) -> DecodeError | None:
-        """A batch with a wrong checksum: its bytes were damaged, or its length is wrong."""
+        # A CRC mismatch: either the bytes are damaged, or the length is wrong.
         here, total = self.window.position, self._batch_size()
         header = self.window.peek(here, walking.HEADER).copy()
         end = here + total
@@ -328,14 +329,14 @@ class Gaps:
         if gap is not None and gap.reason == "bad_size":
             return gap
         self.kept += 1
-        self.trusted = here if self.kept < MAX_KEPT else walking.ALL
+        self.trusted = here if self.kept < MAX_SUSPECTS else walking.ALL
         self.window.go_to(here)
         return None
 
     def _until_next(
         self, error: DecodeError, header: np.ndarray, start: int, until: int | None = None
     ) -> DecodeError | None:
-        """The error as it is when the next sound batch ends it; None where there is no such batch before ``until``."""
+        # None if no sound batch starts before until.
         if not self._search(start, self.window.size if until is None else until, self._above(header)):
             rest = self.window.size - error.position
             if self.window.failure is not None:
@@ -355,7 +356,7 @@ class Gaps:
         return failure.strerror or type(failure).__name__
 
     def _above(self, header: np.ndarray) -> int:
-        """The offset above which the next batch lies: the broken one's last where its header holds together."""
+        # The last offset of the broken batch, if its header is consistent.
         if len(header) == walking.HEADER and header[16] == 2 and be64(header, 0) == self.last + 1:
             delta = int(be32(header, 23))
             if delta >= 0 and delta + 1 == be32(header, 57):
@@ -363,13 +364,13 @@ class Gaps:
         return self.last
 
     def _is_batch(self, error: DecodeError) -> bool:
-        """Whether the error is a whole batch by its length: what lies behind it could be the next one, or nothing."""
+        # Whether its length leads to a possible next batch, or to the end.
         if error.reason not in ("bad_magic", "batch_limit"):
             return False
         return self._is_behind(error.position + error.length) and not error.detail.endswith(BREAKS_OFF)
 
     def _is_behind(self, position: int) -> bool:
-        """Whether the file ends at a position, or what stands there could be a whole batch behind this one."""
+        # Whether the file ends here, or the next bytes could be the header of a later batch.
         if position >= self.window.size:
             return position == self.window.size
         ahead = self.window.peek(position, walking.PREFIX)
@@ -380,7 +381,6 @@ class Gaps:
         return bool(fits and self.last < be64(ahead, 0) < self.below)
 
     def _search(self, start: int, until: int, above: int) -> bool:
-        """Whether a sound batch begins in [start, until); ``found`` says where."""
         window = self.window
         if self.found[0] >= start and self.found[1] > above:
             return self.found[0] < until
@@ -388,7 +388,7 @@ class Gaps:
             return False
         window.go_to(start)
         while window.position < until:
-            how, at, need, self.work = find_batch(
+            how, position, need, self.work = find_batch(
                 window.data,
                 window.at,
                 min(window.end, until - window.origin),
@@ -400,14 +400,14 @@ class Gaps:
                 self.work,
             )
             if how == FOUND:
-                window.at = at
-                self.found = (window.position, int(be64(window.data, at)))
+                window.at = position
+                self.found = (window.position, int(be64(window.data, position)))
                 return True
             if how == EXHAUSTED:
                 self.barren = True
                 return False
-            lead = min(LEAD, at)
-            window.at = at - lead
+            lead = min(LEAD, position)
+            window.at = position - lead
             grew = window.position + lead < until and window.fill(need + lead)
             window.at += lead
             if not grew:
@@ -416,13 +416,13 @@ class Gaps:
         return False
 
     def _batch_size(self) -> int:
-        """Bytes of the batch at hand with its overhead, as stated; of a prefix where not even that is there yet."""
+        # As stated; that of a prefix if not even that is in the file.
         if self.window.left < walking.PREFIX:
             return walking.PREFIX
         return int(be32(self.window.data, self.window.at + 8)) + walking.OVERHEAD
 
     def _plain(self, why: int) -> DecodeError:
-        """The error at hand: one batch, where its own size says how to step over it, else the rest of the file."""
+        # One batch if its own size tells how to skip it, else the rest of the file.
         window, file = self.window, self.file
         position, rest = window.position, window.size - window.position
         here = window.data[window.at : min(window.end, window.at + walking.PREFIX)]
@@ -448,7 +448,7 @@ class Gaps:
         return DecodeError(file, position, rest, "truncated", f"a batch of {total} bytes begins where {rest} are left")
 
     def _torn(self, here: np.ndarray) -> tuple[str, str]:
-        """Reason and detail of an end in the middle of a batch."""
+        # The file ends in the middle of a batch.
         window = self.window
         rest, left = window.size - window.position, window.left
         if window.failure is not None:

@@ -1,4 +1,4 @@
-"""Records of __consumer_offsets and __share_group_state (KIP-932)."""
+"""Records of ``__consumer_offsets`` and ``__share_group_state`` (KIP-932)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, Values
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batches import RecordColumns
 from auditor.connectors.codec.primitives import be16, be32, be64
@@ -20,26 +20,22 @@ from auditor.connectors.codec.structs import (
     decode_versioned,
     json_text,
     left_over,
+    plain_fields,
     read_int16,
 )
-from auditor.connectors.codec.transaction_log import all_ascii, uvarint
+from auditor.connectors.codec.transaction_log import all_ascii, parse_with, uvarint
 
-# The messages in ``__consumer_offsets``, as Kafka's own definitions have them up to 4.4.0.
+# The messages in ``__consumer_offsets``, from Kafka's own definitions up to 4.4.0.
 #
-# Keys are strings without flexible encoding behind their int16 type. Types 0 and 1 are offset commits, 2 a classic
-# group,
-# 3 to 8 and 16 a consumer group (KIP-848), 9 to 15 a share group (KIP-932; 9 only in 3.9 and 4.0), 17 and 19 to 23 a
-# streams group (KIP-1071).
+# Keys are strings without flexible encoding after their int16 type. Types 0 and 1 are offset commits, 2 a classic
+# group, 3 to 8 and 16 a consumer group (KIP-848), 9 to 15 a share group (KIP-932; 9 only in 3.9 and 4.0), 17 and 19 to
+# 23 a streams group (KIP-1071).
 
 
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # Uuid.ZERO_UUID
 MEMBER = Field("memberId", "string")
 _GROUP_ID = Field("groupId", "string")
-OFFSET_COMMIT_KEY = Message(
-    "OffsetCommitKey",
-    (Field("group", "string"), Field("topic", "string"), Field("partition", "int32")),
-    flexible=1,
-)
+OFFSET_COMMIT_KEY = Message("OffsetCommitKey", plain_fields("group string, topic string, partition int32"), flexible=1)
 CLASSIC_GROUP_KEY = Message("GroupMetadataKey", (Field("group", "string"),), flexible=1)
 GROUP_KEY = Message("GroupKey", (_GROUP_ID,), flexible=1)
 MEMBER_KEY = Message("GroupMemberKey", (_GROUP_ID, MEMBER), flexible=1)
@@ -52,8 +48,7 @@ OFFSET_COMMIT_VALUE = Message(
     (
         Field("offset", "int64"),
         Field("leaderEpoch", "int32", since=3),
-        Field("metadata", "string"),
-        Field("commitTimestamp", "int64"),
+        *plain_fields("metadata string, commitTimestamp int64"),
         Field("expireTimestamp", "int64", since=1, until=1),
         Field("topicId", "uuid", since=4, tag=0, default=NO_TOPIC_ID),
     ),
@@ -63,8 +58,7 @@ OFFSET_COMMIT_VALUE = Message(
 GROUP_METADATA_VALUE = Message(
     "GroupMetadataValue",
     (
-        Field("protocolType", "string"),
-        Field("generation", "int32"),
+        *plain_fields("protocolType string, generation int32"),
         Field("protocol", "string", nullable=0),
         Field("leader", "string", nullable=0),
         Field("currentStateTimestamp", "int64", since=2),
@@ -74,12 +68,9 @@ GROUP_METADATA_VALUE = Message(
             (
                 MEMBER,
                 Field("groupInstanceId", "string", since=3, nullable=3),
-                Field("clientId", "string"),
-                Field("clientHost", "string"),
+                *plain_fields("clientId string, clientHost string"),
                 Field("rebalanceTimeout", "int32", since=1),
-                Field("sessionTimeout", "int32"),
-                Field("subscription", "bytes"),
-                Field("assignment", "bytes"),
+                *plain_fields("sessionTimeout int32, subscription bytes, assignment bytes"),
             ),
         ),
     ),
@@ -87,8 +78,8 @@ GROUP_METADATA_VALUE = Message(
     flexible=4,
 )
 
-# What the members of a classic group of protocol type "consumer" say, behind an int16 version of its own.
-_OWNED = (Field("topic", "string"), Field("partitions", "[]int32"))
+# Bytes of members of a classic group of protocol type "consumer", after their own int16 version.
+_OWNED = plain_fields("topic string, partitions []int32")
 SUBSCRIPTION = Message(
     "ConsumerProtocolSubscription",
     (
@@ -108,32 +99,26 @@ ASSIGNMENT = Message(
     flexible=4,
 )
 
-_EPOCH, _ASSIGNMENT_EPOCH = Field("epoch", "int32"), Field("assignmentEpoch", "int32")
+_EPOCH, _ASSIGNMENT_EPOCH = plain_fields("epoch int32, assignmentEpoch int32")
 _ASSIGNMENT_TIMESTAMP = Field("assignmentTimestamp", "int64", tag=0, default=0)
-_TOPIC_PARTITIONS = (Field("topicId", "uuid"), Field("partitions", "[]int32"))
+_TOPIC_PARTITIONS = plain_fields("topicId uuid, partitions []int32")
 _EPOCHS = Field("assignmentEpochs", "[]int32", nullable=0, tag=0, default=[])
 _ASSIGNED_PARTITIONS = (*_TOPIC_PARTITIONS, _EPOCHS)
-_TASKS = (Field("subtopologyId", "string"), Field("partitions", "[]int32"))
+_TASKS = plain_fields("subtopologyId string, partitions []int32")
 _OWNED_TASKS = (*_TASKS, _EPOCHS)
-_CURRENT = (Field("memberEpoch", "int32"), Field("previousMemberEpoch", "int32"), Field("state", "int8"))
-_CLIENT = (Field("clientId", "string"), Field("clientHost", "string"))
-_KEY_VALUE = (Field("key", "string"), Field("value", "string"))
-_RACKS = Field("partitionMetadata", "[]struct", (Field("partition", "int32"), Field("racks", "[]string")))
-_TOPICS = Field(
-    "topics",
-    "[]struct",
-    (Field("topicId", "uuid"), Field("topicName", "string"), Field("numPartitions", "int32"), _RACKS),
-)
-_NAMED = (Field("topicId", "uuid"), Field("topicName", "string"))
+_CURRENT = plain_fields("memberEpoch int32, previousMemberEpoch int32, state int8")
+_CLIENT = plain_fields("clientId string, clientHost string")
+_KEY_VALUE = plain_fields("key string, value string")
+_RACKS = Field("partitionMetadata", "[]struct", plain_fields("partition int32, racks []string"))
+_TOPICS = Field("topics", "[]struct", (*plain_fields("topicId uuid, topicName string, numPartitions int32"), _RACKS))
+_NAMED = plain_fields("topicId uuid, topicName string")
 _NAMED_PARTITIONS = (*_NAMED, Field("partitions", "[]int32"))
 _KNOWN_TO_SHARE = (
     Field("initializedTopics", "[]struct", _NAMED_PARTITIONS),
     Field("deletingTopics", "[]struct", _NAMED),
 )
 _INNER_TOPIC = (
-    Field("name", "string"),
-    Field("partitions", "int32"),
-    Field("replicationFactor", "int16"),
+    *plain_fields("name string, partitions int32, replicationFactor int16"),
     Field("topicConfigs", "[]struct", _KEY_VALUE),
 )
 _CLASSIC_MEMBER = Field(
@@ -141,21 +126,15 @@ _CLASSIC_MEMBER = Field(
     "struct",
     (
         Field("sessionTimeoutMs", "int32"),
-        Field("supportedProtocols", "[]struct", (Field("name", "string"), Field("metadata", "bytes"))),
+        Field("supportedProtocols", "[]struct", plain_fields("name string, metadata bytes")),
     ),
     nullable=0,
     tag=0,
     default={"sessionTimeoutMs": 0, "supportedProtocols": []},
 )
-_COPARTITION_GROUP = (
-    Field("sourceTopics", "[]int16"),
-    Field("sourceTopicRegex", "[]int16"),
-    Field("repartitionSourceTopics", "[]int16"),
-)
+_COPARTITION_GROUP = plain_fields("sourceTopics []int16, sourceTopicRegex []int16, repartitionSourceTopics []int16")
 _SUBTOPOLOGY = (
-    Field("subtopologyId", "string"),
-    Field("sourceTopics", "[]string"),
-    Field("sourceTopicRegex", "[]string"),
+    *plain_fields("subtopologyId string, sourceTopics []string, sourceTopicRegex []string"),
     Field("stateChangelogTopics", "[]struct", _INNER_TOPIC),
     Field("repartitionSinkTopics", "[]string"),
     Field("repartitionSourceTopics", "[]struct", _INNER_TOPIC),
@@ -164,7 +143,7 @@ _SUBTOPOLOGY = (
 
 
 class GroupRecordType(NamedTuple):
-    """A key type of a group record: its name, its key, its value, and the field of the value that is its epoch.
+    """A key type of a group record: its name, key, value, and the field of the value that is its epoch.
 
     ``preview``: the value of 3.9 and 4.0, where share groups were not finished, under the same version number.
     """
@@ -179,7 +158,7 @@ class GroupRecordType(NamedTuple):
 def _type(
     kind: str, key: Message, *fields: Field, epoch: str | None = None, preview: tuple[Field, ...] = ()
 ) -> GroupRecordType:
-    """A type whose value has one version, which is flexible."""
+    # The value has one version, which is flexible.
     name = f"{kind}Value"
     return GroupRecordType(kind, key, Message(name, fields), epoch, Message(name, preview) if preview else None)
 
@@ -256,9 +235,7 @@ GROUP_TYPES = {
     16: _type(
         "ConsumerGroupRegularExpression",
         EXPRESSION_KEY,
-        Field("topics", "[]string"),
-        Field("version", "int64"),
-        Field("timestamp", "int64"),
+        *plain_fields("topics []string, version int64, timestamp int64"),
     ),
     17: _type(
         "StreamsGroupMetadata",
@@ -277,10 +254,8 @@ GROUP_TYPES = {
         Field("instanceId", "string", nullable=0),
         Field("rackId", "string", nullable=0),
         *_CLIENT,
-        Field("rebalanceTimeoutMs", "int32"),
-        Field("topologyEpoch", "int32"),
-        Field("processId", "string"),
-        Field("userEndpoint", "struct", (Field("host", "string"), Field("port", "uint16")), nullable=0),
+        *plain_fields("rebalanceTimeoutMs int32, topologyEpoch int32, processId string"),
+        Field("userEndpoint", "struct", plain_fields("host string, port uint16"), nullable=0),
         Field("clientTags", "[]struct", _KEY_VALUE),
     ),
     20: _type(
@@ -310,21 +285,21 @@ GROUP_TYPES = {
         "StreamsGroupTopology", GROUP_KEY, _EPOCH, Field("subtopologies", "[]struct", _SUBTOPOLOGY), epoch="epoch"
     ),
 }
-"""key type -> what a record of it holds."""
+"""key type -> record type."""
 
 
-# Records of ``__consumer_offsets``: what groups committed, and what their coordinator knows of them.
+# Rows of ``__consumer_offsets``.
 
 
-CONSUMER_PROTOCOL = "consumer"  # the protocol type whose members' bytes Kafka's tools read
+CONSUMER_PROTOCOL = "consumer"  # the protocol type whose members' bytes Kafka's tools decode
 
 
 class OffsetCommitRow(NamedTuple):
-    """An offset commit, named as in the table ``offset_commits``; of a tombstone all behind ``tombstone`` is None.
+    """An offset commit, named as in the table ``offset_commits``; for a tombstone all after ``tombstone`` is None.
 
-    ``committed_offset`` is the next offset to read, ``leader_epoch`` -1 if unknown, times are ms and None where the
-    version has none, ``topic_id`` None where none is stored (before 4.1). ``metadata``, which clients choose, only on
-    demand. Whether the commit took effect says its batch: under a transaction only after a COMMIT marker.
+    ``committed_offset`` is the next offset to read, ``leader_epoch`` -1 if unknown, times are ms and None if the
+    version has none, ``topic_id`` None if none is stored (before 4.1). ``metadata``, which clients choose, only on
+    request. Whether the commit took effect depends on its batch: in a transaction only after a COMMIT marker.
     """
 
     group_id: str
@@ -341,11 +316,11 @@ class OffsetCommitRow(NamedTuple):
 
 
 class GroupMetadataRow(NamedTuple):
-    """A record of a group, named as in the table ``group_metadata``; what its kind does not say is None.
+    """A record of a group, named as in the table ``group_metadata``; None for what its kind does not have.
 
     ``generation`` is the classic generation, or the epoch of the group, assignment, member or topology; ``member_ids``
-    the members of a classic group, or the one that the record is about. ``value``: every field of the value as JSON, as
-    kafka-dump-log.sh prints it, with null for addresses and for bytes of clients unless they were asked for.
+    the members of a classic group, or the member of the record. ``value``: every field of the value as JSON, as
+    kafka-dump-log.sh prints it, with null for addresses and for bytes of clients unless requested.
     """
 
     group_id: str
@@ -371,10 +346,10 @@ Row = OffsetCommitRow | GroupMetadataRow
 def decode_consumer_offsets(
     key: bytes | None, value: bytes | None, *, payload: bool = False
 ) -> tuple[Row | None, Problem | None]:
-    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+    """Decode one record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
 
-    ``payload``: also what clients alone chose, and addresses. Reasons: ``unknown_key_type`` (no release to 4.4 writes
-    it), ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``, ``bad_length`` (bytes left).
+    ``payload``: also addresses and what clients choose. Reasons: ``unknown_key_type`` (no release to 4.4 writes it),
+    ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``, ``bad_length`` (bytes left).
     Source: Kafka's GroupMetadataManager and GroupCoordinatorRecordSerde.
     """
     if key is None:
@@ -438,33 +413,37 @@ def _group(
     if kind.value is GROUP_METADATA_VALUE:
         row = _with_members(row, fields, printed["members"], payload)
     row = row._replace(
-        value_version=version,
-        generation=fields[kind.epoch] if kind.epoch else None,
-        value=json_text(printed),
+        value_version=version, generation=fields[kind.epoch] if kind.epoch else None, value=json_text(printed)
     )
     return row, left_over(key, key_end) or left_over(value, end)
 
 
 def _with_members(row: GroupMetadataRow, fields: Fields, printed: list[Fields], payload: bool) -> GroupMetadataRow:
-    """The row with its members; in ``printed`` what they said is read, as Kafka's tools do."""
+    # Also decodes the members' own bytes in printed, as Kafka's tools do.
     members = fields["members"]
     if fields["protocolType"] == CONSUMER_PROTOCOL:
         for member, shown in zip(members, printed, strict=True):
             for name, message in (("subscription", SUBSCRIPTION), ("assignment", ASSIGNMENT)):
-                shown[name] = _said(message, member[name], payload) or shown[name]
-    return row._replace(
-        protocol_type=fields["protocolType"],
-        protocol=fields["protocol"],
-        leader=fields["leader"],
-        state_timestamp=fields.get("currentStateTimestamp"),
-        member_ids=[member["memberId"] for member in members],
-        group_instance_ids=[member.get("groupInstanceId") for member in members],
-        client_ids=[member["clientId"] for member in members],
-    )
+                shown[name] = _consumer_message(message, member[name], payload) or shown[name]
+    return row._replace(**member_columns(fields))
 
 
-def _said(message: Message, data: bytes, payload: bool) -> Fields | None:
-    """What a member said, None where its bytes are something else."""
+def member_columns(fields: Values) -> Fields:
+    """The columns of a classic group's stored value that no other group has; missing fields are null."""
+    members = fields["members"]
+    return {
+        "protocol_type": fields.get("protocolType"),
+        "protocol": fields.get("protocol"),
+        "leader": fields.get("leader"),
+        "state_timestamp": fields.get("currentStateTimestamp"),
+        "member_ids": [member.get("memberId") for member in members],
+        "group_instance_ids": [member.get("groupInstanceId") for member in members],
+        "client_ids": [member.get("clientId") for member in members],
+    }
+
+
+def _consumer_message(message: Message, data: bytes, payload: bool) -> Fields | None:
+    # None if the bytes are something else.
     decoded = decode_versioned(message, data)
     if isinstance(decoded, Problem):
         return None
@@ -472,10 +451,8 @@ def _said(message: Message, data: bytes, payload: bool) -> Fields | None:
     return as_printed(message, version, fields, payload=payload)
 
 
-# Offset commits of ``__consumer_offsets`` as columns: the versions that brokers write, read by a compiled kernel.
-#
-# Whatever is not exactly as brokers write it, and every record of another kind, is *odd*, and left to
-# :mod:`auditor.connectors.codec.group_topics`.
+# Offset commits as columns: the versions that brokers write, read by a compiled kernel. Everything else, and every
+# record of another kind, is *odd*, and left to :func:`decode_consumer_offsets`.
 
 
 TOMBSTONE = -1  # in VERSION
@@ -487,51 +464,51 @@ LEADER_EPOCH, COMMIT_TIME, EXPIRE_TIME, TOPIC_ID, TEXT_START, TEXT_SIZE, DETAILS
 
 
 @kernel
-def _key(data: np.ndarray, at: int, size: int, out: np.ndarray) -> bool:
-    """Reads a key; whether it is that of a commit."""
-    if size < KEY_OVERHEAD or be16(data, at) < 0 or be16(data, at) > 1:
+def _key(data: np.ndarray, position: int, size: int, out: np.ndarray) -> bool:
+    # Whether it is the key of a commit.
+    if size < KEY_OVERHEAD or be16(data, position) < 0 or be16(data, position) > 1:
         return False
-    group = be16(data, at + 2)
+    group = be16(data, position + 2)
     if group < 0 or group + KEY_OVERHEAD > size:
         return False
-    topic = be16(data, at + 4 + group)
-    if topic < 0 or group + topic + KEY_OVERHEAD != size or not all_ascii(data, at + 4, group):
+    topic = be16(data, position + 4 + group)
+    if topic < 0 or group + topic + KEY_OVERHEAD != size or not all_ascii(data, position + 4, group):
         return False
-    out[KEY_START], out[KEY_SIZE], out[GROUP_SIZE] = at + 2, size - 2, group
-    out[TOPIC_START], out[TOPIC_SIZE] = at + 6 + group, topic
-    out[PARTITION] = be32(data, at + size - 4)
-    return bool(all_ascii(data, at + 6 + group, topic))
+    out[KEY_START], out[KEY_SIZE], out[GROUP_SIZE] = position + 2, size - 2, group
+    out[TOPIC_START], out[TOPIC_SIZE] = position + 6 + group, topic
+    out[PARTITION] = be32(data, position + size - 4)
+    return bool(all_ascii(data, position + 6 + group, topic))
 
 
 @kernel
-def _tags_fit(data: np.ndarray, at: int, end: int) -> bool:
-    """Whether the tagged fields end the value: none, or the topic's id."""
-    return (at + 1 == end and data[at] == 0) or (
-        at + 19 == end and data[at] == 1 and data[at + 1] == 0 and data[at + 2] == 16
+def _tags_fit(data: np.ndarray, position: int, end: int) -> bool:
+    # No tag, or the topic's id alone.
+    return (position + 1 == end and data[position] == 0) or (
+        position + 19 == end and data[position] == 1 and data[position + 1] == 0 and data[position + 2] == 16
     )
 
 
 @kernel
-def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
-    """Reads a value; its version, or ODD."""
-    end = at + size
+def _value(data: np.ndarray, position: int, size: int, out: np.ndarray) -> Any:
+    # Returns the version, or ODD.
+    end = position + size
     if size < 10:
         return ODD
-    version = be16(data, at)
+    version = be16(data, position)
     if version < 0 or version > 4:
         return ODD
-    out[VALUE] = be64(data, at + 2)
-    at += 14 if version >= 3 else 10
+    out[VALUE] = be64(data, position + 2)
+    position += 14 if version >= 3 else 10
     if version == 4:
-        text, at = uvarint(data, at, end)
+        text, position = uvarint(data, position, end)
         text -= 1
-        if at < 0 or text < 0 or text > MAX_STRING or at + text + 8 > end:
+        if position < 0 or text < 0 or text > MAX_STRING or position + text + 8 > end:
             return ODD
-        return 4 if _tags_fit(data, at + text + 8, end) else ODD
-    if at + 2 > end:
+        return 4 if _tags_fit(data, position + text + 8, end) else ODD
+    if position + 2 > end:
         return ODD
-    text = be16(data, at)
-    if text < 0 or at + 2 + text + (16 if version == 1 else 8) != end:
+    text = be16(data, position)
+    if text < 0 or position + 2 + text + (16 if version == 1 else 8) != end:
         return ODD
     return np.int64(version)
 
@@ -539,26 +516,26 @@ def _value(data: np.ndarray, at: int, size: int, out: np.ndarray) -> Any:
 @kernel
 def _details(data: np.ndarray, versions: np.ndarray, value_start: np.ndarray, out: np.ndarray) -> None:
     for k in range(len(versions)):
-        version, at = versions[k], value_start[k] + 10
+        version, position = versions[k], value_start[k] + 10
         out[:, k] = -1
         if version < 0:
             continue
         if version >= 3:
-            out[LEADER_EPOCH, k] = be32(data, at)
-            at += 4
+            out[LEADER_EPOCH, k] = be32(data, position)
+            position += 4
         if version == 4:
-            text, at = uvarint(data, at, len(data))  # it was read before, and fits
+            text, position = uvarint(data, position, len(data))  # it was parsed before, and fits
             text -= 1
         else:
-            text = be16(data, at)
-            at += 2
-        out[TEXT_START, k], out[TEXT_SIZE, k] = at, text
-        at += text
-        out[COMMIT_TIME, k] = be64(data, at)
+            text = be16(data, position)
+            position += 2
+        out[TEXT_START, k], out[TEXT_SIZE, k] = position, text
+        position += text
+        out[COMMIT_TIME, k] = be64(data, position)
         if version == 1:
-            out[EXPIRE_TIME, k] = be64(data, at + 8)
-        if version == 4 and data[at + 8] == 1:
-            out[TOPIC_ID, k] = at + 11
+            out[EXPIRE_TIME, k] = be64(data, position + 8)
+        if version == 4 and data[position + 8] == 1:
+            out[TOPIC_ID, k] = position + 11
 
 
 @kernel
@@ -580,40 +557,29 @@ def _parse(
 
 def parse(records: RecordColumns, chosen: np.ndarray) -> np.ndarray:
     """A row of FIELDS numbers for each of the ``chosen`` records, which must have their payload."""
-    out = np.empty((len(chosen), FIELDS), np.int64)
-    columns = (records.key_start, records.key_size, records.value_start, records.value_size)
-    _parse(records.payload, *(np.ascontiguousarray(c[chosen]) for c in columns), out)
-    return out
+    return parse_with(_parse, FIELDS, records, chosen)
 
 
 def details(records: RecordColumns, chosen: np.ndarray, versions: np.ndarray) -> np.ndarray:
-    """What the values of ``chosen`` records, none of which is odd, say beside the offset: DETAILS columns, -1 for what
-    there is none of. ``versions``: what :func:`parse` gave as VERSION. TOPIC_ID and TEXT_START (the metadata) are
-    places in the payload."""
+    """Further fields of ``chosen`` records, none of which is odd: DETAILS columns, -1 for none.
+
+    ``versions``: VERSION of :func:`parse`. TOPIC_ID and TEXT_START (the metadata) are indexes of the payload.
+    """
     out = np.empty((DETAILS, len(chosen)), np.int64)
     _details(records.payload, versions, np.ascontiguousarray(records.value_start[chosen]), out)
     return out
 
 
-# Records of ``__share_group_state`` (KIP-932): how far share groups have delivered and acknowledged each partition.
+# ``__share_group_state`` (KIP-932): delivery and acknowledgement of each partition by share groups.
 #
-# Key: int16 type (0 a whole snapshot, 1 an update of one), group, topic id and partition, without flexible encoding.
+# Key: int16 type (0 a complete snapshot, 1 an update of one), group, topic id and partition, without flexible encoding.
 
 
-KEY = Message(
-    "ShareSnapshotKey",
-    (Field("groupId", "string"), Field("topicId", "uuid"), Field("partition", "int32")),
-    flexible=1,
-)
-_BATCH = (
-    Field("firstOffset", "int64"),
-    Field("lastOffset", "int64"),
-    Field("deliveryState", "int8"),
-    Field("deliveryCount", "int16"),
-)
+KEY = Message("ShareSnapshotKey", plain_fields("groupId string, topicId uuid, partition int32"), flexible=1)
+_BATCH = plain_fields("firstOffset int64, lastOffset int64, deliveryState int8, deliveryCount int16")
 _COMPLETE = Field("deliveryCompleteCount", "int32", tag=0, default=-1)
 _BATCHES = Field("stateBatches", "[]struct", _BATCH)
-_LEADER_EPOCH, _START = Field("leaderEpoch", "int32"), Field("startOffset", "int64")
+_LEADER_EPOCH, _START = plain_fields("leaderEpoch int32, startOffset int64")
 
 
 class ShareRecordType(NamedTuple):
@@ -630,19 +596,17 @@ TYPES = {
         Message(
             "ShareSnapshotValue",
             (
-                Field("snapshotEpoch", "int32"),
-                Field("stateEpoch", "int32"),
+                *plain_fields("snapshotEpoch int32, stateEpoch int32"),
                 _LEADER_EPOCH,
                 _START,
-                Field("createTimestamp", "int64"),
-                Field("writeTimestamp", "int64"),
+                *plain_fields("createTimestamp int64, writeTimestamp int64"),
                 _BATCHES,
                 _COMPLETE,
             ),
         ),
         Message(
             "ShareSnapshotValue",
-            (Field("snapshotEpoch", "uint16"), Field("stateEpoch", "int32"), _LEADER_EPOCH, _START, _BATCHES),
+            (*plain_fields("snapshotEpoch uint16, stateEpoch int32"), _LEADER_EPOCH, _START, _BATCHES),
         ),
     ),
     1: ShareRecordType(
@@ -654,12 +618,12 @@ TYPES = {
 
 
 class ShareGroupStateRow(NamedTuple):
-    """A record of it, named as in the table ``share_group_state``; what its kind does not say is None.
+    """A record, named as in the table ``share_group_state``; None for what its kind does not have.
 
-    ``start_offset`` is the first offset that is not settled yet (-1: not known, and in an update: unchanged);
-    ``state_batches`` are, as JSON like Kafka's tool prints them, the offsets from there on that were delivered:
-    ``deliveryState`` 0 available, 2 acknowledged, 3 archiving, 4 archived, and how often delivered.
-    ``delivery_complete_count`` -1 where it is not known (before 4.2). Times are ms.
+    ``start_offset`` is the first offset that is not settled yet (-1: unknown, and in an update: unchanged);
+    ``state_batches`` are, as JSON like Kafka's tool prints them, the delivered offsets from there on: ``deliveryState``
+    0 available, 2 acknowledged, 3 archiving, 4 archived, and the delivery count. ``delivery_complete_count`` is -1 if
+    unknown (before 4.2). Times are ms.
     """
 
     group_id: str
@@ -682,7 +646,7 @@ class ShareGroupStateRow(NamedTuple):
 def decode_share_group_state(
     key: bytes | None, value: bytes | None
 ) -> tuple[ShareGroupStateRow | None, Problem | None]:
-    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+    """Decode one record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
 
     Reasons: ``unknown_key_type``, ``bad_value`` (null key), ``bad_version``, ``truncated``, ``bad_size``, ``limit``,
     ``bad_length`` (bytes left). Source: Kafka's ShareCoordinatorRecordSerde.

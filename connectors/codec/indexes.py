@@ -11,11 +11,10 @@ from auditor.base.errors import DEFAULT_LIMITS, DecodeError
 from auditor.base.words import plural
 from auditor.connectors.codec.primitives import crc32c
 
-# The indexes beside a segment: offsets (``.index``), times (``.timeindex``), aborted transactions (``.txnindex``).
+# The indexes of a segment: offsets (``.index``), times (``.timeindex``), aborted transactions (``.txnindex``).
 #
-# None has a header or a checksum. The first two are preallocated: zeros after the last entry are the rule while a
-# segment
-# is active or after a crash, and are counted, not reported.
+# They have no header and no checksum. The first two are preallocated: zeros after the last entry are normal while a
+# segment is active or after a crash, and are counted, not reported.
 
 
 OFFSET_ENTRY = np.dtype([("relative_offset", ">i4"), ("log_position", ">i4")])
@@ -55,7 +54,7 @@ class TimeIndex(NamedTuple):
 class AbortedTransactions(NamedTuple):
     """Entries of a ``.txnindex``: one aborted transaction each; offsets are absolute, ``last_offset`` is the marker's.
 
-    ``last_stable_offset`` is the one at the moment of the abort. ``version`` is kept as stored, also an unknown one.
+    ``last_stable_offset`` is the LSO at the time of the abort. ``version`` is as stored, also if unknown.
     """
 
     position: np.ndarray  # int64, of the entry in the index file
@@ -87,7 +86,7 @@ def decode_time_index(data: bytes, base_offset: int, file: str = "") -> tuple[Ti
     """Entries of a ``.timeindex`` file up to the first all-zero one.
 
     A zero first entry is genuine only in a file of that one entry (a record with time 0). Arguments, errors and cost as
-    of :func:`decode_offset_index`. Source: Kafka's TimeIndex.
+    for :func:`decode_offset_index`. Source: Kafka's TimeIndex.
     """
     rows, errors = _rows(data, TIME_ENTRY, file)
     blank = (rows["timestamp"] == 0) & (rows["relative_offset"] == 0)
@@ -101,17 +100,17 @@ def decode_time_index(data: bytes, base_offset: int, file: str = "") -> tuple[Ti
 def decode_txn_index(
     data: bytes, file: str = "", most: int | None = None
 ) -> tuple[AbortedTransactions, list[DecodeError]]:
-    """All whole entries of a ``.txnindex`` file, at most so many.
+    """All complete entries of a ``.txnindex`` file, at most ``most``.
 
-    Errors: ``bad_length`` for a partial last entry; one for each run of entries of another version than 0:
-    ``bad_version``, or ``bad_value`` for a version below 0. Cost: one pass. Source: Kafka's TransactionIndex.
+    Errors: ``bad_length`` for a partial last entry; one per run of entries of another version than 0: ``bad_version``,
+    or ``bad_value`` for a version below 0. Cost: one pass. Source: Kafka's TransactionIndex.
     """
     rows, errors = _rows(data, TXN_ENTRY, file)
     rows = _within_limit(rows, DEFAULT_LIMITS.max_producer_entries if most is None else most, file, errors)
     unknown = np.flatnonzero(rows["version"] != TXN_VERSION)
     newer = rows["version"][unknown] > TXN_VERSION
     breaks = (np.diff(unknown, prepend=-2) != 1) | np.diff(newer, prepend=False)
-    begins = np.flatnonzero(breaks)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of such
+    begins = np.flatnonzero(breaks)[: DEFAULT_LIMITS.max_bad_lines]  # of runs of other versions
     ends = [*begins[1:].tolist(), len(unknown)]
     for first, end in zip(begins.tolist(), ends, strict=False):
         start, last = int(unknown[first]), int(unknown[end - 1])
@@ -132,7 +131,6 @@ def decode_txn_index(
 
 
 def _rows(data: bytes, entry: np.dtype, file: str) -> tuple[np.ndarray, list[DecodeError]]:
-    """The whole entries, and an error for a partial one at the end."""
     whole = len(data) // entry.itemsize
     end = whole * entry.itemsize
     errors = []
@@ -143,7 +141,6 @@ def _rows(data: bytes, entry: np.dtype, file: str) -> tuple[np.ndarray, list[Dec
 
 
 def _within_limit(rows: np.ndarray, limit: int, file: str, errors: list[DecodeError]) -> np.ndarray:
-    """The first ``limit`` rows; an error says of the others that they were not read."""
     if len(rows) > limit:
         start, length = limit * rows.itemsize, (len(rows) - limit) * rows.itemsize
         errors.append(DecodeError(file, start, length, "limit", f"more than {limit} entries: not read"))
@@ -151,7 +148,7 @@ def _within_limit(rows: np.ndarray, limit: int, file: str, errors: list[DecodeEr
 
 
 def _zero_tail(blank: np.ndarray, skip: int, size: int, file: str, errors: list[DecodeError]) -> tuple[int, int]:
-    """Entries before the first blank one (from ``skip`` on), and bytes of zeros after them; not zero: an error."""
+    # Returns the number of entries before the first blank one (from skip on), and the bytes of zeros after them.
     if not blank[skip:].any():
         return len(blank), 0
     first = skip + int(blank[skip:].argmax())
@@ -167,10 +164,10 @@ def _positions(rows: np.ndarray) -> np.ndarray:
     return np.arange(len(rows), dtype=np.int64) * rows.itemsize
 
 
-# Producer state snapshots (``.snapshot``): what a broker knew of each producer at the offset in the file's name.
+# Producer state snapshots (``.snapshot``) at the offset in the file's name.
 #
 # Layout (Kafka's ProducerStateManager, version 1, the only one since 0.11): int16 version, uint32 CRC-32C of all bytes
-# from 6 on, int32 entry count, then 46 bytes an entry in hash order.
+# from 6 on, int32 entry count, then 46 bytes per entry in hash order.
 
 
 VERSION = 1
@@ -192,11 +189,11 @@ ENTRY = np.dtype(
 
 
 class ProducerEntries(NamedTuple):
-    """The entries of one snapshot in file order: arrays of one length, one row a producer.
+    """The entries of one snapshot in file order: arrays of one length, one row per producer.
 
-    ``last_sequence`` and ``last_offset`` are of the last data batch (-1: none since the epoch changed) and
-    ``offset_delta`` is its last minus its first offset; ``last_timestamp`` is of the last batch or marker,
-    ``coordinator_epoch`` of the last marker (-1: none seen), ``current_txn_first_offset`` of the open transaction.
+    ``last_sequence`` and ``last_offset`` are those of the last data batch (-1: none since the epoch changed) and
+    ``offset_delta`` is its last minus its first offset; ``last_timestamp`` is that of the last batch or marker,
+    ``coordinator_epoch`` of the last marker (-1: none), ``current_txn_first_offset`` of the open transaction.
     """
 
     producer_id: np.ndarray  # int64
@@ -210,12 +207,11 @@ class ProducerEntries(NamedTuple):
 
 
 def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[DecodeError]]:
-    """The entries of a ``.snapshot`` file's bytes, and what is wrong with it (Kafka drops a snapshot with any error).
+    """The entries of a ``.snapshot`` file, and its errors (Kafka drops a snapshot with any error).
 
-    Entries are given as far as whole ones are there, also under a wrong checksum; none of an unknown version. Columns:
+    Returns all complete entries, also after a CRC mismatch; none of an unknown version. Columns:
     :class:`ProducerEntries`. Errors: ``truncated``, ``bad_version`` (a newer one), ``bad_value`` (a version that never
-    was), ``crc_mismatch``, ``bad_length``.
-    Cost: one pass. Source: ProducerStateManager.readSnapshot.
+    existed), ``crc_mismatch``, ``bad_length``. Cost: one pass. Source: ProducerStateManager.readSnapshot.
     """
     if len(data) < HEADER.size:
         return _entries(b""), [DecodeError(file, 0, len(data), "truncated", f"{len(data)} of 10 header bytes")]
@@ -241,7 +237,7 @@ def decode_snapshot(data: bytes, file: str = "") -> tuple[ProducerEntries, list[
 
 
 def encode_snapshot(entries: ProducerEntries) -> bytes:
-    """The bytes a broker writes for these entries in this order. Source: ProducerStateManager.writeSnapshot."""
+    """The bytes that a broker writes for these entries in this order. Source: ProducerStateManager.writeSnapshot."""
     rows = np.empty(len(entries.producer_id), ENTRY)
     for name, column in entries._asdict().items():
         rows[name] = column

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from auditor.base.at_rest import Numba
-from auditor.base.compiled import CHECKED, ChosenKernel, instruction, kernel
+from auditor.base.compiled import CHECKED, ChosenKernel, Numba, instruction, kernel
 
-# Reading Kafka's primitive types inside compiled kernels.
-#
-# The loads read without a bounds check, as the kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1``
-# every
-# load checks.
+# Loads have no bounds check, as kernels prove their indexes beforehand. With ``NUMBA_BOUNDSCHECK=1`` every load checks.
 
 
 def _loader(bits: int, big_endian: bool) -> Numba:
-    """An unaligned load of a signed integer from a uint8 array."""
-
     @instruction
     def load(_context: Numba, buf: Numba, index: Numba) -> Numba:
         from llvmlite import ir
@@ -73,7 +66,7 @@ def be64(buf: np.ndarray, index: int) -> int:
 
 @kernel
 def le64(buf: np.ndarray, index: int) -> int:
-    """The 8 bytes at ``index`` as a little-endian number: what checksums are fed with."""
+    """The 8 bytes at ``index`` as a little-endian number, the input of checksums."""
     if CHECKED:
         _check(buf, index, 8)
     return _load_le64(buf, index)
@@ -81,9 +74,9 @@ def le64(buf: np.ndarray, index: int) -> int:
 
 @kernel
 def varlong(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
-    """The zigzag varlong at ``index`` and the index after it; the index is -1 where there is none before ``end``.
+    """The zigzag varlong at ``index`` and the index after it; the index is -1 if there is none before ``end``.
 
-    Ten bytes at most, as ``ByteUtils.readVarlong``. A varint is read with it too: see :func:`varint`.
+    Ten bytes at most, as in ``ByteUtils.readVarlong``. :func:`varint` uses it too.
     """
     value = np.uint64(0)
     shift = np.uint64(0)
@@ -99,7 +92,7 @@ def varlong(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
 
 @kernel
 def varint(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
-    """The zigzag varint at ``index`` and the index after it; the index is -1 where there is none of 32 bits."""
+    """The zigzag varint at ``index`` and the index after it; the index is -1 if there is none of 32 bits."""
     if index < end and buf[index] < 0x80:  # one byte: nearly all
         byte = np.int64(buf[index])
         return (byte >> 1) ^ -(byte & 1), index + 1
@@ -112,21 +105,21 @@ def varint(buf: np.ndarray, index: int, end: int) -> tuple[np.int64, int]:
     return value, after
 
 
-# The checksums of Kafka's formats, for use inside compiled kernels: CRC-32C (magic 2) and CRC-32 (magic 0 and 1).
+# Checksums: CRC-32C (magic 2) and CRC-32 (magic 0 and 1).
 #
-# CRC-32C runs on the processor's own instruction where numba is configured for it: three interleaved streams hide its
-# latency, and a carry-less multiplication joins them. Elsewhere, and for CRC-32, eight tables take eight bytes a step.
-# The choice follows numba's configuration, not the host: an instruction numba does not target ends the process.
+# CRC-32C uses the processor's instruction if numba is configured for it: three interleaved streams hide its latency,
+# and a carry-less multiplication joins them. Otherwise, and for CRC-32, eight tables process eight bytes per step. The
+# choice follows numba's configuration, not the host: an instruction that numba does not target kills the process.
 
 
 CASTAGNOLI = 0x82F63B78
 ZLIB = 0xEDB88320
 ONES = np.uint32(0xFFFFFFFF)
-STREAM_WORDS = 480  # longest stretch of one of the three streams, in 8-byte words
+STREAM_WORDS = 480  # largest part of one of the three streams, in 8-byte words
 
 
 def _slices(polynomial: int) -> np.ndarray:
-    """Eight tables of 256: table k is the checksum state of a byte followed by k zero bytes."""
+    # Table k is the checksum state of a byte followed by k zero bytes.
     state = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         state = np.where(state & 1, (state >> 1) ^ np.uint32(polynomial), state >> 1)
@@ -137,17 +130,17 @@ def _slices(polynomial: int) -> np.ndarray:
 
 
 def _shifts(words: int) -> np.ndarray:
-    """Factors that move a state over ``k`` words of zeros, k up to ``words``: x^(64k - 33) modulo the polynomial."""
+    # Factors that advance a state over k words of zeros, k up to words: x^(64k - 33) modulo the polynomial.
     factors = [0, 1]
     for _ in range(words - 1):
         state = factors[-1]
         for _ in range(8):
-            state = (state >> 8) ^ int(_CASTAGNOLI[0, state & 255])
+            state = (state >> 8) ^ int(CRC32C_TABLES[0, state & 255])
         factors.append(state)
     return np.array(factors, np.int64)
 
 
-_CASTAGNOLI = _slices(CASTAGNOLI)
+CRC32C_TABLES = _slices(CASTAGNOLI)
 _ZLIB = _slices(ZLIB)
 _SHIFTS = _shifts(2 * STREAM_WORDS)
 
@@ -161,37 +154,31 @@ def has_instructions() -> bool:
     return bool({"+sse4.2", "+crc32"} & enabled) and "-crc32" not in enabled and "+pclmul" in enabled
 
 
-@instruction
-def _crc64(_context: Numba, state: Numba, word: Numba) -> Numba:
-    """One step of CRC-32C over 8 bytes."""
-    from llvmlite import ir
-    from numba import types
+def _crc_step(state_bits: int, word_bits: int, signed: bool) -> Numba:
+    """One step of CRC-32C over a word, by the processor's instruction."""
 
-    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
-        i64 = ir.IntType(64)
-        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.64.64", (), ir.FunctionType(i64, [i64, i64]))
-        return builder.call(step, args)
+    @instruction
+    def step(_context: Numba, state: Numba, word: Numba) -> Numba:
+        from llvmlite import ir
+        from numba import types
 
-    return types.int64(types.int64, types.int64), codegen
+        def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
+            state_type, word_type = ir.IntType(state_bits), ir.IntType(word_bits)
+            kind = ir.FunctionType(state_type, [state_type, word_type])
+            name = f"llvm.x86.sse42.crc32.{state_bits}.{word_bits}"
+            return builder.call(builder.module.declare_intrinsic(name, (), kind), args)
+
+        result, added = (types.Integer.from_bitwidth(bits, signed=signed) for bits in (state_bits, word_bits))
+        return result(result, added), codegen
+
+    return step
 
 
-@instruction
-def _crc8(_context: Numba, state: Numba, byte: Numba) -> Numba:
-    """One step of CRC-32C over a byte."""
-    from llvmlite import ir
-    from numba import types
-
-    def codegen(_c: Numba, builder: Numba, _signature: Numba, args: Numba) -> Numba:
-        i32, i8 = ir.IntType(32), ir.IntType(8)
-        step = builder.module.declare_intrinsic("llvm.x86.sse42.crc32.32.8", (), ir.FunctionType(i32, [i32, i8]))
-        return builder.call(step, args)
-
-    return types.uint32(types.uint32, types.uint8), codegen
+_crc64, _crc8 = _crc_step(64, 64, True), _crc_step(32, 8, False)
 
 
 @instruction
 def _multiply(_context: Numba, left: Numba, right: Numba) -> Numba:
-    """The low 64 bits of the carry-less product."""
     from llvmlite import ir
     from numba import types
 
@@ -209,7 +196,7 @@ def _multiply(_context: Numba, left: Numba, right: Numba) -> Numba:
 
 @kernel
 def _sliced(tables: np.ndarray, buf: np.ndarray, index: int, end: int, state: np.uint32) -> np.uint32:
-    """The state after the bytes from ``index`` to ``end``, eight at a time."""
+    # Eight bytes at a time.
     while index + 8 <= end:
         word = np.uint64(le64(buf, index)) ^ np.uint64(state)
         state = np.uint32(0)
@@ -224,17 +211,16 @@ def _sliced(tables: np.ndarray, buf: np.ndarray, index: int, end: int, state: np
 
 @kernel
 def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
-    """CRC-32C's state after the bytes from ``index`` to ``end``, by the processor's instructions."""
     state = np.int64(0xFFFFFFFF)
     words = (end - index) >> 3
     while words >= 6:
         length = min(words // 3, STREAM_WORDS)
         second = np.int64(0)
         third = np.int64(0)
-        for at in range(index, index + 8 * length, 8):
-            state = _crc64(state, le64(buf, at))
-            second = _crc64(second, le64(buf, at + 8 * length))
-            third = _crc64(third, le64(buf, at + 16 * length))
+        for position in range(index, index + 8 * length, 8):
+            state = _crc64(state, le64(buf, position))
+            second = _crc64(second, le64(buf, position + 8 * length))
+            third = _crc64(third, le64(buf, position + 16 * length))
         moved = _multiply(state, _SHIFTS[2 * length]) ^ _multiply(second, _SHIFTS[length])
         state = _crc64(np.int64(0), moved) ^ third
         index += 24 * length
@@ -252,8 +238,7 @@ def _streams(buf: np.ndarray, index: int, end: int) -> np.uint32:
 
 @kernel
 def _by_tables(buf: np.ndarray, index: int, end: int) -> np.uint32:
-    """CRC-32C's state after the bytes from ``index`` to ``end``, by any processor."""
-    return _sliced(_CASTAGNOLI, buf, index, end, ONES)
+    return _sliced(CRC32C_TABLES, buf, index, end, ONES)
 
 
 _state = ChosenKernel(lambda: _streams if has_instructions() else _by_tables)
@@ -273,12 +258,15 @@ def crc32(buf: np.ndarray, start: int, end: int) -> np.uint32:
 
 @kernel
 def crc_of_change(word: int, zeros: int) -> np.int64:
-    """By which bits two CRC-32Cs differ whose bytes differ by ``word`` (8 bytes, big endian, XOR of both) alone, with
-    ``zeros`` equal bytes behind them. Cost: as of ``zeros`` bytes, and nothing where the word is 0."""
+    """The bits in which two CRC-32Cs differ if only ``word`` differs (8 bytes, big endian, XOR of both), with ``zeros``
+    equal bytes after it.
+
+    Cost: linear in ``zeros``, nothing if the word is 0.
+    """
     state = np.int64(0)
     if word == 0:
         return state
     for k in range(8 + zeros):
         byte = (word >> np.int64(56 - 8 * k)) & 255 if k < 8 else np.int64(0)
-        state = (state >> 8) ^ np.int64(_CASTAGNOLI[0, (state ^ byte) & 255])
+        state = (state >> 8) ^ np.int64(CRC32C_TABLES[0, (state ^ byte) & 255])
     return state

@@ -32,51 +32,51 @@ from auditor.connectors.codec.batches import (
 from auditor.connectors.codec.compression import Failure
 from auditor.connectors.codec.primitives import le64, varint, varlong
 
-# One record of magic 2 as it lies in a batch's plain body (KIP-98, ``DefaultRecord``; headers: KIP-82).
+# One record of magic 2 in a batch's plain body (KIP-98, ``DefaultRecord``; headers: KIP-82).
 
 
 @kernel
 def next_record(
-    buf: np.ndarray, at: int, end: int
+    buf: np.ndarray, position: int, end: int
 ) -> tuple[int, np.int64, np.int64, int, np.int64, int, np.int64, np.int64, int]:
-    """The record at ``at``.
+    """The record at ``position``.
 
     Index after it, timestamp delta, offset delta, key start and size, value start and size (sizes -1 for null), number
-    of headers, RECORD_* bits. The index is -1 where the length is no length of a record before ``end``; a record that
-    does not fill its length, or overruns it, is flagged.
+    of headers, RECORD_* bits. The index is -1 if the length does not fit before ``end``; a record that does not fill
+    its length, or overruns it, is flagged.
     """
     nothing = np.int64(-1)
-    length, at = varint(buf, at, end)
-    if at < 0 or length < 0 or length > end - at:
+    length, position = varint(buf, position, end)
+    if position < 0 or length < 0 or length > end - position:
         return -1, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
-    stop = at + length
-    timestamp, at = varlong(buf, at + 1, stop)  # behind one byte of attributes
-    if at < 0:
+    stop = position + length
+    timestamp, position = varlong(buf, position + 1, stop)  # behind one byte of attributes
+    if position < 0:
         return stop, nothing, nothing, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
-    delta, at = varint(buf, at, stop)
-    key_size, key_start = varint(buf, at, stop) if at >= 0 else (nothing, -1)
+    delta, position = varint(buf, position, stop)
+    key_size, key_start = varint(buf, position, stop) if position >= 0 else (nothing, -1)
     if key_start < 0 or key_size > stop - key_start:
         return stop, timestamp, delta, -1, nothing, -1, nothing, nothing, col.RECORD_LENGTH
     value_size, value_start = varint(buf, key_start + max(key_size, 0), stop)
     if value_start < 0 or value_size > stop - value_start:
         return stop, timestamp, delta, key_start, key_size, -1, nothing, nothing, col.RECORD_LENGTH
-    headers, at = varint(buf, value_start + max(value_size, 0), stop)
+    headers, position = varint(buf, value_start + max(value_size, 0), stop)
     flaws = col.RECORD_LENGTH if key_size < -1 or value_size < -1 or headers < 0 else 0
     left = headers
-    while at >= 0 and left > 0:
-        size, at = varint(buf, at, stop)
+    while position >= 0 and left > 0:
+        size, position = varint(buf, position, stop)
         if size < 0:
             flaws |= col.RECORD_HEADER_KEY_NULL
-        if at < 0 or size > stop - at:
-            at = -1
+        if position < 0 or size > stop - position:
+            position = -1
             break
-        size, at = varint(buf, at + max(size, 0), stop)
-        if at < 0 or size > stop - at:
-            at = -1
+        size, position = varint(buf, position + max(size, 0), stop)
+        if position < 0 or size > stop - position:
+            position = -1
             break
-        at += max(size, 0)
+        position += max(size, 0)
         left -= 1
-    if at != stop:
+    if position != stop:
         flaws |= col.RECORD_LENGTH
     return (
         stop,
@@ -91,7 +91,7 @@ def next_record(
     )
 
 
-# What reading all records of a batch shows, summed up in one row a batch.
+# Summaries of all records of a batch, one row each.
 
 
 DTYPES = ("i4", "i8", "i8", "i8", "i4", "i4", "i4", "i4", "i8")
@@ -102,19 +102,16 @@ _NO_ROWS = empty_records()
 @kernel
 def _put(
     to: int,
-    at: tuple[int, int, int, int],
+    place: tuple[int, int, int, int],
     key: tuple[int, int],
     value: tuple[int, int],
     more: tuple[int, int, int, int],
     shift: int,
     out: RecordColumns,
 ) -> None:
-    """Fill row ``to``.
-
-    ``at`` is batch, index, offset, timestamp; key and value are start and size; ``more`` is sequence, number of
-    headers, where that stands, flaws. Starts are given less ``shift``, and not at all where there is no room.
-    """
-    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = at
+    # place: batch, index, offset, timestamp; key and value: start and size; more: sequence, number of headers, its
+    # index, flaws. Starts are reduced by shift, and not stored without payload.
+    out.batch[to], out.index[to], out.offset[to], out.timestamp[to] = place
     out.key_size[to] = key[1]
     out.value_size[to] = value[1]
     out.sequence[to], out.header_count[to], header_start, out.flaws[to] = more
@@ -126,7 +123,7 @@ def _put(
 
 @kernel
 def _sequence(base: int, delta: int) -> int:
-    """That of the record ``delta`` offsets behind the first: after 2147483647 comes 0, and none (-1) stays none."""
+    # Wraps as DefaultRecordBatch.incrementSequence; none (-1) stays none.
     following = base + delta
     if base == -1:
         return -1
@@ -143,11 +140,9 @@ def _read_records(
     place: tuple[int, int],
     out: RecordColumns,
 ) -> int:
-    """Read a batch (magic 2) from the body within ``bounds``: its summary, and its records from row ``place[0]`` of
-    ``out`` on; how many. Rows that ``out`` has no room for are not filled. Behind the declared records only sound ones
-    count.
-    """
-    at, end = bounds
+    # Returns the number of records; rows beyond the size of out are not filled. After the declared records only sound
+    # ones count.
+    position, end = bounds
     to, shift = place
     declared = np.int64(batches.record_count[row])
     base_offset, base_sequence = batches.base_offset[row], np.int64(batches.base_sequence[row])
@@ -155,11 +150,13 @@ def _read_records(
     span = batches.last_offset[row] - base_offset
     first, least, most, previous = np.int64(-1), np.int64(2**63 - 1), np.int64(-(2**63)), np.int64(-1)
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
-    while at < end:
-        at, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(buf, at, end)
+    while position < end:
+        position, delta_ms, delta, key_start, key_size, value_start, value_size, headers, flaws = next_record(
+            buf, position, end
+        )
         late = count >= declared
-        unreadable = at < 0 or (late and flaws != 0)
-        if at >= 0 and (delta <= previous or delta > span):
+        unreadable = position < 0 or (late and flaws != 0)
+        if position >= 0 and (delta <= previous or delta > span):
             flaws |= col.RECORD_OFFSET_DELTA
         if late:
             flaws |= col.RECORD_BYTES_LEFT
@@ -198,8 +195,8 @@ def _read_messages(
     place: tuple[int, int],
     out: RecordColumns,
 ) -> int:
-    """The same for a message, or for a wrapper from the messages inside."""
-    at, end = bounds
+    # As _read_records, for a message, or for a wrapper from its inner messages.
+    position, end = bounds
     to, shift = place
     magic = np.int64(batches.magic[row])
     wrapped = batches.attributes[row] & CODEC_MASK != 0
@@ -207,16 +204,18 @@ def _read_messages(
     start = stamp = last = np.int64(-1)
     least, most = np.int64(2**63 - 1), np.int64(-(2**63))
     count, nulls, first_null, all_flaws, culprit = 0, 0, -1, 0, -1
-    while at < end:
-        at, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(buf, at, end, magic)
+    while position < end:
+        position, offset, timestamp, key_start, key_size, value_start, value_size, flaws = next_message(
+            buf, position, end, magic
+        )
         if not wrapped:
             flaws &= col.RECORD_LENGTH  # its checksum and codec are the batch's own
-        elif at >= 0 and count > 0 and offset <= last:
+        elif position >= 0 and count > 0 and offset <= last:
             flaws |= col.RECORD_OFFSET_DELTA
         if flaws and culprit < 0:
             culprit = count
         all_flaws |= flaws
-        if at < 0:
+        if position < 0:
             break
         last = offset
         if count == 0:
@@ -250,7 +249,7 @@ def _store(
     flaws: tuple[int, int],
     out: RecordSummary,
 ) -> None:
-    """Write one summary: ``times`` are the first, least and largest; the pairs are how many or which, and the first."""
+    # times: first, least and largest; nulls: number and first; flaws: bits and first record.
     out.present[row] = count
     if count > 0:
         out.first_timestamp[row], out.min_timestamp[row], out.max_timestamp[row] = times
@@ -262,9 +261,9 @@ def _store(
 def read_bodies(
     bodies: Bodies, batches: BatchColumns, summary: RecordSummary, shift: int, most: int, out: RecordColumns
 ) -> int:
-    """Fill the summaries of the batches that ``bodies`` has, and ``out`` with their records; how many those are.
+    """Fill the summaries of the batches of ``bodies``, and ``out`` with their records; return the number of records.
 
-    There may be more than ``out`` has room for, which are not filled. Of a batch of more than ``most`` records none is.
+    There may be more than ``out`` has rows, which are not filled. A batch of more than ``most`` records fills none.
     Key, value and header starts are indexes of ``bodies.data`` less ``shift``.
     """
     to = 0
@@ -291,7 +290,7 @@ def summarise(
 ) -> tuple[RecordSummary, list[tuple[int, Failure]]]:
     """The summary of each batch, and the rows of those that could not be opened, with the reason.
 
-    ``buf`` holds the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
+    ``buf`` has the stored bytes, ``origin`` is the file position of ``buf[0]``. Legacy wrappers must have been opened
     before (:func:`auditor.connectors.codec.batches.open_wrappers`). Cost: decompression, and one pass over the plain
     bytes.
     """
@@ -306,7 +305,7 @@ def summarise(
 
 
 def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
-    """Summaries of batches that follow each other as one; None for None."""
+    """Concatenate summaries of consecutive batches; None for None."""
     if parts is None:
         return None
     if not parts:
@@ -314,12 +313,12 @@ def joined(parts: list[RecordSummary] | None) -> RecordSummary | None:
     return RecordSummary(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-# The records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics.
+# Records of batches, of every magic and codec: as columns for tables, or one by one for the internal topics.
 
 
 ATTRIBUTES_AT = 22  # byte of a batch of magic 2 that names its codec
 LEAST_RECORD = 7  # bytes of a record without flaws
-# Of a summary: not all declared records could be read, or not they alone.
+# Of a summary: the records are not exactly those declared.
 BROKEN = col.RECORD_COUNT_MISMATCH | col.RECORD_BYTES_LEFT | col.RECORD_UNDECOMPRESSABLE
 UNRELIABLE = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its content cannot be relied on
 
@@ -327,7 +326,7 @@ UNRELIABLE = col.RECORD_LENGTH | col.RECORD_HEADER_KEY_NULL  # of a record: its 
 class Decoded(NamedTuple):
     """The records of a run of batches.
 
-    ``rows`` are the batches' rows, ``records`` and ``summary`` theirs (the column ``batch`` counts as ``rows`` does),
+    ``rows`` are the batches' rows, ``records`` and ``summary`` theirs (column ``batch`` counts as ``rows`` does),
     ``failures`` those that could not be opened, with the reason.
     """
 
@@ -337,7 +336,7 @@ class Decoded(NamedTuple):
     failures: dict[int, Failure]
 
     def stored(self, number: int) -> tuple[bytes | None, bytes | None]:
-        """Key and value of a record as they are stored, where the run was opened with its payload."""
+        """Key and value of a record as stored, if the run was opened with its payload."""
         r = self.records
         places = (r.key_start[number], r.key_size[number]), (r.value_start[number], r.value_size[number])
         key, value = (None if size < 0 else r.payload[start : start + size].tobytes() for start, size in places)
@@ -347,14 +346,14 @@ class Decoded(NamedTuple):
 def decode_records(
     raw: Sequence[bytes], batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
 ) -> Iterator[Decoded]:
-    """The records of ``batches``, whose stored bytes are ``raw`` (as in
+    """Decode the records of ``batches``, whose stored bytes are ``raw`` (as in
     :class:`auditor.connectors.codec.segment.Chunk`).
 
-    In runs of at most 2 MiB of plain bytes or one batch, so that no input grows beyond that and 70 bytes a record. A
-    batch of more than ``limits.max_records`` gives none, and a failure of reason ``limit``.
-    Offsets are absolute and timestamps as a consumer sees them, whatever the magic. With ``payload``, keys and values
-    are at hand in ``records.payload``: the plain bodies of the run. Cost: decompression, and one pass over the records
-    as long as no batch has more than it declares.
+    In runs of at most 2 MiB of plain bytes or one batch, so that memory is bounded by that and 70 bytes per record. A
+    batch of more than ``limits.max_records`` yields none, and a failure of reason ``limit``. Offsets are absolute and
+    timestamps as a consumer sees them, for every magic. With ``payload``, keys and values are in ``records.payload``:
+    the plain bodies of the run. Cost: decompression, and one pass over the records unless a batch has more than it
+    declares.
     """
     batches = _as_stored(raw, batches)
     for rows in runs(batches.size):
@@ -366,7 +365,7 @@ def decode_records(
 
 
 def _as_stored(raw: Sequence[bytes], batches: BatchColumns) -> BatchColumns:
-    """The batches as their bytes are: a copy without payload has those plain that were compressed."""
+    # A copy without payload stores batches plain that were compressed; the codec of their bytes counts.
     sizes = np.array([len(stored) for stored in raw], batches.size.dtype)
     if len(sizes) != len(batches.size):
         raise ValueError("the stored bytes are not those of the batches")
@@ -379,9 +378,10 @@ def _as_stored(raw: Sequence[bytes], batches: BatchColumns) -> BatchColumns:
 def decode_stored(
     buf: np.ndarray, origin: int, batches: BatchColumns, *, limits: Limits = DEFAULT_LIMITS, payload: bool = False
 ) -> Iterator[Decoded]:
-    """The same of batches whose stored bytes are in ``buf``; ``origin`` is the file position of ``buf[0]``.
+    """As :func:`decode_records`, for batches whose stored bytes are in ``buf``; ``origin`` is the file position of
+    ``buf[0]``.
 
-    Where all are stored plain, they are one run.
+    If all are stored plain, they are one run.
     """
     failed: list[tuple[int, Failure]] = []
     summary = empty_summary(len(batches.position))
@@ -397,7 +397,7 @@ def decode_stored(
             failures[row] = Failure("limit", f"{summary.present[row]} records, limit {limits.max_records}")
             summary.present[row] = 0
             summary.flaws[row] |= col.RECORD_UNDECOMPRESSABLE
-        yield Decoded(rows, records, RecordSummary(*(column[rows] for column in summary)), failures)
+        yield Decoded(rows, records, summary.take(rows), failures)
         failed.clear()
         start = bodies.stop
 
@@ -405,25 +405,23 @@ def decode_stored(
 def _records(
     bodies: Bodies, batches: BatchColumns, summary: RecordSummary, limits: Limits, payload: bool
 ) -> RecordColumns:
-    """Every record of ``bodies``; the batches' rows of ``summary`` are filled too."""
     first = int(bodies.starts.min(initial=len(bodies.data)))
     declared = np.clip(batches.record_count[bodies.rows], 0, limits.max_records)
     room = int(np.minimum(declared, (bodies.ends - bodies.starts) // LEAST_RECORD).sum())
     records = empty_records(room, payload)
-    found = read_bodies(bodies, batches, summary, first, limits.max_records, records)
-    if found > room:
-        records = empty_records(found, payload)
+    read = read_bodies(bodies, batches, summary, first, limits.max_records, records)
+    if read > room:
+        records = empty_records(read, payload)
         read_bodies(bodies, batches, summary, first, limits.max_records, records)
-    if found < room:
-        records = RecordColumns._make(column[:found] for column in records)
+    if read < room:
+        records = RecordColumns._make(column[:read] for column in records)
     if payload:
         return records._replace(payload=bodies.data[first : bodies.ends.max(initial=first)].copy())
-    unknown = np.broadcast_to(np.int64(-1), found)
+    unknown = np.broadcast_to(np.int64(-1), read)
     return records._replace(key_start=unknown, value_start=unknown, header_start=unknown)
 
 
 def _moved(run: Decoded, by: int) -> Decoded:
-    """The same as of batches ``by`` rows further on."""
     run.records.batch[:] += by
     rows = slice(run.rows.start + by, run.rows.stop + by)
     return run._replace(rows=rows, failures={row + by: failure for row, failure in run.failures.items()})
@@ -444,48 +442,43 @@ def records_of(
 ) -> Iterator[tuple[int, Record | DecodeError]]:
     """Each record of ``batches`` with its batch's row, in log order.
 
-    A record that does not parse is an error in its place; a batch whose records are not as many as declared, or cannot
-    be opened, has an error behind its records. Errors carry ``file`` and the batch's position and size. Checksums are
-    not looked at. Cost: as :func:`decode_records`, and about a microsecond a record.
+    A record that does not parse is an error in its place; a batch with another number of records than declared, or that
+    cannot be opened, has an error after its records. Errors have ``file`` and the batch's position and size. Checksums
+    are not verified. Cost: as :func:`decode_records`, and about a microsecond per record.
     """
     for run in decode_records(raw, batches, limits=limits, payload=True):
-        ends = np.cumsum(run.summary.present).tolist()
-        at = 0
-        for row, end, flaws in zip(range(run.rows.start, run.rows.stop), ends, run.summary.flaws.tolist(), strict=True):
-            where = (file, int(batches.position[row]), int(batches.size[row]))
-            for record in _run_records(run, at, end, limits):
-                yield row, DecodeError(*where, *record) if isinstance(record, Failure) else record
-            at = end
-            if flaws & BROKEN:
-                failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
-                yield row, DecodeError(*where, *failure)
+        yield from _records_of_run(run, batches, file, limits)
+
+
+def _records_of_run(
+    run: Decoded, batches: BatchColumns, file: str, limits: Limits
+) -> Iterator[tuple[int, Record | DecodeError]]:
+    ends = np.cumsum(run.summary.present).tolist()
+    start = 0
+    for row, end, flaws in zip(range(run.rows.start, run.rows.stop), ends, run.summary.flaws.tolist(), strict=True):
+        where = (file, int(batches.position[row]), int(batches.size[row]))
+        for record in _run_records(run, start, end, limits):
+            yield row, DecodeError(*where, *record) if isinstance(record, Failure) else record
+        start = end
+        if flaws & BROKEN:
+            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
+            yield row, DecodeError(*where, *failure)
 
 
 def sound(run: Decoded, limits: Limits) -> np.ndarray:
-    """The numbers of a run's records whose content can be relied on."""
+    """The numbers of a run's records whose content is reliable."""
     return np.flatnonzero((run.records.flaws & UNRELIABLE == 0) & (run.records.header_count <= limits.max_headers))
 
 
 def failures_of(run: Decoded, batches: BatchColumns, file: str, limits: Limits) -> list[DecodeError]:
-    """The errors that :func:`records_of` gives for a run of ``batches``, in the same order."""
+    """The errors that :func:`records_of` yields for a run of ``batches``, in the same order."""
     broken = np.flatnonzero(run.summary.flaws & BROKEN)
     if not len(broken) and len(sound(run, limits)) == len(run.records.offset):
         return []
-    ends = np.cumsum(run.summary.present)
-    errors = []
-    for k in range(len(ends)):
-        row = run.rows.start + k
-        where = (file, int(batches.position[row]), int(batches.size[row]))
-        found = _run_records(run, int(ends[k - 1]) if k else 0, int(ends[k]), limits)
-        errors += [DecodeError(*where, *record) for record in found if isinstance(record, Failure)]
-        if run.summary.flaws[k] & BROKEN:
-            failure = run.failures.get(row) or Failure("bad_record", "the records are not those declared")
-            errors.append(DecodeError(*where, *failure))
-    return errors
+    return [record for _, record in _records_of_run(run, batches, file, limits) if isinstance(record, DecodeError)]
 
 
 def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterator[Record | Failure]:
-    """Records ``start`` to ``stop`` of a run."""
     records, payload = run.records, run.records.payload.data
     span = slice(start, stop)
     columns = (records.offset, records.timestamp, records.key_start, records.key_size, records.value_start)
@@ -503,29 +496,29 @@ def _run_records(run: Decoded, start: int, stop: int, limits: Limits) -> Iterato
             yield Record(offset, timestamp, key, value, _headers(records.payload, headers_at) if count else ())
 
 
-def _headers(payload: np.ndarray, at: int) -> tuple[tuple[bytes, bytes | None], ...]:
-    """The headers of a record that parsed, from their number on."""
+def _headers(payload: np.ndarray, position: int) -> tuple[tuple[bytes, bytes | None], ...]:
+    # The record has parsed; position is that of the number of headers.
     end = len(payload)
-    count, at = varint(payload, at, end)
+    count, position = varint(payload, position, end)
     headers = []
     for _ in range(count):
-        size, at = varint(payload, at, end)
-        key = payload[at : at + size].tobytes()
-        size, at = varint(payload, at + size, end)
-        headers.append((key, None if size < 0 else payload[at : at + size].tobytes()))
-        at += max(size, 0)
+        size, position = varint(payload, position, end)
+        key = payload[position : position + size].tobytes()
+        size, position = varint(payload, position + size, end)
+        headers.append((key, None if size < 0 else payload[position : position + size].tobytes()))
+        position += max(size, 0)
     return tuple(headers)
 
 
 def iter_records(
     batch: bytes, *, file: str = "", position: int = 0, limits: Limits = DEFAULT_LIMITS
 ) -> Iterator[Record | DecodeError]:
-    """The records of one whole stored batch, message or wrapper, as :func:`records_of`; of other bytes, one error."""
+    """The records of one whole stored batch, message or wrapper, as :func:`records_of`; one error for other bytes."""
     buf = np.frombuffer(bytearray(batch), np.uint8)  # kernels are compiled for arrays that can be written
     row = walk_rows(1)
     limit = limits.max_batch_bytes
-    found, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
-    if found != 1 or end != len(buf):
+    rows, end, _why = walk(buf, 0, len(buf), position, position + 1, limit, False, 0, row, position)
+    if rows != 1 or end != len(buf):
         yield DecodeError(file, position, len(batch), "bad_record", "not the bytes of one batch")
         return
     batches = columns_of(row)
@@ -534,28 +527,26 @@ def iter_records(
         yield record
 
 
-# Byte strings that come again and again, each kept once and known by a number: ids, groups, lists of partitions.
-#
-# The numbers count up from 0 in the order in which the strings first came. Memory: the distinct bytes, about 30 bytes
-# more a string, and never more than ``limit`` bytes of strings.
+# Interned byte strings (ids, groups, lists of partitions), numbered from 0 in the order of their first occurrence.
+# Memory: the distinct bytes, about 30 bytes more per string, and at most ``limit`` bytes of strings.
 
 
 LEAST_SLOTS = 1 << 10
 COUNT, USED = 0, 1  # of Interner.meta
-FULL = -1  # in place of a number: the string is new, and there is no room for it
+FULL = -1  # in place of a number: the string is new, and the limit is reached
 
 
 @kernel
 def _hash(data: np.ndarray, start: int, size: int, seed: np.uint64) -> np.uint64:
     h = seed ^ np.uint64(size)
-    at, end = start, start + size
-    while at + 8 <= end:
-        h = (h ^ np.uint64(le64(data, at))) * np.uint64(0x9E3779B97F4A7C15)
+    position, end = start, start + size
+    while position + 8 <= end:
+        h = (h ^ np.uint64(le64(data, position))) * np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> np.uint64(29)
-        at += 8
-    while at < end:
-        h = (h ^ np.uint64(data[at])) * np.uint64(0x9E3779B97F4A7C15)
-        at += 1
+        position += 8
+    while position < end:
+        h = (h ^ np.uint64(data[position])) * np.uint64(0x9E3779B97F4A7C15)
+        position += 1
     h ^= h >> np.uint64(32)
     h *= np.uint64(0xD6E8FEB86659FD93)
     return h ^ (h >> np.uint64(32))
@@ -588,21 +579,21 @@ def intern_one(
     arena: np.ndarray,
     meta: np.ndarray,
 ) -> np.int64:
-    """The number of ``data[start:start + size]``; FULL where it is new and the limit is reached."""
+    """The number of ``data[start:start + size]``; FULL if it is new and the limit is reached."""
     h = _hash(data, start, size, seed)
     mask = len(slots) - 1
-    at = np.int64(h & np.uint64(mask))
-    while slots[at] >= 0:
-        code = slots[at]
+    slot = np.int64(h & np.uint64(mask))
+    while slots[slot] >= 0:
+        code = slots[slot]
         begin = ends[code]
         if hashes[code] == h and ends[code + 1] - begin == size and _same(data, start, arena, begin, size):
             return np.int64(code)
-        at = (at + 1) & mask
+        slot = (slot + 1) & mask
     used = meta[USED]
     if used + size > limit:
         return np.int64(FULL)
     code = meta[COUNT]
-    slots[at], hashes[code] = code, h
+    slots[slot], hashes[code] = code, h
     for k in range(size):
         arena[used + k] = data[start + k]
     ends[code + 1] = used + size
@@ -632,14 +623,14 @@ def _intern(
 def _rehash(hashes: np.ndarray, count: int, slots: np.ndarray) -> None:
     mask = len(slots) - 1
     for code in range(count):
-        at = np.int64(hashes[code] & np.uint64(mask))
-        while slots[at] >= 0:
-            at = (at + 1) & mask
-        slots[at] = code
+        slot = np.int64(hashes[code] & np.uint64(mask))
+        while slots[slot] >= 0:
+            slot = (slot + 1) & mask
+        slots[slot] = code
 
 
 class Interner:
-    """A growing dictionary of byte strings. Which slots they take follows a random seed, so no input can choose it."""
+    """A growing dictionary of byte strings. Hashes use a random seed, so that no input can force collisions."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -654,7 +645,7 @@ class Interner:
         return int(self.meta[COUNT])
 
     def codes(self, data: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """The number (int64) of each ``data[start:start + size]``, FULL where the limit is reached."""
+        """The number (int64) of each ``data[start:start + size]``, FULL if the limit is reached."""
         out = np.empty(len(starts), np.int64)
         self._make_room(len(starts), int(sizes.sum()))
         _intern(
@@ -686,7 +677,7 @@ class Interner:
         return self.arena[self.ends[code] : self.ends[code + 1]].tobytes()
 
     def texts(self) -> list[str]:
-        """All strings as text, by number; bytes that are no UTF-8 as in Java."""
+        """All strings as text, by number; bytes that are not UTF-8 as in Java."""
         data = self.arena[: self.meta[USED]].tobytes()
         ends = self.ends[: len(self) + 1].tolist()
         return [data[start:end].decode("utf-8", "replace") for start, end in itertools.pairwise(ends)]

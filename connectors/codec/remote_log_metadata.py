@@ -1,4 +1,4 @@
-"""Records of __remote_log_metadata and the manifests of stored segments (KIP-405)."""
+"""Records of ``__remote_log_metadata`` and the manifests of stored segments (KIP-405)."""
 
 from __future__ import annotations
 
@@ -13,28 +13,36 @@ import numpy as np
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
-from auditor.connectors.codec.structs import Field, Message, Problem, decode, json_text, left_over, read_frame
+from auditor.connectors.codec.structs import (
+    Field,
+    Message,
+    Problem,
+    decode,
+    json_text,
+    left_over,
+    plain_fields,
+    read_frame,
+)
 
-# Records of ``__remote_log_metadata`` (KIP-405): which segments of tiered topics were copied to or deleted remotely.
+# Records: which segments of tiered topics were copied to remote storage, or deleted there.
 #
 # A value is: uvarint frame version (1), uvarint api key, uvarint version, body in the flexible form. Keys are null. A
-# segment's first record says what it holds, later ones only its state. Api key 3 stands in snapshots that brokers keep
+# segment's first record describes it, later ones have only its state. Api key 3 occurs in snapshots that brokers keep
 # of a partition's segments.
 
 
-_TOPIC_ID_PARTITION = (Field("name", "string"), Field("id", "uuid"), Field("partition", "int32"))
+_TOPIC_ID_PARTITION = plain_fields("name string, id uuid, partition int32")
 _PARTITION = Field("topicIdPartition", "struct", _TOPIC_ID_PARTITION)
 _SEGMENT_ID = Field("remoteLogSegmentId", "struct", (_PARTITION, Field("id", "uuid")))
-_BROKER, _EVENT = Field("brokerId", "int32"), Field("eventTimestampMs", "int64")
+_BROKER, _EVENT = plain_fields("brokerId int32, eventTimestampMs int64")
 _CUSTOM = Field("customMetadata", "bytes", nullable=0)
 _STATE = Field("remoteLogSegmentState", "int8")
 _SEGMENT = (
-    Field("startOffset", "int64"),
-    Field("endOffset", "int64"),
+    *plain_fields("startOffset int64, endOffset int64"),
     _BROKER,
     Field("maxTimestampMs", "int64"),
     _EVENT,
-    Field("segmentLeaderEpochs", "[]struct", (Field("leaderEpoch", "int32"), Field("offset", "int64"))),
+    Field("segmentLeaderEpochs", "[]struct", plain_fields("leaderEpoch int32, offset int64")),
     Field("segmentSizeInBytes", "int32"),
     _CUSTOM,
     _STATE,
@@ -56,13 +64,13 @@ DELETE_STATES = ("DELETE_PARTITION_MARKED", "DELETE_PARTITION_STARTED", "DELETE_
 
 
 class RemoteLogMetadataRow(NamedTuple):
-    """A record of it, named as in the table ``remote_log_metadata``; what its kind does not say is None.
+    """A record, named as in the table ``remote_log_metadata``; None for what its kind does not have.
 
-    ``tiered_topic``, ``tiered_partition`` and ``topic_id``: what the segment is of (None in a snapshot's record).
+    ``tiered_topic``, ``tiered_partition`` and ``topic_id``: the partition of the segment (None in a snapshot's record).
     ``start_offset`` and ``end_offset`` are the segment's first and last offset; ``state_number`` is as stored and
-    ``state`` its name (None for a number that has none); ``event_broker_id`` wrote the record. Times are ms, ``size``
-    is bytes; ``leader_epochs`` is JSON: leader epoch to its first offset in the segment; ``custom_metadata`` are bytes
-    of the plugin. ``txn_index_empty``: the segment's transaction index has no entry (before 4.0 never said).
+    ``state`` its name (None for an unknown number); ``event_broker_id`` wrote the record. Times are ms, ``size`` is
+    bytes; ``leader_epochs`` is JSON: leader epoch to its first offset in the segment; ``custom_metadata`` are bytes of
+    the plugin. ``txn_index_empty``: the segment's transaction index has no entry (before 4.0 never stored).
     """
 
     key_type: int
@@ -86,7 +94,7 @@ class RemoteLogMetadataRow(NamedTuple):
 
 
 def decode_remote_log_metadata(value: bytes | None) -> tuple[RemoteLogMetadataRow | None, Problem | None]:
-    """One record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
+    """Decode one record. Row and problem together: bytes were left over, which Kafka ignores; no row: unreadable.
 
     Reasons: ``unknown_key_type`` (of the api key), ``bad_value`` (null value), ``bad_version``, ``truncated``,
     ``bad_size``, ``limit``, ``bad_length`` (bytes left). Source: Kafka's RemoteLogMetadataSerde.
@@ -139,12 +147,11 @@ def _row(key_type: int, kind: str, version: int, fields: Fields) -> RemoteLogMet
     )
 
 
-# The manifest of a segment that Aiven's RemoteStorageManager stored: how its objects are made up.
+# The manifest of a segment that Aiven's RemoteStorageManager stored.
 #
-# Beside ``<offset>-<id>.log`` and ``.indexes`` lies ``.rsm-manifest``, JSON: the segment was cut into chunks of one
-# size,
-# each compressed (zstd) and encrypted for itself or neither, and its indexes were put one behind the other. Source: the
-# plugin's documentation, and what it wrote on a 4.3.1 broker.
+# ``.rsm-manifest`` is JSON beside ``<offset>-<id>.log`` and ``.indexes``: the segment was cut into chunks of one size,
+# each compressed (zstd) and encrypted separately or neither, and its indexes were concatenated. Source: the plugin's
+# documentation, and files that it wrote on a 4.3.1 broker.
 
 
 VERSION = "1"
@@ -156,11 +163,11 @@ PARTS = {  # the name in the manifest: the kind of file, in the order in which t
     "leaderEpoch": "leader-epoch-checkpoint",
     "transaction": "txnindex",
 }
-CHUNKS_HEAD = struct.Struct(">iib")  # how many sizes, the smallest but for the last, bytes of a difference to it
+CHUNKS_HEAD = struct.Struct(">iib")  # number of sizes, the smallest except the last, bytes per difference to it
 
 
 class IndexPart(NamedTuple):
-    """An index among the segment's indexes: its kind, and where it lies, in bytes."""
+    """One index in the object with the segment's indexes: its kind and place, in bytes."""
 
     kind: str
     position: int
@@ -170,8 +177,8 @@ class IndexPart(NamedTuple):
 class Manifest(NamedTuple):
     """How a segment of ``size`` bytes is stored.
 
-    ``chunks``: the stored bytes of each chunk (int64), every one ``chunk_bytes`` of the segment, the last one what is
-    left. ``encrypted_by``: the name of the key that wraps the segment's own, None where it is not encrypted.
+    ``chunks``: the stored size of each chunk (int64) of ``chunk_bytes`` of the segment, the last one of the rest.
+    ``encrypted_by``: the name of the key that wraps the segment's own, None if it is not encrypted.
     """
 
     size: int
@@ -183,18 +190,18 @@ class Manifest(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether the stored object is the segment as it was."""
+        """Whether the stored object is the unchanged segment."""
         return not self.compressed and self.encrypted_by is None
 
 
 class _BadManifest(ValueError):
-    """What is wrong with a manifest, in words; caught where it is decoded."""
+    """An error in a manifest, in words; :func:`decode_manifest` catches it."""
 
 
 def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIMITS) -> Manifest | DecodeError:
-    """What a manifest says, checked against itself. Errors: reasons ``bad_manifest`` and ``limit``.
+    """Decode a manifest and check its consistency. Errors: reasons ``bad_manifest`` and ``limit``.
 
-    Cost: its size, and 8 bytes a chunk, of which there are at most ``limits.max_index_entries``.
+    Cost: its size, and 8 bytes per chunk, of which there are at most ``limits.max_index_entries``.
     """
     try:
         content = json.loads(data)
@@ -225,7 +232,6 @@ def _manifest(content: object, limits: Limits) -> Manifest:
 
 
 def _sizes(index: Fields, count: int, limits: Limits) -> np.ndarray:
-    """The stored size of each chunk."""
     if index.get("type") == "fixed":
         sizes = np.full(count, _number(index, "transformedChunkSize"), np.int64)
         sizes[-1:] = _number(index, "finalTransformedChunkSize")
@@ -236,7 +242,7 @@ def _sizes(index: Fields, count: int, limits: Limits) -> np.ndarray:
 
 
 def _packed(text: str, limits: Limits) -> np.ndarray:
-    """Sizes as the plugin packs them: base64 of zstd of differences to the smallest one; the last one stands apart."""
+    # As the plugin packs sizes: base64 of zstd of differences to the smallest one; the last one is stored apart.
     try:
         stored = base64.b64decode(text, validate=True)
     except binascii.Error as error:
@@ -263,10 +269,13 @@ def _packed(text: str, limits: Limits) -> np.ndarray:
 
 
 def _parts(indexes: Fields) -> tuple[IndexPart, ...]:
-    """The indexes that there are, by position. Of a segment without aborted transactions that of transactions lacks."""
+    # By position. A segment without aborted transactions has no transaction index.
     given = {name: indexes[name] for name in PARTS if indexes.get(name) is not None}
     parts = sorted(
-        (IndexPart(PARTS[name], _number(at, "position"), _number(at, "size")) for name, at in given.items()),
+        (
+            IndexPart(PARTS[name], _number(bounds, "position"), _number(bounds, "size"))
+            for name, bounds in given.items()
+        ),
         key=lambda part: (part.position, part.size),
     )
     end = 0
@@ -278,7 +287,6 @@ def _parts(indexes: Fields) -> tuple[IndexPart, ...]:
 
 
 def _field(content: object, name: str, kind: type) -> Any:
-    """A field of a type. Errors: :class:`_BadManifest`."""
     value = content.get(name) if isinstance(content, dict) else None
     if type(value) is not kind:
         raise _BadManifest(f"no sound {name}")
@@ -286,7 +294,6 @@ def _field(content: object, name: str, kind: type) -> Any:
 
 
 def _number(content: object, name: str, least: int = 0) -> int:
-    """A number of bytes that a segment can have."""
     value = int(_field(content, name, int))
     if not least <= value <= LARGEST:
         raise _BadManifest(f"{name} of {value if abs(value) < 1 << 63 else 'many'} bytes")

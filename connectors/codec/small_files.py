@@ -1,4 +1,4 @@
-"""Checkpoints, meta.properties, settings and other text files of a log directory."""
+"""Checkpoints, ``meta.properties``, settings and other text files of a log directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.base.numbers import parse_int, setting_number
 
-# Text files of a broker as lines with their positions, and Java's ``.properties`` syntax.
+# Text lines with their positions, and Java's ``.properties`` syntax.
 
 
 _NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?")
@@ -21,7 +21,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class TextLine(NamedTuple):
-    """A line without its end; ``position`` and ``length`` are bytes, length with the line's end."""
+    """A line without its end; ``position`` and ``length`` are bytes, length includes the line's end."""
 
     position: int
     length: int
@@ -29,7 +29,7 @@ class TextLine(NamedTuple):
 
 
 def text_lines(data: bytes, file: str) -> tuple[Iterator[TextLine], list[DecodeError]]:
-    """The lines of a UTF-8 text one by one, split as Java does. Error: ``not_text`` (then the lines up to there)."""
+    """The lines of a UTF-8 text, split as in Java. Error: ``not_text`` (then the lines before it)."""
     errors = []
     try:
         text = data.decode()
@@ -45,24 +45,24 @@ def text_lines(data: bytes, file: str) -> tuple[Iterator[TextLine], list[DecodeE
 
 
 def too_many_bad(file: str, line: TextLine, size: int) -> DecodeError:
-    """The error for what comes behind the last bad line that is named."""
+    """The error for the rest of a file after the last bad line that is listed."""
     end = line.position + line.length
     return DecodeError(file, end, size - end, "bad_line", "not read: too many bad lines come before it")
 
 
 def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list[DecodeError]]:
-    """Keys and values of a Java properties file (``server.properties``, ``meta.properties``); the last of a key wins.
+    r"""Keys and values of a Java properties file (``server.properties``, ``meta.properties``); the last of a key wins.
 
-    Errors: ``not_text`` for zero bytes (a file lost in a crash), ``bad_line`` for a broken ``\\u`` escape. Cost: one
+    Errors: ``not_text`` for zero bytes (a file lost in a crash), ``bad_line`` for a broken ``\u`` escape. Cost: one
     pass. Source: java.util.Properties.load, which reads ISO 8859-1.
     """
     zero = data.find(b"\0")
     if zero >= 0:
         return {}, [DecodeError(file, 0, len(data), "not_text", f"a zero byte at {zero}")]
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     errors = []
-    for line in _logical_lines(data.decode("latin-1")):
-        raw_key, raw_value = _split_property(line.text)
+    for line in logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = split_property(line.text)
         key, value = _unescape(raw_key), _unescape(raw_value)
         if key is None or value is None:
             errors.append(DecodeError(file, line.position, line.length, "bad_line", "a broken \\u escape"))
@@ -70,31 +70,30 @@ def decode_properties(data: bytes, file: str = "") -> tuple[dict[str, str], list
                 errors.append(too_many_bad(file, line, len(data)))
                 break
         else:
-            found[key] = value
-    return found, errors
+            properties[key] = value
+    return properties, errors
 
 
 def only_properties(data: bytes, keeps: Callable[[str], bool]) -> bytes:
-    """A properties file with blanks for all but the lines of the keys that ``keeps`` lets through: every line that is
-    left, and every error, is where it was."""
+    """Blank all lines of a properties file but those whose key ``keeps`` accepts; remaining lines and errors keep their
+    place."""
     zero = data.find(b"\0")
     if zero >= 0:
         return b" " * zero
-    kept = bytearray(b" " * len(data))
-    for line in _logical_lines(data.decode("latin-1")):
-        raw_key, raw_value = _split_property(line.text)
+    chosen = bytearray(b" " * len(data))
+    for line in logical_lines(data.decode("latin-1")):
+        raw_key, raw_value = split_property(line.text)
         key, here = _unescape(raw_key), slice(line.position, line.position + line.length)
         if key is None or _unescape(raw_value) is None:
-            kept[here] = b"\\u".ljust(line.length)[: line.length]  # as broken as it was
+            chosen[here] = b"\\u".ljust(line.length)[: line.length]  # still broken
         elif keeps(key):
-            kept[here] = data[here]
+            chosen[here] = data[here]
         if data[here].endswith((b"\n", b"\r")):
-            kept[here.stop - 1] = ord("\n")
-    return bytes(kept)
+            chosen[here.stop - 1] = ord("\n")
+    return bytes(chosen)
 
 
 def _split(text: str, encoding: str) -> Iterator[TextLine]:
-    """Natural lines with their place in the bytes."""
     position = 0
     for match in _NATURAL_LINE.finditer(text):
         length = len(match[0].encode(encoding))
@@ -103,8 +102,8 @@ def _split(text: str, encoding: str) -> Iterator[TextLine]:
         position += length
 
 
-def _logical_lines(text: str) -> Iterator[TextLine]:
-    """Lines that are neither blank nor comments, continued where they end in an odd number of backslashes."""
+def logical_lines(text: str) -> Iterator[TextLine]:
+    """Lines that are neither blank nor comments; one that ends in an odd number of backslashes is continued."""
     start = 0
     parts: list[str] = []
     for line in _split(text, "latin-1"):
@@ -122,8 +121,8 @@ def _logical_lines(text: str) -> Iterator[TextLine]:
         yield TextLine(start, len(text) - start, "".join(parts))
 
 
-def _split_property(line: str) -> tuple[str, str]:
-    """Key and value as written: the key ends at the first unescaped blank, ``=`` or ``:``."""
+def split_property(line: str) -> tuple[str, str]:
+    """Key and value with their escapes; the key ends at the first unescaped blank, ``=`` or ``:``."""
     end = 0
     while end < len(line) and line[end] not in _BLANK + "=:":
         end += 2 if line[end] == "\\" else 1
@@ -134,7 +133,7 @@ def _split_property(line: str) -> tuple[str, str]:
 
 
 def _unescape(text: str) -> str | None:
-    """The text behind its escapes, None for a broken one."""
+    # None for a broken escape.
     if "\\" not in text:
         return text
     out = []
@@ -154,11 +153,11 @@ def _unescape(text: str) -> str | None:
             else:
                 char = _ESCAPES.get(char, char)
         out.append(char)
-    # Java's chars are UTF-16 units: join pairs, and let a lone half not break every later writer of UTF-8.
+    # Java's chars are UTF-16 units: pairs are joined, and a lone surrogate is replaced, since UTF-8 cannot encode it.
     return "".join(out).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-# The small text files of a log directory: checkpoints, leader epochs, ``meta.properties``, ids and quorum state.
+# The small text files of a log directory.
 
 
 CHECKPOINT_VERSION = 0
@@ -168,14 +167,14 @@ ZERO_ID = "A" * 22
 
 
 class EpochStart(NamedTuple):
-    """A line of ``leader-epoch-checkpoint``: the epoch begins at ``start_offset`` and ends where the next begins."""
+    """A line of ``leader-epoch-checkpoint``: the epoch starts at ``start_offset`` and ends where the next starts."""
 
     epoch: int
     start_offset: int
 
 
 class MetaProperties(NamedTuple):
-    """``meta.properties``; None where the file does not say. ``broker_id`` is node.id in a KRaft cluster."""
+    """``meta.properties``; None if not in the file. ``broker_id`` is node.id in a KRaft cluster."""
 
     version: int
     broker_id: int | None
@@ -184,7 +183,7 @@ class MetaProperties(NamedTuple):
 
 
 class QuorumState(NamedTuple):
-    """``quorum-state`` of a KRaft node; -1 where there is none. ``voters`` is empty under a dynamic quorum."""
+    """``quorum-state`` of a KRaft node; -1 for none. ``voters`` is empty under a dynamic quorum."""
 
     data_version: int
     leader_id: int
@@ -194,16 +193,16 @@ class QuorumState(NamedTuple):
 
 
 class Offsets(Mapping[tuple[str, int], int]):
-    """Offsets by topic and partition, a dictionary of numbers for each topic: of all partitions of a broker, without
-    the names of their topics and pairs of both."""
+    """Offsets by topic and partition, a dictionary of numbers per topic: less memory than pairs as keys, for all
+    partitions of a broker."""
 
     def __init__(self, offsets: Mapping[tuple[str, int], int]) -> None:
         self._of: dict[str, dict[int, int]] = {}
         for (topic, partition), offset in offsets.items():
             self._of.setdefault(topic, {})[partition] = offset
 
-    def __getitem__(self, at: tuple[str, int]) -> int:
-        topic, partition = at
+    def __getitem__(self, key: tuple[str, int]) -> int:
+        topic, partition = key
         return self._of[topic][partition]
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
@@ -216,43 +215,42 @@ class Offsets(Mapping[tuple[str, int], int]):
 def decode_offset_checkpoint(data: bytes, file: str = "") -> tuple[dict[tuple[str, int], int], list[DecodeError]]:
     """(topic, partition) -> offset of a ``*-offset-checkpoint``; an empty file has none and is sound.
 
-    Errors, the other lines being read all the same: ``not_text``, ``bad_version`` (a newer one: nothing is read),
-    ``bad_line``, ``bad_value`` (another number of lines than stated; with nothing read, a first line that is no version
-    there ever was), ``limit``. Kafka refuses a file with any but the last. Source: CheckpointFile.
+    Errors, with which the other lines are read: ``not_text``, ``bad_version`` (a newer one: nothing is read),
+    ``bad_line``, ``bad_value`` (another number of lines than stated; or, with nothing read, a version that never
+    existed), ``limit``. Kafka refuses a file with any but the last. Source: CheckpointFile.
     """
-    found = {}
+    offsets = {}
     entries = _CheckpointEntries(data, file, 3, "topic partition offset")
     for words in entries:
         partition, offset = parse_int(words[1], 32), parse_int(words[2])
         if partition is None or partition < 0 or offset is None:
             entries.bad()
         else:
-            found[words[0], partition] = offset
-    return found, entries.errors
+            offsets[words[0], partition] = offset
+    return offsets, entries.errors
 
 
 def decode_leader_epochs(data: bytes, file: str = "") -> tuple[list[EpochStart], list[DecodeError]]:
     """The lines of a ``leader-epoch-checkpoint`` in file order.
 
-    Errors as of :func:`decode_offset_checkpoint`; order is not judged here. Source: LeaderEpochCheckpointFile.
+    Errors as for :func:`decode_offset_checkpoint`; the order is not judged here. Source: LeaderEpochCheckpointFile.
     """
-    found = []
+    epochs = []
     entries = _CheckpointEntries(data, file, 2, "epoch offset")
     for words in entries:
         epoch, start = parse_int(words[0], 32), parse_int(words[1])
         if epoch is None or start is None:
             entries.bad()
         else:
-            found.append(EpochStart(epoch, start))
-    return found, entries.errors
+            epochs.append(EpochStart(epoch, start))
+    return epochs, entries.errors
 
 
 def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties, list[DecodeError]]:
-    """Who a log directory belongs to. Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_value`` (no version),
-    ``bad_setting``.
+    """The cluster and broker of a log directory.
 
-    A missing version is 0. What an unknown version says is given as far as the known keys go.
-    Source: Kafka's MetaProperties.
+    Errors: ``not_text``, ``bad_line``, ``bad_version``, ``bad_value`` (no version), ``bad_setting``. A missing version
+    is 0. The known keys of an unknown version are returned. Source: Kafka's MetaProperties.
     """
     values, errors = decode_properties(data, file)
     version = parse_int(values.get("version", "0"), 32)
@@ -268,8 +266,8 @@ def decode_meta_properties(data: bytes, file: str = "") -> tuple[MetaProperties,
 def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, list[DecodeError]]:
     """The topic id (22 characters) of a ``partition.metadata``, None if there is no sound one.
 
-    Errors: ``not_text``, ``bad_line``, ``bad_value``, and ``bad_version`` for a newer one, whose id counts all the same
-    and whose other lines are not looked at, as in Kafka. Source: PartitionMetadataFile, PartitionMetadataReadBuffer.
+    Errors: ``not_text``, ``bad_line``, ``bad_value``, and ``bad_version`` for a newer one, whose id is used and whose
+    other lines are ignored, as in Kafka. Source: PartitionMetadataFile, PartitionMetadataReadBuffer.
     """
     lines, errors = text_lines(data, file)
     values: dict[str, str] = {}
@@ -293,7 +291,7 @@ def decode_partition_metadata(data: bytes, file: str = "") -> tuple[str | None, 
 
 
 def decode_quorum_state(data: bytes, file: str = "") -> tuple[QuorumState | None, list[DecodeError]]:
-    """The JSON of ``quorum-state``. Errors, then None: ``limit``, ``bad_value``, ``bad_version`` (a newer one)."""
+    """Decode ``quorum-state``, JSON. Errors, then None: ``limit``, ``bad_value``, ``bad_version`` (a newer one)."""
     values, errors = _json_object(data, file)
     if values is None:
         return None, errors
@@ -324,12 +322,8 @@ def is_uuid(text: str) -> bool:
 
 
 class _CheckpointEntries:
-    """The entry lines of a checkpoint as words, one by one; ``errors`` are complete behind the last.
-
-    At most ``limits.max_checkpoint_entries`` lines are given, and as many bad ones named as ``limits.max_bad_lines``
-    says: what is behind is one error.
-    """
-
+    # Iterates over the entry lines of a checkpoint as words; errors are complete after the last one. Beyond
+    # limits.max_checkpoint_entries lines, or limits.max_bad_lines bad ones, one error stands for the rest.
     def __init__(self, data: bytes, file: str, words: int, shape: str, limits: Limits = DEFAULT_LIMITS) -> None:
         self.size = len(data)
         self.file = file
@@ -342,7 +336,6 @@ class _CheckpointEntries:
         self.wrong = 0
 
     def bad(self, detail: str = "") -> None:
-        """Notes that the line at hand is no entry."""
         self.errors.append(_bad_line(self.at, self.file, detail or f"not: {self.shape}"))
         self.wrong += 1
         if self.wrong == self.limits.max_bad_lines:
@@ -377,12 +370,12 @@ class _CheckpointEntries:
             self.errors.append(DecodeError(self.file, stated.position, stated.length, "bad_value", detail))
 
 
-def _unless_known(version: int | None, known: tuple[int, ...], size: int, file: str) -> list[DecodeError]:
-    """The error of a file of so many bytes in another version: a newer one, or none that ever was (None: no number)."""
-    if version in known:
+def _unless_known(version: int | None, versions: tuple[int, ...], size: int, file: str) -> list[DecodeError]:
+    # bad_version for a newer version, bad_value for one that never existed (None: not a number).
+    if version in versions:
         return []
-    newest = " or ".join(map(str, known))
-    if version is not None and version > known[-1]:
+    newest = " or ".join(map(str, versions))
+    if version is not None and version > versions[-1]:
         return [DecodeError(file, 0, size, "bad_version", f"version {version}, known: {newest}")]
     return [DecodeError(file, 0, size, "bad_value", f"its version is not {newest}")]
 
@@ -407,10 +400,10 @@ def _dicts(value: object) -> Iterator[Fields]:
     return (item for item in value if isinstance(item, dict)) if isinstance(value, list) else iter(())
 
 
-# A broker's settings: which may be shown, and which values of those that an audit goes by no broker takes.
+# A broker's settings: which may be shown, and which values are invalid.
 
 
-# An allow-list, since any other may be a password, a key or an address.
+# An allow-list: any other setting may be a password, a key or an address.
 _SHOWN = re.compile(
     r"(?:log|message|producer\.id|transaction|transactional\.id|offsets|group|replica|unclean|min|num|default|auto"
     r"|delete|compression|leader|controlled|metadata\.log|broker\.id|node\.id|process\.roles|inter\.broker\.protocol)\b"
@@ -422,7 +415,7 @@ _TOPICS_SHOWN = re.compile(
     r"|preallocate|remote|retention|segment|unclean)\b[a-z0-9.]*"
 )
 _LOWEST = -(1 << 63)
-# Of ConfigDef in 2.8.2 and 4.3.1, bits and the least value; where releases differ, what the most tolerant one takes.
+# From ConfigDef in 2.8.2 and 4.3.1: bits and the least value; where releases differ, those of the most tolerant one.
 _OF_BROKERS = {
     "broker.id": (32, _LOWEST),
     "node.id": (32, _LOWEST),
@@ -450,28 +443,28 @@ _OF_TOPICS = {
 }
 _NUMBERS = _OF_BROKERS | _OF_TOPICS
 _VERSIONS = ("inter.broker.protocol.version", "log.message.format.version")
-OF_BROKERS, OF_TOPICS = (*_OF_BROKERS, *_VERSIONS), (*_OF_TOPICS,)  # the settings that an audit goes by
-# What else an audit asks for of a broker's own file, or that shows whether it is one.
+OF_BROKERS, OF_TOPICS = (*_OF_BROKERS, *_VERSIONS), (*_OF_TOPICS,)  # the settings that an audit uses
+# Further settings that an audit reads from a broker's own file, or by which it recognises one.
 _ASKED = ("log.cleanup.policy", "log.preallocate", "log.message.timestamp.type", "message.max.bytes", "process.roles",
           "log.cleaner.delete.retention.ms", "log.dirs", "log.dir", "log.cleaner.enable", "log.roll.ms",
           "log.roll.hours", "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
           "log.cleaner.max.compaction.lag.ms",
           "log.local.retention.ms", "log.local.retention.bytes", "log.retention.check.interval.ms",
           "replica.selector.class")  # fmt: skip
-# Brokers look at two numbers (three behind "0.") and what -IV they have: 2.8.x and 0.9.0.X are versions to them.
+# Brokers parse two numbers (three after "0.") and an -IV suffix: 2.8.x and 0.9.0.X are valid versions.
 _VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")
-# ConfigTransformer's ${provider:path:key}, and what deployments replace before the start: $NAME, $(NAME), {{ name }}.
+# ConfigTransformer's ${provider:path:key}, and templates of deployment tools: $NAME, $(NAME), {{ name }}.
 _ELSEWHERE = re.compile(r"\$[\w({]|\{\{")
 
 
 def audited_settings(data: bytes) -> bytes:
-    """A ``server.properties`` with blanks for all lines but those of settings that an audit goes by."""
+    """Blank all lines of a ``server.properties`` but those of settings that an audit uses."""
     wanted = frozenset({*OF_BROKERS, *_ASKED})
     return only_properties(data, wanted.__contains__)
 
 
 class SortedSettings(NamedTuple):
-    """Settings by what is known of them: with their value, with one that stands elsewhere, with one nobody takes."""
+    """Settings by kind: with their value, with a value defined elsewhere, with an invalid value."""
 
     known: dict[str, str]
     elsewhere: frozenset[str]
@@ -479,25 +472,25 @@ class SortedSettings(NamedTuple):
 
 
 def may_show(name: str) -> bool:
-    """Whether the value of this broker setting may leave the input; the names of all settings may."""
+    """Whether the value of this broker setting may be shown; the names of all settings may."""
     return bool(_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
 
 
 def may_show_topic(name: str) -> bool:
-    """The same of a topic's setting."""
+    """Whether the value of this topic setting may be shown."""
     return bool(_TOPICS_SHOWN.fullmatch(name)) and not _SENSITIVE.search(name)
 
 
 def sort_out(settings: Mapping[str, str], names: Collection[str]) -> SortedSettings:
-    """Sorts settings. ``names``: the ones that an audit goes by; all others are known, whatever their value.
+    """Sort settings by kind. ``names``: those that an audit uses; all others count as known, whatever their value.
 
     A number in quotes, with a unit or a decimal point is refused, as by a broker; blanks, a sign, and leading zeros are
-    not. Cost: linear in the lengths of the values. Source: ConfigDef.parseType and the validators of KafkaConfig.
+    accepted. Cost: linear in the lengths of the values. Source: ConfigDef.parseType and the validators of KafkaConfig.
     """
     refused = {name for name in names if name in settings and _refused(name, settings[name])}
     elsewhere = frozenset(name for name in refused if _ELSEWHERE.search(settings[name]))
-    known = {name: value for name, value in settings.items() if name not in refused}
-    return SortedSettings(known, elsewhere, frozenset(refused - elsewhere))
+    accepted = {name: value for name, value in settings.items() if name not in refused}
+    return SortedSettings(accepted, elsewhere, frozenset(refused - elsewhere))
 
 
 def _refused(name: str, value: str) -> bool:

@@ -13,15 +13,14 @@ from typing import Any, NamedTuple
 
 from auditor.base.at_rest import Fields, Values
 
-# Kafka's message structs, described as data and read from untrusted bytes.
-#
 # A :class:`Message` states fields, versions and tags in the terms of Kafka's own message definitions (KIP-482 for the
-# flexible, compact form). Every length is checked before it is used; what cannot be read is a :class:`Problem`.
+# flexible, compact form). Bytes are untrusted: every length is checked before it is used, unreadable values are a
+# :class:`Problem`.
 # Why this is not kafka-python's codec: docs/decisions/002-struct-codec.md.
 
 
 MAX_STRING_BYTES = 0x7FFF  # Kafka's own limit, also in the compact form
-MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element is dearer than its byte
+MAX_ELEMENTS = 250_000  # array elements in one message, nested ones too: an element takes more memory than its byte
 LAST_VERSION = 0x7FFF
 FRAME_VERSION = 1
 
@@ -37,8 +36,8 @@ class Problem(NamedTuple):
 class Field(NamedTuple):
     """A field: ``type`` is a fixed type, ``string``, ``bytes``, ``uuid``, ``struct`` or one of them after ``[]``.
 
-    ``fields`` are those of a struct. It is there from version ``since`` to ``until``; with a ``tag`` it is optional and
-    else has its ``default``. Null is allowed from version ``nullable`` on.
+    ``fields`` are those of a struct. It exists from version ``since`` to ``until``; with a ``tag`` it is optional and
+    has a ``default``. Null is allowed from version ``nullable`` on.
     """
 
     name: str
@@ -51,9 +50,14 @@ class Field(NamedTuple):
     default: Any = None
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity, so that a reader is found fast
+def plain_fields(text: str) -> tuple[Field, ...]:
+    """Fields with only a name and a type, such as ``"host string, port uint16"``."""
+    return tuple(Field(name, kind) for name, kind in map(str.split, text.split(",")))
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, so that the cache of readers is fast
 class Message:
-    """A message: its fields in the order of the bytes, its last version and the first flexible one."""
+    """A message: its fields in byte order, its last version and the first flexible one."""
 
     name: str
     fields: tuple[Field, ...]
@@ -62,7 +66,7 @@ class Message:
 
 
 class FieldSpan(NamedTuple):
-    """Where a field of texts or bytes lies in a value, or a tagged one that is not known, which has no name."""
+    """The place of a field of text or bytes in a value, or of an unknown tagged one, which has no name."""
 
     name: str
     start: int
@@ -70,7 +74,7 @@ class FieldSpan(NamedTuple):
 
 
 class Cursor:
-    """A position in a value that never passes its end. ``spans``: where texts and bytes lie, if somebody asks."""
+    """A position in a value that never passes its end. ``spans``: places of texts and bytes, if requested."""
 
     __slots__ = ("data", "elements", "end", "position", "spans")
 
@@ -82,7 +86,7 @@ class Cursor:
         self.spans: list[FieldSpan] | None = None
 
     def advance(self, size: int) -> int:
-        """The position before the next ``size`` bytes, which are then behind."""
+        """Skip ``size`` bytes; return the position before them."""
         start = self.position
         if size > self.end - start:
             raise _Malformed("truncated", start, f"{size} bytes wanted, {self.end - start} left")
@@ -91,8 +95,7 @@ class Cursor:
 
 
 class _Malformed(Exception):
-    """Carries a problem from the depth of a struct to :func:`decode`, which turns it into a value."""
-
+    # Carries a problem from the depth of a struct to decode(), which returns it.
     def __init__(self, reason: str, position: int, detail: str) -> None:
         super().__init__(detail)
         self.problem = Problem(reason, position, detail)
@@ -102,10 +105,10 @@ Reader = Callable[[Cursor], Any]
 
 
 def decode(message: Message, version: int, data: bytes, position: int = 0) -> tuple[Fields, int] | Problem:
-    """The fields by name (tags with their defaults) and the position behind the last one, or why not.
+    """The fields by name (tags with their defaults) and the position after the last one, or why not.
 
-    Uuids are their 22-character text, strings with bytes that are no UTF-8 get U+FFFD as in Java. Cost: one pass.
-    Reasons: ``bad_version``, ``truncated``, ``bad_size``, ``bad_value`` (null where it may not be), ``limit``.
+    Uuids are their 22-character text; bytes of a string that are not UTF-8 become U+FFFD as in Java. Cost: one pass.
+    Reasons: ``bad_version``, ``truncated``, ``bad_size``, ``bad_value`` (null where it is not allowed), ``limit``.
     """
     if not 0 <= version <= message.last_version:
         return unknown_version(message, version, position)
@@ -118,7 +121,7 @@ def decode(message: Message, version: int, data: bytes, position: int = 0) -> tu
 
 
 def spans_of(message: Message, version: int, data: bytes, position: int = 0) -> tuple[list[FieldSpan], int] | Problem:
-    """Where the texts and bytes of a value lie, and where its fields end; else as :func:`decode`."""
+    """The places of texts and bytes in a value, and the end of its fields; errors as for :func:`decode`."""
     if not 0 <= version <= message.last_version:
         return unknown_version(message, version, position)
     cursor = Cursor(data, position)
@@ -131,12 +134,12 @@ def spans_of(message: Message, version: int, data: bytes, position: int = 0) -> 
 
 
 def unknown_version(message: Message, version: int, position: int) -> Problem:
-    """A version of a message that no release known here writes."""
+    """A version of a message that no known release writes."""
     return Problem("bad_version", position, f"{message.name} version {version}, known: 0 to {message.last_version}")
 
 
 def decode_versioned(message: Message, data: bytes) -> tuple[int, Fields, int] | Problem:
-    """Version, fields and end of a value that is led by its int16 version; else as :func:`decode`."""
+    """Version, fields and end of a value that starts with its int16 version; errors as for :func:`decode`."""
     version = read_int16(data)
     if isinstance(version, Problem):
         return version
@@ -145,7 +148,7 @@ def decode_versioned(message: Message, data: bytes) -> tuple[int, Fields, int] |
 
 
 def decode_either(message: Message, preview: Message | None, data: bytes) -> tuple[Message, int, Fields, int] | Problem:
-    """As :func:`decode_versioned` with the message in front, by ``preview`` where only that fits every byte.
+    """As :func:`decode_versioned`, with the message in front: ``preview`` if only that fits every byte.
 
     For messages that changed under the same version number before they were finished.
     """
@@ -158,10 +161,9 @@ def decode_either(message: Message, preview: Message | None, data: bytes) -> tup
 
 
 def read_frame(value: bytes) -> tuple[int, int, int] | Problem:
-    """Api key, version and where the body begins, of a value of KRaft's or the remote storage's metadata.
+    """Api key, version and start of the body in a value of KRaft's or the remote storage's metadata.
 
-    Source: Kafka's AbstractApiMessageSerde. Reasons: ``bad_version`` (of the frame), ``truncated``,
-    ``bad_size``.
+    Source: Kafka's AbstractApiMessageSerde. Reasons: ``bad_version`` (of the frame), ``truncated``, ``bad_size``.
     """
     header = []
     position = 0
@@ -178,7 +180,7 @@ def read_frame(value: bytes) -> tuple[int, int, int] | Problem:
 
 
 def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
-    """An unsigned varint and the position behind it, or why not."""
+    """An unsigned varint and the position after it, or why not."""
     cursor = Cursor(data, position)
     try:
         return _uvarint(cursor), cursor.position
@@ -187,14 +189,14 @@ def read_uvarint(data: bytes, position: int) -> tuple[int, int] | Problem:
 
 
 def read_int16(data: bytes) -> int | Problem:
-    """The type or version that leads a key or value."""
+    """The type or version at the start of a key or value."""
     if len(data) < 2:
         return Problem("truncated", 0, f"{len(data)} of the 2 bytes of a type or version")
     return int.from_bytes(data[:2], "big", signed=True)
 
 
 def left_over(data: bytes, end: int) -> Problem | None:
-    """A ``bad_length`` problem if bytes remain behind ``end``."""
+    """A ``bad_length`` problem if bytes remain after ``end``."""
     if end == len(data):
         return None
     return Problem("bad_length", end, f"{len(data) - end} bytes after the last field")
@@ -228,7 +230,7 @@ def _read_struct(fields: tuple[Field, ...], version: int, flexible: bool) -> Rea
 
 
 def _read_tags(cursor: Cursor, tags: Mapping[int, tuple[str, Reader]], values: Fields) -> None:
-    """Tagged fields into ``values``; unknown ones are stepped over. A known one must fill its stated length."""
+    # Unknown tags are skipped; a known one must fill its stated length.
     for _ in range(_uvarint(cursor)):
         tag = _uvarint(cursor)
         size = _uvarint(cursor)
@@ -266,7 +268,7 @@ def _element(kind: str, fields: tuple[Field, ...], version: int, flexible: bool)
 
 
 def _nullable_struct(struct: Reader, tagged: bool) -> Reader:
-    """Led by a byte that is negative where the struct is null, in a tag by a varint that is 0 there."""
+    # It starts with a byte that is negative for null, in a tag with a varint that is 0 for null.
     marker = _SIMPLE["int8"]
 
     def read(cursor: Cursor) -> Fields | None:
@@ -285,7 +287,7 @@ def _array(name: str, element: Reader, nullable: bool, flexible: bool) -> Reader
         if count < 0:
             _allow_null(name, nullable, start)
             return None
-        if count > cursor.end - cursor.position:  # every element takes a byte at least
+        if count > cursor.end - cursor.position:  # every element takes at least one byte
             raise _Malformed("bad_size", start, f"{name}: {count} elements in {cursor.end - cursor.position} bytes")
         cursor.elements += count
         if cursor.elements > MAX_ELEMENTS:
@@ -359,17 +361,17 @@ _SIMPLE: dict[str, Reader] = {
 }
 
 
-# A struct's fields as Kafka's own tools print them: JSON by the generated JsonConverter classes.
+# A struct's fields as Kafka's own tools print them: JSON of the generated JsonConverter classes.
 #
-# Uuids are text and bytes base64; a tagged field that has its default is left out. What only clients chose (bytes) and
-# addresses are withheld unless asked for: they stand there as null.
+# Uuids are text and bytes base64; a tagged field with its default is omitted. Bytes, which clients choose, and
+# addresses are null unless requested.
 
 
 ADDRESSES = frozenset({"clientHost", "userEndpoint", "endPoints"})
 
 
 def as_printed(message: Message, version: int, fields: Values, *, payload: bool = False) -> Fields:
-    """Decoded ``fields`` of a message in the shape that the tools print; ``payload``: bytes and addresses too."""
+    """Decoded ``fields`` of a message as Kafka's tools print them; ``payload``: bytes and addresses too."""
     return _struct_as_json(message.fields, version, fields, payload)
 
 

@@ -1,4 +1,4 @@
-"""Kafka client properties for kafka-python, and how a cluster is reached: known without a client library."""
+"""Kafka client properties for kafka-python, and connection options. Imports no client library."""
 
 from __future__ import annotations
 
@@ -14,90 +14,66 @@ from typing import NamedTuple
 from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB, AuditInputError, require
 from auditor.base.numbers import setting_number
+from auditor.connectors.codec.small_files import logical_lines, split_property
 
-# Kafka client properties for kafka-python.
-
-
-# Java's files of properties, and the login lines (JAAS) that stand in them.
+# Java's property files, and the login lines (JAAS) in them.
 
 
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
-_KEY = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _OPTION = re.compile(r"""\s+([\w.-]+)\s*=\s*(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s;"']+))""")
 _LOGIN = re.compile(r"\s*([\w.$]+)\s+(required|requisite|sufficient|optional)\b", re.IGNORECASE)
 
 
 class Login(NamedTuple):
-    """What ``sasl.jaas.config`` says: a login module's class without its package, and its options."""
+    """A parsed ``sasl.jaas.config``: a login module's class without its package, and its options."""
 
     module: str
     options: dict[str, str]
 
 
 def properties(path: Path) -> dict[str, str]:
-    """The properties of a file as ``java.util.Properties.load`` has them: the last one of a name counts.
+    """The properties of a file as ``java.util.Properties.load`` reads them: the last one of a name counts.
 
-    Errors: :class:`AuditInputError` where it cannot be read.
+    Errors: :class:`AuditInputError` if it cannot be read.
     """
     try:
         text = path.read_bytes().decode("latin-1")
     except OSError:
         raise AuditInputError(f"cannot read {path}; --command-config takes a file of Java client properties") from None
-    found: dict[str, str] = {}
-    for line in _logical_lines(text):
-        match = _KEY.match(line)
-        assert match is not None  # it matches any text
-        found[_plain(match[1])] = _plain(match[2])
-    return found
-
-
-def _logical_lines(text: str) -> list[str]:
-    """Lines without comments; one that ends with an odd number of backslashes goes on in the next."""
-    lines: list[str] = []
-    going_on = False
-    for each in re.split(r"\r\n|\r|\n", text):
-        line = each.lstrip(" \t\f")
-        if not going_on and (not line or line[0] in "#!"):
-            continue
-        more = (len(line) - len(line.rstrip("\\"))) % 2 == 1
-        part = line[:-1] if more else line
-        if going_on:
-            lines[-1] += part
-        else:
-            lines.append(part)
-        going_on = more
-    return lines
+    values: dict[str, str] = {}
+    for line in logical_lines(text):
+        key, value = split_property(line.text)
+        values[_plain(key)] = _plain(value)
+    return values
 
 
 def _plain(text: str) -> str:
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(match: re.Match[str]) -> str:
+        name = match[1]
         return chr(int(name[1:], 16)) if len(name) == 5 else _ESCAPES.get(name, name)
 
     return _ESCAPED.sub(value, text)
 
 
 def login(text: str) -> Login | None:
-    """A login line, ``CLASS required NAME="VALUE" ...;``; None for what is none."""
+    """Parse a login line, ``CLASS required NAME="VALUE" ...;``; None for any other text."""
     head = _LOGIN.match(text)
     if head is None:
         return None
     options: dict[str, str] = {}
-    at = head.end()
-    while found := _OPTION.match(text, at):
-        options[found[1]] = _plain(found[2] if found[2] is not None else found[3] or found[4] or "")
-        at = found.end()
-    return Login(head[1].rpartition(".")[2], options) if text[at:].strip() == ";" else None
+    position = head.end()
+    while match := _OPTION.match(text, position):
+        options[match[1]] = _plain(match[2] if match[2] is not None else match[3] or match[4] or "")
+        position = match.end()
+    return Login(head[1].rpartition(".")[2], options) if text[position:].strip() == ";" else None
 
 
-# Certificates and keys as Java keeps them, for Python's TLS: PEM, PKCS12, and JKS where Java's keytool is there.
+# Certificates and keys as Java stores them, for Python's TLS: PEM, PKCS12, and JKS if Java's keytool is available.
 #
-# Python reads PEM alone. PKCS12 is read by ``cryptography``; JKS is turned into PKCS12 by keytool, which alone is kept
-# up
-# to date with it (docs/decisions/015). Secrets reach it by its environment, never by a command line, and what is
-# written
-# for a moment lies in a folder that only this user may enter.
+# Python only reads PEM. PKCS12 is read by ``cryptography``; JKS is converted to PKCS12 by keytool, which alone is
+# maintained for it (docs/decisions/015). Secrets are passed in its environment, never on a command line, and temporary
+# files are in a directory that only this user may enter.
 
 
 JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
@@ -108,23 +84,23 @@ KEYTOOL_S = 60
 
 
 class Pem(NamedTuple):
-    """What a store holds, as PEM: all certificates, and the private key with its chain (empty: none)."""
+    """The content of a store as PEM: all certificates, and the private key with its chain (empty: none)."""
 
     certificates: bytes
     chain: bytes
 
 
 def trust(context: ssl.SSLContext, certificates: bytes, where: str) -> None:
-    """Lets a TLS context trust what these certificates (PEM) sign. Errors: :class:`AuditInputError`."""
+    """Make a TLS context trust what these certificates (PEM) sign. Errors: :class:`AuditInputError`."""
     try:
         context.load_verify_locations(cadata=_in_lines(certificates).decode("ascii"))
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java, which trusts what a store holds, be it no root
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: not only roots are trusted
     except (ssl.SSLError, ValueError):
         raise AuditInputError(f"{where} holds no certificates that can be read") from None
 
 
 def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where: str) -> None:
-    """Gives a TLS context a private key and its certificates (PEM). Errors: :class:`AuditInputError`."""
+    """Give a TLS context a private key and its certificates (PEM). Errors: :class:`AuditInputError`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "key.pem"
         _write(file, _in_lines(chain))
@@ -137,7 +113,7 @@ def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where:
 
 
 def read(path: Path, password: str | None, key_password: str | None) -> Pem:
-    """A store of any of the three kinds; which one it is, its first bytes say.
+    """Read a store of any of the three kinds, recognised by its first bytes.
 
     Errors: :class:`AuditInputError`, which names the file and no secret.
     """
@@ -153,15 +129,14 @@ def read(path: Path, password: str | None, key_password: str | None) -> Pem:
 
 
 def _in_lines(pem: bytes) -> bytes:
-    """PEM with line breaks, which Python wants. A property that a file has over several lines (KIP-651's own examples:
-    each ends with a backslash) is one line of words, as Java reads it."""
-
+    # Python requires line breaks in PEM. A property that a file has over several lines (KIP-651's own examples: each
+    # ends with a backslash) is one line of words, as Java reads it.
     def broken(block: re.Match[bytes]) -> bytes:
         begin, text, end = block.groups()
         if b"\n" in text.strip():
             return block[0]
         letters = b"".join(text.split())
-        lines = (letters[at : at + PEM_LINE] for at in range(0, len(letters), PEM_LINE))
+        lines = (letters[start : start + PEM_LINE] for start in range(0, len(letters), PEM_LINE))
         return b"\n".join((begin, *lines, end, b""))
 
     return PEM_BLOCK.sub(broken, pem)
@@ -177,29 +152,29 @@ def _from_pkcs12(stored: bytes, password: str | None, path: Path) -> Pem:
     from cryptography.hazmat.primitives.serialization import pkcs12
 
     try:
-        found = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
+        store = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
     except ValueError:
         raise AuditInputError(f"cannot open the store {path}: its password is wrong, or it is no store") from None
-    others = [each.certificate for each in found.additional_certs]
-    own = [found.cert.certificate] if found.cert is not None else []
-    pem = [each.public_bytes(serialization.Encoding.PEM) for each in (*own, *others)]
-    if found.key is None:
+    others = [item.certificate for item in store.additional_certs]
+    own = [store.cert.certificate] if store.cert is not None else []
+    pem = [item.public_bytes(serialization.Encoding.PEM) for item in (*own, *others)]
+    if store.key is None:
         return Pem(b"".join(pem), b"")
-    key = found.key.private_bytes(
+    key = store.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return Pem(b"".join(pem), key + b"".join(pem))
 
 
 def _from_jks(path: Path, password: str | None, key_password: str | None) -> tuple[bytes, str]:
-    """The same as PKCS12, and its password."""
+    # As PKCS12, with its new password.
     keytool = _keytool()
     if keytool is None:
         raise AuditInputError(
             f"{path} is a JKS store, and Java's keytool, which reads those, is not on PATH; make it PKCS12: "
             f"keytool -importkeystore -srckeystore {path.name} -destkeystore store.p12 -deststoretype PKCS12"
         )
-    # PKCS12 has no store without a password, and keytool none of less than six characters.
+    # PKCS12 requires a password, and keytool one of at least six characters.
     secrets = {"AUDITOR_STORE": password or "", "AUDITOR_KEY": key_password or "", "AUDITOR_NEW": os.urandom(16).hex()}
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "store.p12"
@@ -211,13 +186,8 @@ def _from_jks(path: Path, password: str | None, key_password: str | None) -> tup
             str(path),
             "-srcstorepass:env",
             "AUDITOR_STORE",
-            "-destkeystore",
-            str(target),
-            "-deststoretype",
-            "PKCS12",
-            "-deststorepass:env",
-            "AUDITOR_NEW",
         ]
+        words += ["-destkeystore", str(target), "-deststoretype", "PKCS12", "-deststorepass:env", "AUDITOR_NEW"]
         if key_password is not None and key_password != password:
             words += ["-srcalias", _alias(keytool, path, secrets), "-srckeypass:env", "AUDITOR_KEY"]
             words += ["-destkeypass:env", "AUDITOR_NEW"]
@@ -227,7 +197,7 @@ def _from_jks(path: Path, password: str | None, key_password: str | None) -> tup
 
 
 def _alias(keytool: str, path: Path, secrets: dict[str, str]) -> str:
-    """The name of the first private key in a store."""
+    # The first private key's.
     listed = _ran([keytool, "-list", "-keystore", str(path), "-storepass:env", "AUDITOR_STORE"], secrets) or ""
     names = re.findall(r"^(.+?), .*PrivateKeyEntry", listed, re.MULTILINE)
     if not names:
@@ -241,7 +211,7 @@ def _keytool() -> str | None:
 
 
 def _ran(words: list[str], secrets: dict[str, str]) -> str | None:
-    """What keytool printed; None where it failed. It asks nobody: its standard input is empty."""
+    # None if keytool failed. It cannot prompt: its stdin is empty.
     english = ["-J-Duser.language=en"]
     try:
         done = subprocess.run(
@@ -264,10 +234,10 @@ def _write(file: Path, content: bytes) -> None:
         opened.write(content)
 
 
-# Kafka's own client properties, as every Kafka tool takes them by ``--command-config``, for kafka-python.
+# Kafka's own client properties, as in ``--command-config`` of every Kafka tool, for kafka-python.
 #
-# Names and defaults: Kafka's CommonClientConfigs, SslConfigs (with the PEM of KIP-651) and SaslConfigs. What is not
-# understood ends the program: a connection that is less safe than the file says would be worse than none.
+# Names and defaults: Kafka's CommonClientConfigs, SslConfigs (with the PEM of KIP-651) and SaslConfigs. An unsupported
+# property ends the program: a connection that is less safe than configured would be worse than none.
 
 
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -285,7 +255,7 @@ UNDERSTOOD = frozenset({
     "ssl.keystore.key", "ssl.keystore.certificate.chain", "ssl.key.password", "ssl.protocol", "ssl.enabled.protocols",
     "ssl.endpoint.identification.algorithm",
 })  # fmt: skip
-# What other programs want of such a file, and an audit does not: how often to try, and how to read or write.
+# Properties of other programs without effect on an audit: retries, and how to read or write.
 IGNORED = frozenset({
     "bootstrap.servers", "default.api.timeout.ms", "retries", "retry.backoff.ms", "retry.backoff.max.ms",
     "reconnect.backoff.ms", "reconnect.backoff.max.ms", "connections.max.idle.ms", "metadata.max.age.ms",
@@ -309,19 +279,19 @@ def connection(path: Path) -> Fields:
     protocol = given.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
         raise AuditInputError(f"{path}: security.protocol is one of {', '.join(PROTOCOLS)}")
-    found: Fields = {"security_protocol": protocol}
+    settings: Fields = {"security_protocol": protocol}
     if "client.id" in given:
-        found["client_id"] = given["client.id"]
+        settings["client_id"] = given["client.id"]
     if "request.timeout.ms" in given:
         timeout = setting_number(given["request.timeout.ms"])
         if timeout is None:
             raise AuditInputError(f"{path}: request.timeout.ms is a whole number of ms")
-        found["request_timeout_ms"] = timeout
+        settings["request_timeout_ms"] = timeout
     if protocol.startswith("SASL"):
-        found |= _sasl(path, given)
+        settings |= _sasl(path, given)
     if protocol.endswith("SSL"):
-        found["ssl_context"] = _tls(path, given)
-    return found
+        settings["ssl_context"] = _tls(path, given)
+    return settings
 
 
 def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
@@ -329,28 +299,30 @@ def _sasl(path: Path, given: dict[str, str]) -> dict[str, str]:
     if mechanism not in LOGINS:
         raise AuditInputError(f"{path}: sasl.mechanism {mechanism} is not supported; {', '.join(LOGINS)} are")
     text = given.get("sasl.jaas.config")
-    said = login(text) if text is not None else None
-    if said is None:
+    credentials = login(text) if text is not None else None
+    if credentials is None:
         raise AuditInputError(
             f"{path}: sasl.jaas.config is missing, or no line such as {LOGINS[mechanism]} required ...;"
         )
-    if said.module != LOGINS[mechanism]:
-        raise AuditInputError(f"{path}: sasl.jaas.config has {said.module}, but {mechanism} needs {LOGINS[mechanism]}")
+    if credentials.module != LOGINS[mechanism]:
+        raise AuditInputError(
+            f"{path}: sasl.jaas.config has {credentials.module}, but {mechanism} needs {LOGINS[mechanism]}"
+        )
     if mechanism == "GSSAPI":
-        return _kerberos(path, given, said.options)
-    if {"username", "password"} - said.options.keys():
+        return _kerberos(path, given, credentials.options)
+    if {"username", "password"} - credentials.options.keys():
         raise AuditInputError(f"{path}: sasl.jaas.config needs username and password")
-    if said.options.get("tokenauth", "").lower() == "true":
+    if credentials.options.get("tokenauth", "").lower() == "true":
         raise AuditInputError(f"{path}: delegation tokens (tokenauth) are not supported")
     return {
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": said.options["username"],
-        "sasl_plain_password": said.options["password"],
+        "sasl_plain_username": credentials.options["username"],
+        "sasl_plain_password": credentials.options["password"],
     }
 
 
 def _kerberos(path: Path, given: dict[str, str], options: dict[str, str]) -> dict[str, str]:
-    """The ticket cache is what kafka-python takes its ticket from, and a keytab would have to be opened by Java."""
+    # kafka-python uses the ticket cache; only Java could open a keytab.
     if options.get("useKeyTab", "").lower() == "true":
         raise AuditInputError(f"{path}: a keytab is not opened here; run kinit with it, and set useTicketCache=true")
     service = given.get("sasl.kerberos.service.name", options.get("serviceName"))
@@ -373,35 +345,35 @@ def _tls(path: Path, given: dict[str, str]) -> ssl.SSLContext:
 
 def _versions(context: ssl.SSLContext, path: Path, given: dict[str, str]) -> None:
     listed = given.get("ssl.enabled.protocols", "TLSv1.2,TLSv1.3").split(",")
-    known = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
-    if not known or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
+    versions = [VERSIONS[name.strip()] for name in listed if name.strip() in VERSIONS]
+    if not versions or given.get("ssl.protocol", "TLSv1.3") not in ("TLS", *VERSIONS):
         raise AuditInputError(f"{path}: ssl.protocol and ssl.enabled.protocols: of {', '.join(VERSIONS)}")
-    context.minimum_version, context.maximum_version = min(known), max(known)
+    context.minimum_version, context.maximum_version = min(versions), max(versions)
 
 
 def _trusted(context: ssl.SSLContext, given: dict[str, str]) -> None:
-    """Without a trust store, what this machine trusts."""
+    # Without a trust store, the machine's certificates.
     if written := given.get("ssl.truststore.certificates"):
         trust(context, written.encode(), "ssl.truststore.certificates")
     elif place := given.get("ssl.truststore.location"):
-        found = read(Path(place), given.get("ssl.truststore.password"), None)
-        trust(context, found.certificates, f"the trust store {place}")
+        certificates = read(Path(place), given.get("ssl.truststore.password"), None)
+        trust(context, certificates.certificates, f"the trust store {place}")
     else:
         context.load_default_certs()
 
 
 def _identity(context: ssl.SSLContext, given: dict[str, str]) -> None:
-    """The private key, where brokers ask for a client's certificate."""
+    # For brokers that require a client certificate.
     password, of_key = given.get("ssl.keystore.password"), given.get("ssl.key.password")
     if written := given.get("ssl.keystore.key"):
         chain = "\n".join((written, given.get("ssl.keystore.certificate.chain", ""))).encode()
         identify(context, chain, of_key, "ssl.keystore.key")
     elif place := given.get("ssl.keystore.location"):
-        found = read(Path(place), password, of_key)
-        identify(context, found.chain, of_key, f"the key store {place}")
+        identity = read(Path(place), password, of_key)
+        identify(context, identity.chain, of_key, f"the key store {place}")
 
 
-# How a cluster is reached and how much is requested: known without a client library.
+# Options of connections, and limits.
 
 
 CONNECTION_OPTIONS = (
@@ -422,4 +394,4 @@ CONNECTION_OPTIONS = (
     "api_version",
     "proxy_url",
 )
-MAX_BYTES, MAX_RATE = 1024 * MIB, 16 * MIB  # that are read of a cluster in all, and a second, where nobody says
+MAX_BYTES, MAX_RATE = 1024 * MIB, 16 * MIB  # defaults: bytes read from a cluster in total, and per second

@@ -32,24 +32,27 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 
 Name = tuple[str, int]  # topic, partition
-Failure = tuple[Name | None, str]  # what a request was about, and why it was not answered
+Failure = tuple[Name | None, str]  # the subject of a request, and why it failed
 
 EARLIEST, LATEST = int(OffsetSpec.EARLIEST), int(OffsetSpec.LATEST)
 READ_UNCOMMITTED, READ_COMMITTED = int(IsolationLevel.READ_UNCOMMITTED), int(IsolationLevel.READ_COMMITTED)
-CONSUMER, DEBUGGER = -1, -2  # replica ids: a consumer sees what is replicated, a debugging one the end of any replica
-FETCH_BY_NAME = 12  # from version 13 on topics go by their ids
+CONSUMER, DEBUGGER = (
+    -1,
+    -2,
+)  # replica ids: the latter reads up to the end of any replica
+FETCH_BY_NAME = 12  # from version 13 on topics are identified by id
 TOPIC, BROKER = 2, 4  # types of configuration resources
 ATTEMPTS = 3
 PAUSE_S = 0.5
-MOST_ANSWER_BYTES = 1 << 28  # what an answer may claim to have; a larger claim ends the connection
+MOST_ANSWER_BYTES = 1 << 28  # size that an answer may state; a larger one ends the connection
 LOGIN_REFUSED = (SaslAuthenticationFailedError, UnsupportedSaslMechanismError)
-MOST_QUOTED = 200  # characters of what a broker says
-# What an answer that is no Kafka broker's may make kafka-python raise, beside its own errors.
+MOST_QUOTED = 200  # characters of a broker's message
+# What kafka-python may raise, beside its own errors, for an answer that is not a Kafka broker's.
 MALFORMED = (struct.error, ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError)
 
 
 class PartitionMetadata(NamedTuple):
-    """A partition as the cluster's metadata has it; brokers by id, ``leader`` -1 for none."""
+    """A partition in the cluster's metadata; brokers by id, ``leader`` -1 for none."""
 
     topic: str
     partition: int
@@ -65,7 +68,7 @@ class PartitionMetadata(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """A producer as a broker has it in memory (DescribeProducers, KIP-664); -1 means absent, times are ms."""
+    """A producer in a broker's memory (DescribeProducers, KIP-664); -1 means absent, times are ms."""
 
     producer_id: int
     producer_epoch: int
@@ -76,7 +79,7 @@ class Producer(NamedTuple):
 
 
 class ListedTransaction(NamedTuple):
-    """A transactional id as its coordinator has it in memory; -1 and empty where nothing describes it further."""
+    """A transactional id in its coordinator's memory; -1 and empty if not described further."""
 
     state: str
     producer_id: int
@@ -85,7 +88,7 @@ class ListedTransaction(NamedTuple):
 
 
 class FetchedBatches(NamedTuple):
-    """Stored batches, the last of them perhaps cut off, and where the log stood when they were read."""
+    """Stored batches, the last of them perhaps incomplete, and the log's offsets at that time."""
 
     data: bytes
     high_watermark: int
@@ -93,15 +96,15 @@ class FetchedBatches(NamedTuple):
 
 
 class _Connections(KafkaConnectionManager):
-    """kafka-python's connections, but a login that was refused once is not tried again, at no broker of the cluster.
+    """kafka-python's connections, except that a refused login is never tried again, at no broker of the cluster.
 
-    Behind LDAP, Kerberos or a hosted service some wrong tries lock the account.
+    Behind LDAP, Kerberos or a hosted service some wrong attempts lock the account.
     """
 
     refused: KafkaError | None = None
 
     def get_connection(self, *args: object, **kwargs: object) -> Any:
-        """A connection, perhaps one to come. Errors: the refusal, once there was one."""
+        """A connection, perhaps not yet established. Errors: the refusal, after one."""
         if self.refused is not None:
             raise self.refused
         connection = super().get_connection(*args, **kwargs)
@@ -114,26 +117,26 @@ class _Connections(KafkaConnectionManager):
 
 
 class LiveCluster:
-    """A connection to a cluster. Requests of :mod:`kafka.protocol` that change nothing are all that it can send.
+    """A connection to a cluster, which sends only read-only requests of :mod:`kafka.protocol`.
 
-    ``config`` has kafka-python's names. Errors: :class:`AuditInputError` where no broker can be reached. What brokers
-    refuse is not raised but kept in ``failures``.
+    ``config`` has kafka-python's names. Errors: :class:`AuditInputError` if no broker can be reached. Refusals of
+    brokers are not raised but collected in ``failures``.
     """
 
     def __init__(self, bootstrap: str, config: Fields, sleep: Callable[[float], None] = time.sleep) -> None:
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines hold the configuration, secrets too
-        known = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
+        logging.getLogger("kafka").setLevel(logging.CRITICAL)  # its debug lines contain the configuration with secrets
+        settings = {"receive_message_max_bytes": MOST_ANSWER_BYTES, "request_timeout_ms": 30_000, **config}
         self.failures: list[Failure] = []
         self.sleep = sleep
-        self.net = NetworkSelector(**known)
+        self.net = NetworkSelector(**settings)
         try:
-            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **known)
+            self.manager = _Connections(self.net, bootstrap_servers=bootstrap.split(","), **settings)
             self.net.start()
-            self.manager.bootstrap(known["request_timeout_ms"])
+            self.manager.bootstrap(settings["request_timeout_ms"])
         except (KafkaError, OSError, *MALFORMED) as error:
             self.net.stop()
             if isinstance(error, LOGIN_REFUSED):
-                raise AuditInputError(_login(bootstrap, error, known)) from None
+                raise AuditInputError(_login(bootstrap, error, settings)) from None
             raise AuditInputError(
                 f"cannot reach a cluster at {bootstrap} ({type(error).__name__}); check the address, "
                 "that a Kafka broker listens there, and the security, SASL and TLS options"
@@ -147,7 +150,7 @@ class LiveCluster:
         self.net.stop()
 
     def _ask(self, request: Any, node: int | None, about: str) -> Any:
-        """One answer, None (and a failure kept) after some attempts. A request object serves once."""
+        # None after some attempts, with a failure. A request object can be sent once.
         problem = ""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -168,7 +171,7 @@ class LiveCluster:
         return await self.manager.send(request, node_id=node)
 
     def _bad(self, code: int, name: Name | None, about: str) -> bool:
-        """Whether an answer is an error, which is then kept."""
+        # Whether an answer is an error, which is then collected.
         error = for_code(code)
         if error is NoError:
             return False
@@ -200,7 +203,7 @@ class LiveCluster:
     def offsets(
         self, node: int, names: Iterable[Name], spec: int, isolation: int = READ_UNCOMMITTED, replica: int = CONSUMER
     ) -> dict[Name, int]:
-        """Where logs begin (EARLIEST) or end (LATEST) on one broker; READ_COMMITTED: the last stable offset."""
+        """The start (EARLIEST) or end (LATEST) of logs on one broker; READ_COMMITTED: the last stable offset."""
         make_topic, make_partition = ListOffsetsRequest.ListOffsetsTopic, _OffsetsPartition
         topics = [
             make_topic(name=topic, partitions=[make_partition(partition_index=p, timestamp=spec) for p in numbers])
@@ -211,27 +214,27 @@ class LiveCluster:
             node,
             f"the offsets on broker {node}",
         )
-        found = {}
+        offsets = {}
         for t in answer.topics if answer is not None else ():
             for p in t.partitions:
                 name = (t.name, p.partition_index)
                 if not self._bad(p.error_code, name, f"offsets on broker {node}"):
-                    found[name] = int(p.offset)
-        return found
+                    offsets[name] = int(p.offset)
+        return offsets
 
     def producers(self, node: int, names: Iterable[Name]) -> dict[Name, list[Producer]]:
-        """The producers that a broker has in memory (2.8 and newer)."""
+        """The producers in a broker's memory (2.8 and newer)."""
         topics = [
             DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=numbers)
             for topic, numbers in _by_topic(names)
         ]
         answer = self._ask(lambda: DescribeProducersRequest(topics=topics), node, f"producers on broker {node}")
-        found = {}
+        producers = {}
         for t in answer.topics if answer is not None else ():
             for p in t.partitions:
                 name = (t.name, p.partition_index)
                 if not self._bad(p.error_code, name, f"producers on broker {node}"):
-                    found[name] = [
+                    producers[name] = [
                         Producer(
                             a.producer_id,
                             a.producer_epoch,
@@ -242,34 +245,35 @@ class LiveCluster:
                         )
                         for a in p.active_producers
                     ]
-        return found
+        return producers
 
     def transactions(self, brokers: Iterable[int], most: int) -> dict[str, ListedTransaction] | None:
-        """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones of each in
-        full; None where one does not answer, or does not show all of them to this user.
+        """The transactional ids in the coordinators' memory (3.0 and newer), at most ``most`` open ones per coordinator
+        in full.
+
+        None if one does not answer, or does not show all of them to this user.
         """
-        found: dict[str, ListedTransaction] = {}
+        transactions: dict[str, ListedTransaction] = {}
         node = None
         for node in brokers:
             answer = self._ask(ListTransactionsRequest, node, f"transactions on broker {node}")
             if answer is None or self._bad(answer.error_code, None, f"transactions on broker {node}"):
                 return None
-            mine = {
+            listed = {
                 t.transactional_id: ListedTransaction(t.transaction_state, t.producer_id)
                 for t in answer.transaction_states
             }
-            going = [tid for tid, t in sorted(mine.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")]
-            found |= mine | self._described(node, going[:most])
-        return found if self._sees_every_id(node) else None
+            going = [
+                tid for tid, t in sorted(listed.items()) if t.state in ("Ongoing", "PrepareCommit", "PrepareAbort")
+            ]
+            transactions |= listed | self._described(node, going[:most])
+        return transactions if self._sees_every_id(node) else None
 
     def _sees_every_id(self, node: int | None) -> bool:
-        """Whether this user may see any transactional id there is.
-
-        ListTransactions leaves out those that it may not see without a word, and what is left out would be taken for
-        forgotten. A broker looks for the right to an id before it looks for the id. A right that is denied for some
-        ids, beside one to all, cannot be seen so.
-        """
-        none = str(uuid.uuid4())  # of no application, so that a right to the ids of one does not cover it
+        # ListTransactions silently omits ids that the user may not see; these would be taken for expired. A broker
+        # checks the right to an id before its existence. A right denied for some ids, besides one to all, stays
+        # undetected.
+        none = str(uuid.uuid4())  # random, so that no right to an application's ids covers it
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=[none]), node, "transactional ids")
         if answer is None:
             return False
@@ -278,7 +282,6 @@ class LiveCluster:
         return refused not in codes or not self._bad(refused, None, "transactional ids")
 
     def _described(self, node: int, ids: list[str]) -> dict[str, ListedTransaction]:
-        """The same ids with their epochs and partitions."""
         if not ids:
             return {}
         answer = self._ask(lambda: DescribeTransactionsRequest(transactional_ids=ids), node, f"broker {node}'s ids")
@@ -294,7 +297,7 @@ class LiveCluster:
         }
 
     def configs(self, kind: int, names: Iterable[str], node: int | None = None) -> dict[str, dict[str, str]]:
-        """Settings of topics or of a broker by name, sensitive ones left out."""
+        """Settings of topics or of a broker by name, without sensitive ones."""
         resources = [
             DescribeConfigsRequest.DescribeConfigsResource(
                 resource_type=kind, resource_name=name, configuration_keys=None
@@ -311,8 +314,9 @@ class LiveCluster:
         }
 
     def fetch(self, log: PartitionMetadata, offset: int, most: int, wait_ms: int = 500) -> FetchedBatches | None:
-        """Stored batches from the one that holds ``offset`` on, about ``most`` bytes, at least one batch if there is
-        one. None where the leader does not answer.
+        """Stored batches from the one with ``offset`` on, about ``most`` bytes, at least one batch if there is one.
+
+        None if the leader does not answer.
         """
         part = FetchRequest.FetchTopic.FetchPartition(
             partition=log.partition, fetch_offset=offset, partition_max_bytes=most
@@ -355,7 +359,7 @@ def _number(value: int | None) -> int:
 
 
 class Budget:
-    """How much may be read, and how fast: ``bytes`` in all, ``rate`` bytes a second."""
+    """A limit for reading: ``most`` bytes in total, ``rate`` bytes per second."""
 
     def __init__(
         self,
@@ -371,7 +375,7 @@ class Budget:
         self.used = 0
 
     def take(self, size: int) -> None:
-        """Book what was read, and wait until it is no more than the rate allows."""
+        """Count bytes that were read, and wait until they are within the rate."""
         self.left -= size
         self.used += size
         ahead = self.used / self.rate - (self.clock() - self.began)
@@ -385,11 +389,11 @@ class Budget:
 
 
 def _login(bootstrap: str, error: KafkaError, config: Fields) -> str:
-    """One sentence on a login that was refused, with what the broker said, and never the password."""
-    said = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
+    # With the broker's message, and without the password.
+    reason = "".join(c for c in " ".join(map(str, error.args)) if c.isprintable())[:MOST_QUOTED]
     if secret := config.get("sasl_plain_password"):
-        said = said.replace(str(secret), "***")
+        reason = reason.replace(str(secret), "***")
     return (
         f"the cluster at {bootstrap} refused the login by {config.get('sasl_mechanism')}, and it was not tried again "
-        f"({said}); check user name, password and mechanism"
+        f"({reason}); check user name, password and mechanism"
     )

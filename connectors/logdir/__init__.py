@@ -1,1 +1,1 @@
-"""Log directories and copies of them: what exists, whose it is, and what of it is read."""
+"""Log directories and copies of them: their files, their brokers, and which parts are read."""

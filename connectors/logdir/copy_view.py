@@ -1,4 +1,4 @@
-"""How the files of a copy are opened as those of the directory."""
+"""Opens the files of a copy without payload as those of the copied directory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,19 @@ from auditor.connectors.codec.batches import (
 )
 from auditor.connectors.codec.records import LEAST_RECORD, Decoded
 from auditor.connectors.codec.segment import ROWS, Chunk, Look, Opens, StoredChunks
-from auditor.connectors.logdir.copied_segments import MOST_FILE, SUFFIX, SegmentRows, digest_of, file_name
-from auditor.connectors.logdir.copy_lists import LIST, MOST_STORED, FolderList, Listed, Taken, decoded
+from auditor.connectors.logdir.copy_format import (
+    LIST,
+    MOST_FILE,
+    MOST_LIST_BYTES,
+    SUFFIX,
+    FolderList,
+    Listed,
+    SegmentRows,
+    TakenSegment,
+    decode_list,
+    digest_of,
+    file_name,
+)
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import (
@@ -44,28 +55,25 @@ from auditor.connectors.stores.storage import (
     read_file,
 )
 
-# What the records of a batch tell beyond its summary, as a copy without payload keeps it: stamps, whether each has a
-# key, and what is wrong with it. No key, no value, no header.
+# Record details, which a copy without payload keeps beside the summary of a batch: timestamps, whether each record has
+# a key, and its flaws. No key, no value, no header.
 #
-# A batch whose summary says it all (one stamp, all or none with keys, nothing wrong) has none. Else, little-endian: a
-# byte for the bytes of a step (0, 1, 2, 4 or 8), a byte of bits (1: keys follow, 2: flaws follow); of each record by
-# how
-# much its stamp (ms) is later than that of the one before it, of the first one than the batch's own; bits of the
-# records
-# without a key, the first record's lowest; 2 bytes of flaws each (RECORD_* of
+# A batch that is fully described by its summary (one timestamp, all or none with keys, no flaws) has none. The format,
+# little-endian: a byte for the bytes per step (0, 1, 2, 4 or 8), a byte of bits (1: keys follow, 2: flaws follow); for
+# each record the difference of its timestamp (ms) to the one before it, for the first one to the batch's own; bits of
+# the records without a key, the first record's lowest; 2 bytes of flaws each (RECORD_* of
 # :mod:`auditor.connectors.codec.batches`).
 
 
 _STEPS = {1: "i1", 2: "<i2", 4: "<i4", 8: "<i8"}
 WIDEST = 8  # bytes of a step
 KEYS, FLAWS = 1, 2  # bits
-RUN_RECORDS = 1 << 16  # of a run, where it has more than one batch
+RUN_RECORDS = 1 << 16  # per run of more than one batch
 WRONG = "the records of a batch of the copy are not those of its summary"
 
 
 def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | None:
-    """The details of each batch as bytes, 0 where there are none: what a reading of a segment may ask for
-    (:data:`auditor.connectors.codec.segment.Look`)."""
+    """The record details of each batch as bytes, 0 for none (a :data:`auditor.connectors.codec.segment.Look`)."""
     mixed = (s.null_keys > 0) & (s.null_keys < s.present)
     rows = np.flatnonzero((s.flaws != 0) | (s.min_timestamp != s.max_timestamp) | mixed)
     if not len(rows):
@@ -78,21 +86,21 @@ def details_of(opens: Opens, b: BatchColumns, s: RecordSummary) -> np.ndarray | 
         text = np.empty(2 * len(some) + (WIDEST + 2 + 1) * len(r.timestamp), np.uint8)
         cuts = np.zeros(len(some) + 1, np.int64)
         _code(stamps[some], ends, r.timestamp, r.key_size, r.flaws, text, cuts)
-        said = text[: cuts[-1]].tobytes()
+        blanked = text[: cuts[-1]].tobytes()
         for k in np.flatnonzero(np.diff(cuts)).tolist():
-            out[some[k]] = said[cuts[k] : cuts[k + 1]]
+            out[some[k]] = blanked[cuts[k] : cuts[k + 1]]
     return out
 
 
 def _stamps(b: BatchColumns, s: RecordSummary) -> np.ndarray:
-    """The stamp that the first record's of each batch is counted from."""
+    # The timestamp from which the first record's of each batch is counted.
     by_broker = (b.magic > 0) & (b.attributes & LOG_APPEND_TIME != 0)
     return np.where(by_broker, b.max_timestamp, s.first_timestamp)
 
 
 @kernel
 def _width(least: int, most: int) -> int:
-    """Bytes that a step between these takes, 0 where there is none."""
+    # Bytes of a step between these, 0 for no steps.
     if least == 0 and most == 0:
         return 0
     for width in (1, 2, 4):
@@ -111,9 +119,9 @@ def _code(
     text: np.ndarray,
     cuts: np.ndarray,
 ) -> None:
-    """Writes the details of batches into ``text``, those of batch ``i`` from ``cuts[i]`` to ``cuts[i + 1]``. The
-    records of a batch end before ``ends``; its first stamp is counted from ``stamps``."""
-    at, start = 0, 0
+    # Batch i is written from cuts[i] to cuts[i + 1] of text. Its records end before ends[i]; its first step counts from
+    # stamps[i].
+    position, start = 0, 0
     for i in range(len(ends)):
         end, previous = ends[i], stamps[i]
         least, most, nulls, flawed = np.int64(0), np.int64(0), 0, False
@@ -124,47 +132,50 @@ def _code(
             flawed |= flaws[n] != 0
         width, keys = _width(least, most), 0 < nulls < end - start
         if width > 0 or keys or flawed:
-            text[at], text[at + 1] = width, KEYS * keys + FLAWS * flawed
-            at, previous = at + 2, stamps[i]
+            text[position], text[position + 1] = width, KEYS * keys + FLAWS * flawed
+            position, previous = position + 2, stamps[i]
             for n in range(start, end):
                 step, previous = timestamp[n] - previous, timestamp[n]
                 for k in range(width):
-                    text[at] = (step >> (8 * k)) & 0xFF
-                    at += 1
+                    text[position] = (step >> (8 * k)) & 0xFF
+                    position += 1
             if keys:
                 for n in range(0, end - start, 8):
                     bits = 0
                     for k in range(min(8, end - start - n)):
                         bits |= (key_size[start + n + k] < 0) << k
-                    text[at] = bits
-                    at += 1
+                    text[position] = bits
+                    position += 1
             if flawed:
                 for n in range(start, end):
-                    text[at], text[at + 1] = flaws[n] & 0xFF, (flaws[n] >> 8) & 0xFF
-                    at += 2
-        cuts[i + 1], start = at, end
+                    text[position], text[position + 1] = flaws[n] & 0xFF, (flaws[n] >> 8) & 0xFF
+                    position += 2
+        cuts[i + 1], start = position, end
 
 
-def opened_by(
+def records_from_details(
     b: BatchColumns, s: RecordSummary, details: Sequence[bytes | None], rows: np.ndarray, limits: Limits
 ) -> Iterator[Decoded]:
-    """The records of some batches, as :func:`auditor.connectors.codec.records.decode_stored` gives those of a file, by
-    their summaries and details: without sizes and offsets. ``limits`` count what it all becomes.
+    """The records of some batches from their summaries and details, as
+    :func:`auditor.connectors.codec.records.decode_stored` returns those of a file, without sizes and offsets.
 
-    Errors: ``OSError`` where these do not fit each other, or would be more records than there can be.
+    ``limits`` count their total size. Errors: ``OSError`` if these contradict each other, or there would be more
+    records than possible.
     """
     present = np.where(s.present[rows] > limits.max_records, 0, s.present[rows])
-    at = 0
-    while at < len(rows):
-        until = at + max(1, int(np.searchsorted(np.cumsum(present[at:], dtype=np.int64), RUN_RECORDS, side="right")))
-        for row in rows[at:until].tolist():
+    position = 0
+    while position < len(rows):
+        until = position + max(
+            1, int(np.searchsorted(np.cumsum(present[position:], dtype=np.int64), RUN_RECORDS, side="right"))
+        )
+        for row in rows[position:until].tolist():
             _count(int(b.size[row]), int(s.present[row]), limits)
-        yield _run(b, s, details, rows, slice(at, until), limits)
-        at = until
+        yield _run(b, s, details, rows, slice(position, until), limits)
+        position = until
 
 
 def _count(stored: int, present: int, limits: Limits) -> None:
-    """A body of ``stored`` bytes holds so many records. Errors: ``OSError`` where it cannot."""
+    # OSError if a body of stored bytes cannot have so many records.
     if present * LEAST_RECORD > limits.decompressed_cap(stored):
         raise OSError(0, "a batch of the copy would have more records than there can be")
     limits.note_made(stored, present * LEAST_RECORD)
@@ -174,7 +185,7 @@ def _run(
     b: BatchColumns, s: RecordSummary, details: Sequence[bytes | None], rows: np.ndarray, run: slice, limits: Limits
 ) -> Decoded:
     some = rows[run]
-    summary = RecordSummary(*(column[some] for column in s))
+    summary = s.take(some)
     too_many = summary.present > limits.max_records
     summary.present[too_many] = 0
     summary.flaws[too_many] |= RECORD_UNDECOMPRESSABLE
@@ -191,7 +202,7 @@ def _run(
         if (text := details[k + run.start]) is not None and end > start:
             _decode(text, records, here)
     for column in (records.offset, records.value_size, records.header_count, records.sequence):
-        column[:] = -1  # which nobody asks of a copy
+        column[:] = -1  # not used for copies
     return Decoded(run, records, summary, {})
 
 
@@ -203,31 +214,30 @@ def _decode(text: bytes, records: RecordColumns, here: slice) -> None:
         raise OSError(0, WRONG)
     if width:
         records.timestamp[here] += np.cumsum(np.frombuffer(text, _STEPS[width], count, 2).astype(np.int64))
-    at = 2 + width * count
+    position = 2 + width * count
     if keys:
-        no_key = np.unpackbits(np.frombuffer(text, np.uint8, keys, at), count=count, bitorder="little")
+        no_key = np.unpackbits(np.frombuffer(text, np.uint8, keys, position), count=count, bitorder="little")
         records.key_size[here] = np.where(no_key, -1, 0)
     if flaws:
-        records.flaws[here] = np.frombuffer(text, "<u2", count, at + keys)
+        records.flaws[here] = np.frombuffer(text, "<u2", count, position + keys)
 
 
-# Entries of indexes as what they repeat of a segment's batches: of large batches an index is longer than their rows.
+# Index entries relative to a segment's batches: for large batches an index is longer than their rows.
 #
 # An entry of an offset index names a batch's position and the last offset of that or a later one, an entry of a time
-# index a batch's largest time and an offset of it. So each is kept as numbers of rows, nearly always in steps of one,
-# and
-# by how much it is off, nearly always zero; packed that is nothing. Any bytes come back as they were.
+# index a batch's largest time and an offset of it. So each is stored as row numbers, nearly always in steps of one, and
+# differences to their values, nearly always zero, which compress to nothing. All bytes are restored exactly.
 
 
 ENTRY = {"index": 8, "timeindex": 12}  # bytes of one
-MOST_ROWS = 1 << 18  # of a segment; of small batches few have an entry
+MOST_ROWS = 1 << 18  # of a segment; few small batches have an entry
 _COLUMNS = 4
 _TIME_ENTRY = np.dtype([("time", ">i8"), ("offset", ">i4")])
 
 
-def coded(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
-    """The entries, of a segment that begins at offset ``base`` and has these rows of a walk; None where they do not
-    come back as they were."""
+def encoded_index(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
+    """Encode the entries of an index of a segment that starts at offset ``base`` and has these rows of a walk; None if
+    they would not be restored exactly."""
     if not 0 < len(rows) <= MOST_ROWS:
         return None
     size = ENTRY[kind]
@@ -236,41 +246,41 @@ def coded(kind: str, data: bytes, rows: np.ndarray, base: int) -> bytes | None:
     behind = np.searchsorted(rows[:, walking.LAST_OFFSET], offset + base).clip(0, len(rows) - 1)
     by = rows[behind, walking.LAST_OFFSET] - offset - base
     if kind == "index":
-        at = np.searchsorted(rows[:, walking.POSITION], first).clip(0, len(rows) - 1)
-        found = (np.diff(at, prepend=0), behind - at, rows[at, walking.POSITION] - first, by)
+        rows_at = np.searchsorted(rows[:, walking.POSITION], first).clip(0, len(rows) - 1)
+        entries = (np.diff(rows_at, prepend=0), behind - rows_at, rows[rows_at, walking.POSITION] - first, by)
     else:
-        found = (np.diff(behind, prepend=0), np.zeros_like(by), rows[behind, walking.MAX_TIMESTAMP] - first, by)
-    text = np.vstack(found).astype("<i8").tobytes()
+        entries = (np.diff(behind, prepend=0), np.zeros_like(by), rows[behind, walking.MAX_TIMESTAMP] - first, by)
+    text = np.vstack(entries).astype("<i8").tobytes()
     return text if decoded_index(kind, text, rows, base) == data else None
 
 
 def decoded_index(kind: str, text: bytes, rows: np.ndarray, base: int) -> bytes:
-    """The entries that :func:`coded` has made into ``text``. Errors: ``OSError`` where they are not of these rows."""
+    """Restore entries from :func:`encoded_index`. Errors: ``OSError`` if they are not of these rows."""
     if len(text) % (8 * _COLUMNS):
         raise OSError(0, "an index of the copy is not as it should be")
     if not text:
         return b""
     steps, more, first_by, by = np.frombuffer(text, "<i8").reshape(_COLUMNS, -1)
-    at = np.cumsum(steps)
-    behind = at + more
-    if not len(rows) or np.any((at < 0) | (at >= len(rows)) | (behind < 0) | (behind >= len(rows))):
+    rows_at = np.cumsum(steps)
+    behind = rows_at + more
+    if not len(rows) or np.any((rows_at < 0) | (rows_at >= len(rows)) | (behind < 0) | (behind >= len(rows))):
         raise OSError(0, "an index of the copy names batches that are not there")
     offset = rows[behind, walking.LAST_OFFSET] - by - base
     if kind == "index":
-        first = rows[at, walking.POSITION] - first_by
+        first = rows[rows_at, walking.POSITION] - first_by
         return np.column_stack((offset, first)).astype(">i4").tobytes()
-    found = np.empty(len(offset), _TIME_ENTRY)
-    found["time"], found["offset"] = rows[behind, walking.MAX_TIMESTAMP] - first_by, offset
-    return found.tobytes()
+    entries = np.empty(len(offset), _TIME_ENTRY)
+    entries["time"], entries["offset"] = rows[behind, walking.MAX_TIMESTAMP] - first_by, offset
+    return entries.tobytes()
 
 
-def most_coded(length: int) -> int:
-    """Bytes that the coded entries of an index of ``length`` bytes have at most."""
+def most_encoded(length: int) -> int:
+    """The maximum size of the encoded entries of an index of ``length`` bytes."""
     return 8 * _COLUMNS * (length // ENTRY["index"] + 1)
 
 
 def _columns(kind: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
-    """Position or time, and relative offset, of each entry."""
+    # Position or time, and relative offset, of each entry.
     if kind == "index":
         entries = np.frombuffer(data, ">i4").reshape(-1, 2).astype(np.int64)
         return entries[:, 1], entries[:, 0]
@@ -278,39 +288,41 @@ def _columns(kind: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
     return timed["time"].astype(np.int64), timed["offset"].astype(np.int64)
 
 
-# How the files below a copy are opened: those of a list by what was taken of them, all others as they are there.
+# Opening files: those of a list from what was taken of them, all others as they are.
 
 
 NOT_TAKEN = "its name alone was taken into the copy"
-LISTS = 64  # of folders that are kept as they were read
+LISTS = 64  # cached lists
 LEAST_BATCH = 26  # bytes, of any magic
-OF_OFFSETS = ("base offset", "leader epoch")  # fields whose damage leaves a batch's bytes one
+OF_OFFSETS = ("base offset", "leader epoch")  # a batch with these fields damaged is still one
 
 
-def list_of(folder: StorageLocation, seen: int = 0) -> FolderList | DecodeError | None:
-    """The list of a folder, None where it has none. ``folder`` has no view; ``seen``: when, in ns, a store's folders
-    were listed: its lists are read once for each."""
+def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError | None:
+    """The list of a directory, None for none. ``folder`` has no view.
+
+    ``as_of``: when, in ns, a store's directories were listed: its lists are read once per listing.
+    """
     if folder.uri:
-        return _kept_list(folder, (seen,)) if seen else _opened_list(read_file(folder, LIST, limit=MOST_STORED))
+        return _cached_list(folder, (as_of,)) if as_of else _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
     try:
-        found = os.lstat(folder.child(LIST).path)
+        status = os.lstat(folder.child(LIST).path)
     except OSError:
         return None
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         return None
-    return _kept_list(folder, (found.st_ino, found.st_size, found.st_mtime_ns))
+    return _cached_list(folder, (status.st_ino, status.st_size, status.st_mtime_ns))
 
 
 @functools.lru_cache(maxsize=LISTS)
-def _kept_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
-    return _opened_list(read_file(folder, LIST, limit=MOST_STORED))
+def _cached_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
+    return _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
 
 
 def _opened_list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
     if isinstance(data, DecodeError):
         return None if data.reason == "vanished" else data
-    said = decoded(data)
-    return DecodeError(LIST, 0, len(data), "bad_manifest", said) if isinstance(said, str) else said
+    content = decode_list(data)
+    return DecodeError(LIST, 0, len(data), "bad_manifest", content) if isinstance(content, str) else content
 
 
 @functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
@@ -325,14 +337,16 @@ def rows_of(folder: StorageLocation, name: str) -> SegmentRows:
 
 
 class CopyView(NamedTuple):
-    """A place below which copies are: each folder that has a list is seen as what the list says. ``seen``: when its
-    lists were first listed as they are (ns), 0 where nobody listed them; later lists are another copy's, so that what
-    is known of files by their names and sizes holds no longer."""
+    """A place with copies below it: each directory with a list is presented as the list describes it.
+
+    ``seen``: when its lists were first listed in this state (ns), 0 for never; later lists are of another copy, whose
+    files may differ under the same name and size.
+    """
 
     seen: int = 0
 
     def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
-        """The file as it was in the directory. What a later copy has replaced meanwhile is as that has it."""
+        """Open a file as it was in the directory; if a later copy has replaced it meanwhile, as that has it."""
         opened = self._open(folder, name)
         lacks = (
             opened.reason in ("vanished", "unreadable")
@@ -344,54 +358,56 @@ class CopyView(NamedTuple):
     def _open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
         where = folder.child(name)
         above = where.parent
-        found = list_of(above, self.seen)
-        if found is None:
+        content = list_of(above, self.seen)
+        if content is None:
             return open_file(folder, name)
         shown = printable(name or folder.name)
-        if isinstance(found, DecodeError):
-            return found._replace(file=shown, position=0, length=-1, reason="unreadable")
+        if isinstance(content, DecodeError):
+            return content._replace(file=shown, position=0, length=-1, reason="unreadable")
         last = where.path.rpartition("/")[2]
-        item = _by_name(found).get(last)
+        item = _by_name(content).get(last)
         if item is None:
             return DecodeError(shown, 0, -1, "vanished", "gone since the directory was listed")
-        return _opened(above, item, shown, found)
+        return _opened(above, item, shown, content)
 
 
-_LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # of log directories: as of when (ns), and what was listed
+_LISTED: dict[StorageLocation, tuple[int, FolderList]] = {}  # by log directory: when (ns), and its list
 
 
-def listed_as(place: StorageLocation, seen: int, found: FolderList) -> None:
-    """Keeps the list by which a log directory was listed: all that is said of it goes by that one."""
-    _LISTED[place] = seen, found
+def remember_list(place: StorageLocation, as_of: int, content: FolderList) -> None:
+    """Keep the list by which a log directory was listed, so that all answers about it agree."""
+    _LISTED[place] = as_of, content
 
 
 def copy_list(place: StorageLocation) -> FolderList | None:
-    """The list of a folder that was copied without payload, None for any other."""
+    """The list of a directory that was copied without payload, None for any other."""
     if not isinstance(place.view, CopyView):
         return None
-    bare, seen = place._replace(view=None), place.view.seen
-    kept_as_of, kept = _LISTED.get(bare, (0, None))
-    found = kept if kept_as_of == seen else list_of(bare, seen)
-    return found if isinstance(found, FolderList) else None
+    bare, as_of = place._replace(view=None), place.view.seen
+    kept_as_of, cached = _LISTED.get(bare, (0, None))
+    content = cached if kept_as_of == as_of else list_of(bare, as_of)
+    return content if isinstance(content, FolderList) else None
 
 
 def is_whole(place: StorageLocation, listed: int) -> bool:
-    """Whether a copied log directory is all of one copy, and has been since its list, whose hash is ``listed``, was
-    read: a copy says in it when it begins, before all else, and when it has ended."""
+    """Whether a copied log directory is one complete copy, unchanged since its list, with hash ``listed``, was read.
+
+    A copy marks the list before it starts, and when it has ended.
+    """
     now = list_of(place._replace(view=None))
     return isinstance(now, FolderList) and not now.under_way and hash(now) == listed
 
 
 @functools.lru_cache(maxsize=LISTS)
-def _by_name(found: FolderList) -> dict[str, Listed]:
-    return {item.name: item for item in found.files}
+def _by_name(content: FolderList) -> dict[str, Listed]:
+    return {item.name: item for item in content.files}
 
 
 def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     if item.content is not None:
         return _Content(item.content, item.length)
     if item.kept is not None:
-        return _kept(folder, item, shown, among)
+        return _stored_file(folder, item, shown, among)
     if item.taken is not None:
         return CopiedSegment(folder, item.taken, item.size, shown)
     if item.refused is not None:
@@ -399,10 +415,10 @@ def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
 
 
-def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
+def _stored_file(folder: StorageLocation, item: Listed, shown: str, among: FolderList) -> BinaryFile | DecodeError:
     assert item.kept is not None
     most = min(DEFAULT_LIMITS.max_index_bytes, item.length)
-    content = unpacked(folder, item.kept, most if item.like is None else most_coded(most))
+    content = unpacked(folder, item.kept, most if item.like is None else most_encoded(most))
     if isinstance(content, DecodeError):
         return content._replace(file=shown)
     if item.like is not None:
@@ -414,37 +430,35 @@ def _kept(folder: StorageLocation, item: Listed, shown: str, among: FolderList) 
     return _Content(content[: item.length], item.length)
 
 
-def _entries(folder: StorageLocation, name: str, text: bytes, taken: Taken | None) -> bytes:
-    """The entries of an index by the batches of its segment. Errors: ``OSError`` where it has none of these."""
+def _entries(folder: StorageLocation, name: str, text: bytes, segment: TakenSegment | None) -> bytes:
     says = kafka_names.data_name(name)
-    if taken is None or says is None or says.kind not in ENTRY or taken.rows > MOST_ROWS:
+    if segment is None or says is None or says.kind not in ENTRY or segment.rows > MOST_ROWS:
         raise OSError(0, "an index of the copy is of no segment")
-    rows, _ = rows_of(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    rows, _ = rows_of(folder, segment.file).rows(segment.first, segment.first + segment.rows)
     return decoded_index(says.kind, text, rows, says.offset)
 
 
-def unpacked(folder: StorageLocation, kept: str, most: int) -> bytes | DecodeError:
-    """The content of a file of its own, of ``most`` bytes."""
-    data = read_file(folder, kept, limit=DEFAULT_LIMITS.max_index_bytes)
+def unpacked(folder: StorageLocation, stored: str, most: int) -> bytes | DecodeError:
+    """The content of a separate file, of ``most`` bytes."""
+    data = read_file(folder, stored, limit=DEFAULT_LIMITS.max_index_bytes)
     if isinstance(data, DecodeError):
         return data
     try:
-        found = zlib.decompressobj(wbits=31).decompress(data, most + 1)
+        text = zlib.decompressobj(wbits=31).decompress(data, most + 1)
     except zlib.error:
-        return DecodeError(kept, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
-    if len(found) > most:
-        return DecodeError(kept, 0, -1, "limit", "the copy keeps more of it than its list says")
-    return found
+        return DecodeError(stored, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
+    if len(text) > most:
+        return DecodeError(stored, 0, -1, "limit", "the copy keeps more of it than its list says")
+    return text
 
 
 def packed(content: bytes) -> bytes:
-    """A file's content as a copy keeps it in a file of its own."""
+    """A file's content as a copy stores it in a separate file."""
     return gzip.compress(content, compresslevel=6, mtime=0)
 
 
 class _Bytes:
-    """A file that is made while it is read. ``stretch`` gives up to so many bytes from a position on."""
-
+    # A file that is generated while it is read: stretch returns up to count bytes from a position on.
     def __init__(self) -> None:
         self.at = 0
 
@@ -452,7 +466,7 @@ class _Bytes:
         raise NotImplementedError
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one read gives."""
+        """Fill ``buffer`` with one read."""
         view = memoryview(buffer).cast("B")
         data = self.stretch(self.at, min(len(view), MIB))
         view[: len(data)] = data
@@ -469,8 +483,7 @@ class _Bytes:
 
 
 class _Content(_Bytes):
-    """Bytes, and zeros behind them up to ``length``."""
-
+    # Bytes, followed by zeros up to length.
     def __init__(self, data: bytes, length: int) -> None:
         super().__init__()
         self.data, self.length = data, length
@@ -482,18 +495,18 @@ class _Content(_Bytes):
 
 
 class CopiedSegment(_Bytes, StoredChunks):
-    """A segment of a copy. Its chunks are as they were when it was read; its bytes are the headers of its batches, made
-    of their rows, and zeros."""
+    """A segment of a copy. Its chunks are as they were when it was read; its bytes are batch headers, from their rows,
+    and zeros."""
 
-    def __init__(self, folder: StorageLocation, taken: Taken, size: int, name: str) -> None:
+    def __init__(self, folder: StorageLocation, segment: TakenSegment, size: int, name: str) -> None:
         super().__init__()
         self.name = name
-        self.folder, self.taken, self.size = folder, taken, size
-        # From byte, to byte, the number of the first row between, the rows
+        self.folder, self.taken, self.size = folder, segment, size
+        # First byte, end, the number of the first row, the rows
         self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
 
     def is_there(self) -> bool:
-        """Whether the file with its batches can be had, where it has any."""
+        """Whether the file with its batches can be read, if it has any."""
         try:
             return not self.taken.rows or bool(rows_of(self.folder, self.taken.file))
         except OSError:
@@ -502,10 +515,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     def _records(
         self, first: int, rows: np.ndarray, limits: Limits, look: Look | None
     ) -> tuple[RecordSummary, np.ndarray | None]:
-        """What the records of these rows come to, the first of which is number ``first``, and what is said of them.
-
-        Errors: ``OSError`` where that is not what records can be.
-        """
+        # Summaries and results of look for rows from number first on. OSError for impossible summaries.
         batches, summary = walking.columns_of(rows), self._summaries(first, len(rows))
         if look is None or not len(rows):
             return summary, None
@@ -523,8 +533,8 @@ class CopiedSegment(_Bytes, StoredChunks):
         self, first: int, batches: BatchColumns, summary: RecordSummary, some: np.ndarray, limits: Limits
     ) -> Iterator[Decoded]:
         begin = self.taken.first + first
-        found = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
-        return opened_by(batches, summary, [found[row] for row in some.tolist()], some, limits)
+        details = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
+        return records_from_details(batches, summary, [details[row] for row in some.tolist()], some, limits)
 
     @property
     def has_records(self) -> bool:
@@ -535,9 +545,9 @@ class CopiedSegment(_Bytes, StoredChunks):
         """See :class:`auditor.connectors.codec.segment.StoredChunks`."""
         here = [DamagedField.of(e) for e in self.taken.body_errors if e.position == position]
         if not self.taken.records or any(field and field.name not in OF_OFFSETS for field in here):
-            return None  # as it is stored it is no batch
+            return None  # stored so, it is no batch
         try:
-            above, rows = self._held(position)
+            above, rows = self._chunk_rows(position)
             number = int(np.searchsorted(rows[:, walking.POSITION], position))
             row = rows[number : number + 1]
             if not len(row) or row[0, walking.POSITION] != position:
@@ -564,7 +574,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         """See :func:`auditor.connectors.codec.segment.read_segment`."""
         first, begin, limits, records = 0, 0, limits.counting(), records and self.taken.records
         for count, end, following in self.taken.chunks:
-            for some in range(0, max(count, 1), ROWS):  # as many as a chunk has, whatever the list says
+            for some in range(0, max(count, 1), ROWS):  # as in a chunk of a file, whatever the list says
                 last = some + ROWS >= count
                 try:
                     rows, stored = self._rows(first + some, first + min(some + ROWS, count), raw)
@@ -583,7 +593,7 @@ class CopiedSegment(_Bytes, StoredChunks):
             first += count
 
     def _broken(self, begin: int, why: str) -> Chunk:
-        """In place of all that follows byte ``begin``."""
+        # Replaces everything after byte begin.
         error = DecodeError(self.name, begin, self.size - begin, "unreadable", why)
         return Chunk(walking.walk_rows(0), [error], [], None, None, self.size)
 
@@ -596,11 +606,11 @@ class CopiedSegment(_Bytes, StoredChunks):
         *,
         at_end: bool,
     ) -> Chunk:
-        """The chunk from a byte to another, behind which an offset follows."""
+        # place: first byte, end, and the offset after it.
         begin, end, following = place
 
-        def here(found: tuple[DecodeError, ...]) -> list[DecodeError]:
-            return [e for e in found if begin <= e.position < end or (at_end and e.position >= end)]
+        def here(errors: tuple[DecodeError, ...]) -> list[DecodeError]:
+            return [e for e in errors if begin <= e.position < end or (at_end and e.position >= end)]
 
         errors, bodies = here(self.taken.errors), here(self.taken.met(records=of_records is not None))
         summary, looked = of_records or (None, None)
@@ -612,32 +622,28 @@ class CopiedSegment(_Bytes, StoredChunks):
         made = np.zeros(max(0, min(count, self.size - position)), np.uint8)
         if not len(made):
             return b""
-        rows = self._rows_at(position)
+        _, rows = self._chunk_rows(position)
         starts = rows[:, walking.POSITION]
         here = rows[(starts < position + len(made)) & (starts + walking.HEADER > position)]
         headers = [(int(row[walking.POSITION]), header_of(row)) for row in here]
-        for at, header in [*headers, *self._foreign]:
-            low, high = max(at, position), min(at + len(header), position + len(made))
+        for start, header in [*headers, *self._foreign]:
+            low, high = max(start, position), min(start + len(header), position + len(made))
             if low < high:
-                made[low - position : high - position] = np.frombuffer(header[low - at : high - at], np.uint8)
+                made[low - position : high - position] = np.frombuffer(header[low - start : high - start], np.uint8)
         return made.tobytes()
 
     @functools.cached_property
     def _foreign(self) -> list[tuple[int, bytes]]:
-        """The headers of whole batches of an unknown magic: brokers take them for what their checksum shows."""
-        found = []
+        # Complete batches of an unknown magic: brokers read them by their checksum.
+        batches = []
         for row in self.taken.foreign:
-            at, size = row[walking.POSITION], row[walking.SIZE]
-            if walking.HEADER <= size <= min(self.size - at, DEFAULT_LIMITS.max_batch_bytes):
-                found.append((at, with_right_checksum(header_of(np.array(row, np.int64)), size)))
-        return found
+            position, size = row[walking.POSITION], row[walking.SIZE]
+            if walking.HEADER <= size <= min(self.size - position, DEFAULT_LIMITS.max_batch_bytes):
+                batches.append((position, with_right_checksum(header_of(np.array(row, np.int64)), size)))
+        return batches
 
-    def _rows_at(self, position: int) -> np.ndarray:
-        """The rows of the chunk that has this byte."""
-        return self._held(position)[1]
-
-    def _held(self, position: int) -> tuple[int, np.ndarray]:
-        """The same, with the number of the first one."""
+    def _chunk_rows(self, position: int) -> tuple[int, np.ndarray]:
+        # The rows of the chunk that has this byte, with the number of the first one.
         begin, end, first, rows = self.held
         if begin <= position < end:
             return first, rows
@@ -652,39 +658,36 @@ class CopiedSegment(_Bytes, StoredChunks):
 
 
 def _check(rows: np.ndarray, stored: list[bytes] | None, size: int) -> None:
-    """Batches follow each other within the segment, and their bytes are no more than there can be.
-
-    Errors: ``OSError`` where that is not so.
-    """
-    at, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
-    sound = (at >= 0) & (length >= LEAST_BATCH) & (length <= size - at)
+    # OSError if batches do not follow each other within the segment, or a batch has no bytes.
+    positions, length = rows[:, walking.POSITION], rows[:, walking.SIZE]
+    sound = (positions >= 0) & (length >= LEAST_BATCH) & (length <= size - positions)
     magic = rows[:, walking.MAGIC]
-    if not sound.all() or np.any(at[1:] < at[:-1] + length[:-1]) or np.any((magic < 0) | (magic > 2)):
+    if not sound.all() or np.any(positions[1:] < positions[:-1] + length[:-1]) or np.any((magic < 0) | (magic > 2)):
         raise OSError(0, "batches of the copy do not lie in their segment")
-    if stored is not None and any(each is None for each in stored):
+    if stored is not None and any(item is None for item in stored):
         raise OSError(0, "a batch of the copy has no bytes")
 
 
 def _cut(chunk: Chunk, start: int, stop: int | None, pause: int) -> Iterator[Chunk]:
-    """A chunk without the batches that begin before ``start``, or at or behind ``stop``, cut at ``pause``."""
+    # Without the batches that start before start, or at or after stop; split at pause.
     if chunk.end <= start and start > 0:
         return
-    at = chunk.rows[:, walking.POSITION]
-    low = int(np.searchsorted(at, start))
-    high = len(at) if stop is None else int(np.searchsorted(at, stop))
-    middle = int(np.searchsorted(at, pause)) if pause >= 0 else high
+    positions = chunk.rows[:, walking.POSITION]
+    low = int(np.searchsorted(positions, start))
+    high = len(positions) if stop is None else int(np.searchsorted(positions, stop))
+    middle = int(np.searchsorted(positions, pause)) if pause >= 0 else high
     floor = start if low else -1
     if low < middle < high:
         yield _part(chunk, low, middle, floor)
-        yield _part(chunk, middle, high, int(at[middle]))
-    elif low or high < len(at):
+        yield _part(chunk, middle, high, int(positions[middle]))
+    elif low or high < len(positions):
         yield _part(chunk, low, high, floor)
     else:
         yield chunk
 
 
 def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
-    """Rows ``low`` to before ``high``, with the errors between bytes ``floor`` and the row behind."""
+    # Rows low to before high, with the errors between byte floor and the next row.
     whole = high == len(chunk.rows)
     end = chunk.end if whole else int(chunk.rows[high, walking.POSITION])
     following = chunk.next_offset if whole or not high else int(chunk.rows[high - 1, walking.LAST_OFFSET]) + 1
@@ -692,7 +695,7 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
         chunk.rows[low:high],
         [e for e in chunk.errors if floor <= e.position and (whole or e.position < end)],
         [e for e in chunk.body_errors if floor <= e.position and (whole or e.position < end)],
-        None if chunk.summary is None else RecordSummary(*(column[low:high] for column in chunk.summary)),
+        None if chunk.summary is None else chunk.summary.take(slice(low, high)),
         None if chunk.raw is None else chunk.raw[low:high],
         end,
         next_offset=following,
@@ -701,102 +704,105 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
     )
 
 
-# What the listing of a PATH stands for where copies lie in it: the files that the directories had.
+# Listings of PATHs with copies.
 
 
-_LAST: dict[StorageLocation, tuple[int, int]] = {}  # of each place what its lists came to, and when (ns) they first did
+_LAST: dict[StorageLocation, tuple[int, int]] = {}  # by place: a hash of its lists, and when (ns) it was first found
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
-BESIDE = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
+NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
 
-def seen_through(where: StorageLocation, found: FolderListing, limits: Limits) -> tuple[StorageLocation, FolderListing]:
-    """A folder and what it holds, with the folders that have a list as that says; the place then opens them so.
+def resolve_copies(
+    where: StorageLocation, listing: FolderListing, limits: Limits
+) -> tuple[StorageLocation, FolderListing]:
+    """A directory and its listing, with every directory that has a list as the list describes it; the place then opens
+    files so.
 
-    A list hides every other file of its folder. What looks like a broker's own among these is an error, since it may
-    be what somebody wanted to have read.
+    A list hides every other file of its directory. Those that look like a broker's own are errors, since they may have
+    been meant to be read.
     """
-    copied = {entry.name.rpartition("/")[0] for entry in found.files if entry.name.rpartition("/")[2] == LIST}
+    copied = {entry.name.rpartition("/")[0] for entry in listing.files if entry.name.rpartition("/")[2] == LIST}
     if not copied:
-        return where, found
-    seen = FolderListing([], list(found.unused), list(found.errors))
-    for entry in found.files:
+        return where, listing
+    merged = FolderListing([], list(listing.unused), list(listing.errors))
+    for entry in listing.files:
         folder, _, name = entry.name.rpartition("/")
         if folder not in copied:
-            seen.files.append(entry)
+            merged.files.append(entry)
         elif kafka_names.data_name(name) or name in kafka_names.OF_A_BROKER:
-            seen.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", BESIDE))
+            merged.errors.append(DecodeError(entry.name, 0, entry.size, "unreadable", NOT_IN_LIST))
     now, folders, all_said, tops = time.time_ns(), sorted(copied), 0, list[tuple[str, FolderList]]()
     to_read = side_by_side if where.uri else map
-    for folder, said in zip(folders, to_read(lambda each: list_of(where.child(each), now), folders), strict=True):
-        prefix, all_said = f"{folder}/" if folder else "", hash((all_said, said))
-        if isinstance(said, FolderList):
-            _add(said, prefix, seen, limits)
-            if said.readings or said.under_way:
-                tops.append((folder, said))
+    for folder, content in zip(folders, to_read(lambda part: list_of(where.child(part), now), folders), strict=True):
+        prefix, all_said = f"{folder}/" if folder else "", hash((all_said, content))
+        if isinstance(content, FolderList):
+            _add(content, prefix, merged, limits)
+            if content.readings or content.under_way:
+                tops.append((folder, content))
         else:
-            why = said or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
-            seen.errors.append(why._replace(file=prefix + LIST))
-    for each in seen:
-        each.sort()
+            why = content or DecodeError(LIST, 0, -1, "vanished", "gone since the directory was listed")
+            merged.errors.append(why._replace(file=prefix + LIST))
+    for part in merged:
+        part.sort()
     since = _since(where._replace(view=None), all_said, now)
-    for folder, said in tops:
-        listed_as(where._replace(view=None).child(folder), since, said)
-    return where._replace(view=CopyView(since)), seen
+    for folder, content in tops:
+        remember_list(where._replace(view=None).child(folder), since, content)
+    return where._replace(view=CopyView(since)), merged
 
 
 def _since(where: StorageLocation, lists: int, now: int) -> int:
-    """When (ns) this process first met these lists at a place, having met no others since."""
+    # When (ns) this process first found these lists at a place, without others since.
     before, since = _LAST.get(where, (lists, now))
-    _LAST[where] = lists, (found := since if before == lists else now)
-    return found
+    _LAST[where] = lists, (moment := since if before == lists else now)
+    return moment
 
 
-def _add(said: FolderList, prefix: str, seen: FolderListing, limits: Limits) -> None:
-    if len(seen.files) + len(seen.unused) + len(said.files) > limits.max_files:
+def _add(content: FolderList, prefix: str, merged: FolderListing, limits: Limits) -> None:
+    if len(merged.files) + len(merged.unused) + len(content.files) > limits.max_files:
         detail = f"more than {limits.max_files} files: not all listed"
-        seen.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
+        merged.errors.append(DecodeError(prefix + LIST, 0, -1, "limit", detail))
         return
-    for item in said.files:
+    for item in content.files:
         if item.gone is not None:
-            seen.unused.append(Unused(prefix + item.name, item.size, HELD))
+            merged.unused.append(Unused(prefix + item.name, item.size, HELD))
         elif item.unused is None:
-            seen.files.append(ListedFile(prefix + item.name, item.size))
+            merged.files.append(ListedFile(prefix + item.name, item.size))
         else:
-            seen.unused.append(Unused(prefix + item.name, item.size, item.unused))
-    for error in said.errors:
-        seen.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))
+            merged.unused.append(Unused(prefix + item.name, item.size, item.unused))
+    for error in content.errors:
+        merged.errors.append(error._replace(file=prefix + error.file if error.file else prefix.rstrip("/")))
 
 
-# Files of a copy that somebody names: as the directory had them, a file of batches, or a folder of them.
+# Files of a copy named on the command line: original files, a file of batches, or a directory.
 
 
 class CopiedFile(NamedTuple):
-    """A file of a copy, seen as what it was taken from, and its size there in bytes."""
+    """A file of a copy, as the file it was taken from, with its original size in bytes."""
 
     place: StorageLocation
     size: int
 
 
-def named(path: str) -> list[CopiedFile]:
-    """The files of a copy that ``path`` names; none where it names something else, or nothing.
+def files_named(path: str) -> list[CopiedFile]:
+    """The files of a copy that ``path`` names; none if it names anything else, or nothing.
 
-    Errors: :class:`AuditInputError` for a list that cannot be read.
+    Errors: :class:`AuditInputError` for an unreadable list.
     """
     folder, last = path.rstrip("/"), ""
-    found = _list_above(folder)
-    if found is None:
+    content = _list_above(folder)
+    if content is None:
         folder, _, last = folder.rpartition("/")
-        found = _list_above(folder or ("/" if path.startswith("/") else "."))
-    if found is None:
+        content = _list_above(folder or ("/" if path.startswith("/") else "."))
+    if content is None:
         return []
     place = storage.place(folder or ("/" if path.startswith("/") else "."))._replace(view=CopyView())
-    return [CopiedFile(place.child(item.name), item.size) for item in found.files if _is_meant(item, last)]
+    return [CopiedFile(place.child(item.name), item.size) for item in content.files if _is_meant(item, last)]
 
 
 def _is_meant(item: Listed, last: str) -> bool:
-    there = item.taken is not None or item.content is not None or item.kept is not None or item.refused is not None
+    present = item.taken is not None or item.content is not None or item.kept is not None or item.refused is not None
     if not last:
-        return there and not item.unused
+        return present and not item.unused
     return item.name == last or (last.endswith(SUFFIX) and item.taken is not None and item.taken.file == last)
 
 
@@ -805,7 +811,7 @@ def _list_above(path: str) -> FolderList | None:
         place = storage.place(path)
     except AuditInputError:
         return None
-    found = list_of(place) if storage.is_folder(place) else None
-    if found is None or isinstance(found, FolderList):
-        return found
-    raise AuditInputError(f"{place.shown}: {found.detail}; make the copy again")
+    content = list_of(place) if storage.is_folder(place) else None
+    if content is None or isinstance(content, FolderList):
+        return content
+    raise AuditInputError(f"{place.shown}: {content.detail}; make the copy again")

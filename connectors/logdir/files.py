@@ -1,4 +1,4 @@
-"""Log directories, replicas and their files: names, identity, and what a broker keeps at startup."""
+"""Log directories, replicas and their files: names, identity, and which files a broker keeps at startup."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ from auditor.connectors.kafka_names import SEGMENT_KINDS, DataName
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.storage import StorageLocation, read_file
 
-# What an inventory is made of: plain data about log directories, replicas of partitions and their files.
-#
-# :func:`auditor.connectors.logdir.inventory.discover` fills it; it travels to Spark workers as it is.
+# The parts of an inventory: plain data, which :func:`auditor.connectors.logdir.inventory.discover` fills and which is
+# sent to Spark workers.
 
 
 Row = TypeVar("Row")
 
 
 def travels_light(cls: type[Row]) -> type[Row]:
-    """Decorates a dataclass of which there is one for each partition: pickled as its values, in their order. What
-    dataclasses with slots do by themselves looks up their fields each time, 10 us an object."""
+    """Decorate a dataclass with one instance per partition: pickled as its values, in order.
+
+    The default of dataclasses with slots looks up their fields each time, 10 us per object.
+    """
     values = attrgetter(*(field.name for field in dataclasses.fields(cls)))  # type: ignore[arg-type]
 
     def reduced(row: Row) -> tuple[Any, ...]:
@@ -50,11 +51,10 @@ def travels_light(cls: type[Row]) -> type[Row]:
 
 
 class DataFile(NamedTuple):
-    """A file to decode: path relative to its log directory, size in bytes, kind (as its extension or fixed name says:
-    index, timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
+    """A file to decode: path relative to its log directory, size in bytes, kind (its extension or fixed name: index,
+    timeindex, txnindex, snapshot, checkpoint, ...), and the number in its name (-1: none).
 
-    ``place``: the folder that the path is relative to where that is not the log directory, as of a file in remote
-    storage.
+    ``place``: the directory of the path if that is not the log directory, as for a file in remote storage.
     """
 
     name: str
@@ -67,10 +67,9 @@ class DataFile(NamedTuple):
 @travels_light
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A ``.log`` file and the indexes beside it. ``base_offset`` is the number in its name, -1 for another name.
+    """A ``.log`` file and its indexes. ``base_offset`` is the number in its name, -1 for another name.
 
-    ``place``: the folder that its names are relative to where that is not its log directory, as of a segment in remote
-    storage.
+    ``place``: the directory of its names if that is not its log directory, as for a segment in remote storage.
     """
 
     name: str
@@ -85,9 +84,9 @@ class SegmentFile:
 @travels_light
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica of a partition: a folder of a log directory, or lone files (then topic and partition may be None).
+    """One replica of a partition: a directory in a log directory, or lone files (topic and partition may then be None).
 
-    ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without their
+    ``kind``: live, future, stray or deleted. ``segments`` ascend by base offset. ``others`` are indexes without a
     segment, and the snapshots and quorum state of ``__cluster_metadata``. ``folder`` is relative to the log directory.
     ``unread``: files of its first segments, and snapshots below, that are not read
     (:mod:`auditor.connectors.tables.input_splits`).
@@ -108,20 +107,20 @@ class Replica:
 
     @property
     def local_start(self) -> int:
-        """Where the first segment in its own folder begins, read or not, -1 if there is none."""
+        """The start of the first segment in its own directory, read or not, -1 for none."""
         unread = (file.offset for file in self.unread if file.kind == "log" and file.place is None)
         return next(unread, next((segment.base_offset for segment in self.segments if segment.place is None), -1))
 
     @property
     def first_offset(self) -> int:
-        """Where its first segment begins, read or not, -1 if there is none."""
+        """The start of its first segment, read or not, -1 for none."""
         unread = (file.offset for file in self.unread if file.kind == "log")
         return next(unread, self.segments[0].base_offset if self.segments else -1)
 
     @property
     def size(self) -> int:
         """The bytes of all its files."""
-        return sum(item.size for item in self.each())
+        return sum(item.size for item in self.members())
 
     def files(self) -> list[DataFile]:
         """Every file of the replica, segments as kind ``log``."""
@@ -129,11 +128,11 @@ class Replica:
             DataFile(item.name, item.size, "log", item.base_offset, item.place)
             if isinstance(item, SegmentFile)
             else item
-            for item in self.each()
+            for item in self.members()
         )
 
-    def each(self) -> Iterator[DataFile | SegmentFile]:
-        """Every file of the replica as it stands here, in no order."""
+    def members(self) -> Iterator[DataFile | SegmentFile]:
+        """Every file of the replica, unordered, segments as such."""
         yield from self.snapshots
         yield from self.others
         for item in (self.leader_epochs, self.partition_metadata):
@@ -147,9 +146,9 @@ class Replica:
 
 
 class RemoteFiles(NamedTuple):
-    """The files of one remote segment: ``start`` is its first offset. Files that carry no offset have -1.
+    """The files of one remote segment: ``start`` is its first offset. Files without an offset have -1.
 
-    ``objects``: they are stored as objects that a manifest explains.
+    ``objects``: they are stored as objects that a manifest describes.
     """
 
     start: int
@@ -158,12 +157,12 @@ class RemoteFiles(NamedTuple):
     objects: bool = False
 
     def file(self, kind: str) -> DataFile | None:
-        """The file of a kind, as a name says it."""
+        """The file of a kind."""
         return next((file for file in self.files if file.kind == kind), None)
 
 
 class RemoteFolder(NamedTuple):
-    """What a folder of remote storage keeps of one partition. ``topic`` may have a prefix before it."""
+    """The remote segments of one partition in a directory. ``topic`` may have a prefix."""
 
     topic: str
     partition: int
@@ -171,7 +170,7 @@ class RemoteFolder(NamedTuple):
     segments: tuple[RemoteFiles, ...]
 
     def is_of(self, replica: Replica) -> bool:
-        """Whether it is of a replica's log, by topic id where that is known, else by name."""
+        """Whether it is of a replica's log, by topic id if that is known, else by name."""
         if self.partition != replica.partition or replica.topic is None:
             return False
         if replica.topic_id is None:
@@ -180,8 +179,7 @@ class RemoteFolder(NamedTuple):
 
 
 class TextFile(NamedTuple):
-    """A text dump: path relative to its log directory, size in bytes, ``kind`` as auditor.connectors.text.lines
-    says."""
+    """A text dump: path relative to its log directory, size in bytes, kind of :mod:`auditor.connectors.text.lines`."""
 
     name: str
     size: int
@@ -190,17 +188,16 @@ class TextFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """A log directory, or a folder of text dumps, or a folder of lone files.
+    """A log directory, or a directory of text dumps, or a directory of lone files.
 
-    ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none.
-    ``checkpoints``: kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file is there and was
-    read without error, so that a partition that is not in it has none. ``small_files`` were read for what stands here.
-    ``configs``: non-sensitive settings of its broker's server.properties, found beside the log directories;
-    ``unknown_settings``: names of those whose value there cannot be known. ``copied``: it is a copy without payload;
-    ``listed``: the hash of the list that says so;
-    ``read_at``: from when to when (ms) its folders were read, by the clock of its broker, which ran then, and
-    ``machine`` whose clock that is: so the copy says.
-    Log directories with one ``join_key`` belong to one cluster. ``replicas`` are at rest where they are many.
+    ``name`` is the column ``log_dir``. ``broker_id_source``: meta.properties, folder name, or none. ``checkpoints``:
+    kind -> (topic, partition) -> offset; ``whole_checkpoints``: the kinds whose file was read without error, so that
+    partitions not listed in it have none. ``small_files`` were read for these fields. ``configs``: non-sensitive
+    settings of its broker's server.properties, near the log directories; ``unknown_settings``: names of those whose
+    value is defined elsewhere. ``copied``: it is a copy without payload; ``listed``: the hash of its list; ``read_at``:
+    from when to when (ms) its directories were copied, by the clock of its broker, which was running, and ``machine``
+    the id of that clock's machine. Log directories with one ``join_key`` belong to one cluster. ``replicas`` are
+    compressed.
     """
 
     name: str
@@ -228,7 +225,7 @@ class LogDir:
     def __post_init__(self) -> None:
         count = size = 0
         for replica in self.replicas:
-            for item in replica.each():
+            for item in replica.members():
                 count += 1
                 size += item.size
         object.__setattr__(self, "_counted", (count, size))
@@ -236,14 +233,14 @@ class LogDir:
             object.__setattr__(self, "replicas", RowsAtRest(self.replicas))
 
     def files(self) -> list[DataFile]:
-        """Every file of it that is decoded or was read, text dumps as kind dump or console."""
-        found = [item for replica in self.replicas for item in replica.files()]
-        found += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
-        return sorted([*found, *self.small_files])
+        """Every file that is decoded or was read, text dumps as kind dump or console."""
+        files = [item for replica in self.replicas for item in replica.files()]
+        files += [DataFile(text.name, text.size, text.kind, -1) for text in self.texts]
+        return sorted([*files, *self.small_files])
 
     @property
     def file_count(self) -> int:
-        """How many these are."""
+        """The number of these files."""
         return self._counted[0] + len(self.texts) + len(self.small_files)
 
     @property
@@ -253,9 +250,8 @@ class LogDir:
 
 
 class Skipped(NamedTuple):
-    """A file that is not decoded: its log directory ("" outside of one, then ``file`` is relative to the folder above
-    all PATHs), size in bytes, and why.
-    """
+    """A file that is not decoded: its log directory ("" outside of one, then ``file`` is relative to the directory
+    above all PATHs), size in bytes, and why."""
 
     log_dir: str
     file: str
@@ -264,18 +260,18 @@ class Skipped(NamedTuple):
 
 
 class Unreadable(NamedTuple):
-    """A file or folder that could not be listed or read, or a small file that does not parse."""
+    """A file or directory that could not be listed or read, or a small file that does not parse."""
 
     log_dir: str
     error: DecodeError
 
 
 class BrokerSettings(NamedTuple):
-    """What a server.properties says: its path relative to the folder above all PATHs, size in bytes, the broker it is
-    of, and its settings that matter to logs (no sensitive one among them).
+    """A parsed server.properties: path relative to the directory above all PATHs, size in bytes, broker id, and its
+    non-sensitive settings about logs.
 
-    ``unknown``: names of those that an audit goes by and whose value cannot be known; ``elsewhere``: of these, the ones
-    for which it says where the value comes from.
+    ``unknown``: names of audited settings with an unknown value; ``elsewhere``: those of them that refer to another
+    source.
     """
 
     file: str
@@ -288,12 +284,11 @@ class BrokerSettings(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """All that PATHs hold. ``notes`` are sentences for people, such as how a broker id was found.
+    """Everything in the PATHs. ``notes`` are sentences for people, such as where a broker id is from.
 
     ``remote``: the remote parts of tiered partitions; :mod:`auditor.connectors.logdir.tiered` puts them before the
-    local ones.
-    ``unread_bytes``: of files that nobody opens and of remote segments that cannot be read, which are among the errors.
-    A segment that is compressed in remote storage counts as what it was on its broker.
+    local ones. ``unread_bytes``: of unopened files and of unreadable remote segments, which are among the errors. A
+    segment that is compressed in remote storage counts with its size on the broker.
     """
 
     log_dirs: tuple[LogDir, ...]
@@ -306,53 +301,53 @@ class Inventory:
 
     @property
     def cluster_ids(self) -> dict[str, str | None]:
-        """The id of each log directory's cluster, where its ``meta.properties`` shows one."""
+        """The cluster id of each log directory, from its ``meta.properties``."""
         return {log_dir.name: log_dir.cluster_id for log_dir in self.log_dirs}
 
     @property
     def bytes_found(self) -> int:
-        """The sizes of all files listed, each once: to decode, skipped, settings, or not readable."""
+        """The sizes of all files listed, each once: decoded, skipped, settings, or unreadable."""
         decoded = sum(log_dir.size for log_dir in self.log_dirs)
         others = sum(item.size for item in self.skipped) + sum(item.size for item in self.settings)
         return decoded + others + self.unread_bytes
 
 
-# Names of log directories and files that stay the same when everything is copied elsewhere.
+# Names of log directories and files that do not change when everything is copied elsewhere.
 
 
 def common_folder(places: Iterable[StorageLocation]) -> StorageLocation | None:
-    """The deepest folder that holds all places or is one of them; None where they are in different file systems."""
-    found = list(places)
-    if len({place.uri for place in found}) != 1:
+    """The deepest directory that contains all places or is one of them; None for several file systems."""
+    folders = list(places)
+    if len({place.uri for place in folders}) != 1:
         return None
     try:
-        return found[0]._replace(path=posixpath.commonpath([place.path or "." for place in found]))
+        return folders[0]._replace(path=posixpath.commonpath([place.path or "." for place in folders]))
     except ValueError:
         return None
 
 
 def is_above(folder: StorageLocation, place: StorageLocation) -> bool:
-    """Whether ``folder`` is a folder above ``place``, not the place itself."""
+    """Whether ``folder`` is a directory above ``place``, not the place itself."""
     head = folder.path.rstrip("/") + "/"
     return folder.uri == place.uri and place.path.startswith(head) and place.path != head
 
 
 def relative(place: StorageLocation, base: StorageLocation | None) -> str:
-    """The path of a place below ``base``, or all of it where ``base`` is not above."""
+    """The path of a place below ``base``, or all of it if ``base`` is not above it."""
     if base is None or not is_above(base, place):
         return place.shown
     return place.path[len(base.path.rstrip("/")) + 1 :]
 
 
 class Naming:
-    """How places are named in one run: relative to the deepest folder above all PATHs.
+    """Names of places in one run: relative to the deepest directory above all PATHs.
 
-    A PATH that is above its log directories counts as such a folder itself; for a PATH that is one (or lies in one),
-    the folder above the log directory does, so that a log directory always has a name.
+    A PATH above its log directories counts as such a directory; for a PATH that is one (or is in one), the directory
+    above the log directory does, so that a log directory always has a name.
     """
 
     def __init__(self, log_dirs: Mapping[StorageLocation, Iterable[StorageLocation]]) -> None:
-        """``log_dirs``: each log directory with the PATHs that it was found by."""
+        """``log_dirs``: each log directory with the PATHs that contain it."""
         above = [
             given if is_above(given, place) else place.parent for place, paths in log_dirs.items() for given in paths
         ]
@@ -364,7 +359,7 @@ class Naming:
         return self._names[log_dir]
 
     def owner(self, place: StorageLocation) -> tuple[str, str]:
-        """The log directory a file lies in and its path there; "" and a path below the common folder if in none."""
+        """The log directory of a file and its path there; "" and a path below the common directory if it is in none."""
         folder = place.parent
         while folder not in self._names and folder.path not in ("", "/"):
             folder = folder.parent
@@ -373,14 +368,15 @@ class Naming:
         return "", relative(place, self._base)
 
 
-# Who a log directory belongs to: cluster, broker, checkpoints at its top, and the settings of its broker.
+# Cluster, broker, checkpoints and settings of a log directory.
 
 
 JUDGED = "; what depends on it is judged by Kafka's default, or not at all"
 
 
 class Identity(NamedTuple):
-    """What the small files of a log directory say. ``note``: how the broker id was found, if not by its own word."""
+    """Content of the small files of a log directory. ``note``: the source of the broker id, if not its
+    ``meta.properties``."""
 
     meta: MetaProperties | None
     broker_id: int | None
@@ -413,66 +409,69 @@ def identify(place: StorageLocation, log_dir: str, small: dict[str, int], limits
     if meta and meta.broker_id is not None:
         return Identity(meta, meta.broker_id, kafka_names.META, checkpoints, frozenset(whole), errors, "")
     digits = kafka_names.trailing_digits(place.name)
-    source, found = ("none", "no broker id: neither meta.properties nor its name gives one")
+    source, detail = ("none", "no broker id: neither meta.properties nor its name gives one")
     if digits is not None:
-        source, found = ("folder name", f"broker id {digits} taken from the folder's name, for want of meta.properties")
-    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {found}")
+        source, detail = (
+            "folder name",
+            f"broker id {digits} taken from the folder's name, for want of meta.properties",
+        )
+    return Identity(meta, digits, source, checkpoints, frozenset(whole), errors, f"{log_dir}: {detail}")
 
 
 def read_settings(where: StorageLocation, file: str, size: int) -> tuple[BrokerSettings, list[DecodeError]]:
-    """The settings in a ``server.properties`` that matter to logs, none of them sensitive.
+    """The non-sensitive settings about logs in a ``server.properties``.
 
-    Errors: the file cannot be read, ``bad_setting`` for lines that do not parse, since any setting may have stood
-    there, and for each setting that an audit goes by whose value no broker takes.
+    Errors: an unreadable file, ``bad_setting`` for lines that do not parse, since any setting may be in them, and for
+    each audited setting with an invalid value.
     """
     data = storage.read_file(where, limit=DEFAULT_LIMITS.max_properties_bytes)
     if isinstance(data, DecodeError):
         return BrokerSettings(file, size, None, {}, frozenset(OF_BROKERS)), [data._replace(file=file)]
     values, wrong = decode_properties(data, file)
-    found = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
+    settings = sort_out({key: value for key, value in sorted(values.items()) if may_show(key)}, OF_BROKERS)
     errors = [error._replace(reason="bad_setting") for error in wrong]
-    for key in sorted(found.refused):
+    for key in sorted(settings.refused):
         errors.append(DecodeError(file, 0, size, "bad_setting", f"{key} has a value that no broker takes{JUDGED}"))
-    unknown = found.refused | found.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
+    unknown = settings.refused | settings.elsewhere | frozenset(set(OF_BROKERS) - set(values) if wrong else ())
     broker_id = parse_int(values.get("node.id", values.get("broker.id", "")).strip(), 32)
-    return BrokerSettings(file, size, broker_id, found.known, unknown, found.elsewhere), errors
+    return BrokerSettings(file, size, broker_id, settings.known, unknown, settings.elsewhere), errors
 
 
 def configure(log_dirs: Iterable[LogDir], settings: Iterable[tuple[StorageLocation, BrokerSettings]]) -> list[LogDir]:
-    """Give each log directory the settings of its broker that lie nearest above it."""
+    """Give each log directory the settings of its broker from the nearest file above it."""
     nearest_last = sorted(settings, key=lambda item: (item[0].path.count("/"), item[1].file))
     result = []
     for log_dir in log_dirs:
-        for where, found in nearest_last:
+        for where, values in nearest_last:
             if (
-                found.broker_id is not None
-                and found.broker_id == log_dir.broker_id
+                values.broker_id is not None
+                and values.broker_id == log_dir.broker_id
                 and is_above(where.parent, log_dir.place)
             ):
-                log_dir = replace(log_dir, configs=found.configs, unknown_settings=found.unknown)
+                log_dir = replace(log_dir, configs=values.configs, unknown_settings=values.unknown)
         result.append(log_dir)
     return result
 
 
 def from_elsewhere(settings: BrokerSettings) -> str:
-    """That the values of some settings do not stand in their file."""
+    """The note that some settings refer to a source outside their file."""
     names = ", ".join(sorted(settings.elsewhere))
     return f"{settings.file} takes {names} from elsewhere, which is not in the input{JUDGED}"
 
 
 def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Live partitions that stand in two log directories of one broker: Kafka refuses to start then."""
-    seen: dict[tuple[str, int, str, int], str] = {}
+    """Notes on live partitions in two log directories of one broker: Kafka refuses to start then."""
+    first: dict[tuple[str, int, str, int], str] = {}
     notes = []
     for log_dir in log_dirs:
         for replica in log_dir.replicas:
             if log_dir.broker_id is None or replica.topic is None or replica.partition is None:
                 continue
             key = (log_dir.join_key, log_dir.broker_id, replica.topic, replica.partition)
-            if key in seen:
-                where = f"{seen[key]} and {log_dir.name}"
+            if key in first:
+                where = f"{first[key]} and {log_dir.name}"
                 notes.append(f"{replica.topic}-{replica.partition} is live in {where} of broker {log_dir.broker_id}")
-            seen.setdefault(key, log_dir.name)
+            first.setdefault(key, log_dir.name)
     return notes
 
 
@@ -483,11 +482,10 @@ def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
     )
 
 
-# Which files of a partition folder a starting broker keeps, and why it drops the others.
+# Which files of a partition directory a starting broker keeps, and why it drops the others.
 #
-# A broker that stopped in the middle of a compaction or a deletion leaves ``.cleaned``, ``.swap`` and ``.deleted``
-# files.
-# Reading all of them would show data twice, so a reader applies what the broker does at start-up.
+# A broker that stopped during a compaction or a deletion leaves ``.cleaned``, ``.swap`` and ``.deleted`` files. Reading
+# all of them would return data twice, so the rules of start-up are applied.
 # Source: kafka.log.LogLoader.removeTempFilesAndCollectSwapFiles and completeSwapOperations.
 
 
@@ -500,7 +498,7 @@ DROPPED = {"deleted": DELETED, "cleaned": CLEANED, "part": UNFINISHED}
 
 
 class FoundFile(NamedTuple):
-    """A file of a partition folder: path relative to its log directory, size in bytes, and what its name says."""
+    """A file of a partition directory: path relative to its log directory, size in bytes, and its parsed name."""
 
     name: str
     size: int
@@ -515,19 +513,19 @@ class CountedFiles(NamedTuple):
 
 
 def keep(files: Iterable[FoundFile], end_offset: Callable[[FoundFile], int]) -> CountedFiles:
-    """Apply the start-up rules. ``end_offset`` gives the offset after the last record of a ``.log.swap`` file.
+    """Apply the start-up rules. ``end_offset`` returns the offset after the last record of a ``.log.swap`` file.
 
-    Cost: linear; ``end_offset`` is called once for each swapped segment, so in sound folders never.
+    Cost: linear; ``end_offset`` is called once per swapped segment, so in sound directories never.
     """
-    found = list(files)
-    cleaned = [item.says.offset for item in found if item.says.state == "cleaned"]
+    chosen = list(files)
+    cleaned = [item.says.offset for item in chosen if item.says.state == "cleaned"]
     first_cleaned = min(cleaned, default=1 << 63)
-    swaps = [item for item in found if item.says.state == "swap" and item.says.offset < first_cleaned]
+    swaps = [item for item in chosen if item.says.state == "swap" and item.says.offset < first_cleaned]
     logs = [item for item in swaps if item.says.kind == "log"]
     first = min((item.says.offset for item in logs), default=0)
     end = max((end_offset(item) for item in logs), default=0)
     result = CountedFiles([], [])
-    for item in found:
+    for item in chosen:
         reason = _reason(item, first_cleaned, first, end)
         if reason:
             result.dropped.append((item, reason))
@@ -537,7 +535,7 @@ def keep(files: Iterable[FoundFile], end_offset: Callable[[FoundFile], int]) -> 
 
 
 def _reason(item: FoundFile, first_cleaned: int, first: int, end: int) -> str:
-    """Why a broker drops a file, empty if it keeps it. ``first`` to ``end`` are the offsets that swaps replace."""
+    # Empty if a broker keeps the file. Swaps replace the offsets from first to end.
     says = item.says
     if says.state == "swap":
         return SWAP_DROPPED if says.offset >= first_cleaned else ""
@@ -546,20 +544,16 @@ def _reason(item: FoundFile, first_cleaned: int, first: int, end: int) -> str:
     return DROPPED.get(says.state, "")
 
 
-# The leader-epoch checkpoint of a replica, for who seldom asks.
-
-
 @dataclass(frozen=True, slots=True)
 class EpochStarts:
-    """Reads it when called: epochs with their first offsets, both rising; none where it says otherwise, or cannot be
-    read. ``limit``: bytes."""
+    """Reads the leader-epoch checkpoint of a replica when called. ``limit``: bytes."""
 
     place: StorageLocation
     file: DataFile | None
     limit: int
 
     def __call__(self) -> list[tuple[int, int]]:
-        """The entries."""
+        """Epochs with their first offsets; none if they do not rise, or cannot be read."""
         data = b"" if self.file is None else read_file(self.file.place or self.place, self.file.name, limit=self.limit)
         if not isinstance(data, bytes) or not data:
             return []

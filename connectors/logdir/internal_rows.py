@@ -1,4 +1,4 @@
-"""Records of internal topics and of __cluster_metadata as rows."""
+"""Records of internal topics and of ``__cluster_metadata`` as rows."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ from auditor.connectors.logdir.files import DataFile, EpochStarts, Replica
 from auditor.connectors.schema import METADATA_HISTORY, RECOVERY_STATES, Key, array_of, from_columns, from_rows, texts
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 
-# The records of internal topics as rows: what the coordinators wrote, and what is known of remote segments.
-
-
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
 SHARE_GROUP_STATE = "__share_group_state"
@@ -48,13 +45,13 @@ TABLES = {
     SHARE_GROUP_STATE: frozenset({"share_group_state"}),
     REMOTE_LOG_METADATA: frozenset({"remote_log_metadata"}),
 }
-MOST_NAMED = 100_000  # records of a replica that cannot be decoded: some 600 bytes each
-PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that an audit reads by column
+MOST_NAMED = 100_000  # undecodable records listed per replica: some 600 bytes each
+PACKED = frozenset({TRANSACTION_STATE, CONSUMER_OFFSETS})  # topics that are read by column
 
 
 class DataRun(NamedTuple):
-    """A run of records of a chunk's batches that are data. ``sound``: the records that are whole; ``errors``: what kept
-    batches closed. The run's rows are those of ``batches``."""
+    """A run of data records of a chunk, with the batches of its rows. ``sound``: the complete records; ``errors``: of
+    batches that could not be opened."""
 
     run: Decoded
     batches: BatchColumns
@@ -63,7 +60,7 @@ class DataRun(NamedTuple):
 
 
 def data_runs(chunk: Chunk, file: str, limits: Limits) -> Iterator[DataRun]:
-    """The records of a chunk (read with its bytes) by column, but for those of control batches."""
+    """The records of a chunk (read with its bytes) by column, without those of control batches."""
     batches = chunk.batches
     data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
     chosen = batches.take(data)
@@ -74,10 +71,10 @@ def data_runs(chunk: Chunk, file: str, limits: Limits) -> Iterator[DataRun]:
 class RecordProblems:
     """Records of an internal topic that could not be decoded.
 
-    ``unreadable`` are those whose key or value is not as it should be: they stop a coordinator's load, so they are kept
-    apart from damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of key types
-    that nobody knows yet, which a coordinator skips. The last of more than :data:`MOST_NAMED` stands for all others.
-    The errors' length is that of the batch, in bytes.
+    ``unreadable`` are those with a malformed key or value: they stop a coordinator's loading, so they are separate from
+    damaged bytes; each with its offset and the position of its batch. ``unknown`` are records of unknown key types,
+    which a coordinator skips. The last of more than :data:`MOST_NAMED` counts all others. The errors' length is that of
+    the batch, in bytes.
     """
 
     def __init__(self) -> None:
@@ -86,7 +83,7 @@ class RecordProblems:
         self.more = {"unreadable": 0, "unknown": 0}
 
     def note(self, batch: tuple[str, int, int], offset: int, problem: Problem) -> None:
-        """Adds one; ``batch``: its file, position and size in bytes."""
+        """Add one; ``batch``: its file, position and size in bytes."""
         error = DecodeError(*batch, problem.reason, f"{RECORD_AT} {offset}: {problem.detail}")
         if problem.reason == "unknown_key_type":
             if len(self.unknown) <= MOST_NAMED:
@@ -99,7 +96,6 @@ class RecordProblems:
             self.unreadable[-1] = (offset, batch[1], self._more(batch, offset, "unreadable"))
 
     def _more(self, batch: tuple[str, int, int], offset: int, kind: str) -> DecodeError:
-        """One more that is not named: what stands for all of them, with the last offset."""
         self.more[kind] += 1
         detail = f"{self.more[kind] + 1} more such records, the last at offset {offset}, are not named one by one"
         return DecodeError(*batch, "limit", detail)
@@ -110,7 +106,7 @@ class RecordProblems:
 
 
 class InternalRows(RecordProblems):
-    """Collects the decoded records of one replica of an internal topic. ``payload``: also what clients alone chose."""
+    """Collects the decoded records of one replica of an internal topic. ``payload``: also what only clients choose."""
 
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__()
@@ -120,7 +116,8 @@ class InternalRows(RecordProblems):
         self.rows: dict[str, list[tuple[Any, ...]]] = {}
 
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Decodes the records of every batch of a chunk (read with ``raw``); returns what kept a batch closed."""
+        """Decode the records of every batch of a chunk (read with ``raw``); return errors of batches that could not be
+        opened."""
         errors = []
         batches = chunk.batches
         data = np.flatnonzero((batches.attributes & CONTROL == 0) | (batches.magic != 2))
@@ -136,7 +133,7 @@ class InternalRows(RecordProblems):
         return errors
 
     def row_of(self, file: str, batches: BatchColumns, row: int, record: Record) -> tuple[str, tuple[Any, ...] | None]:
-        """The table of a record of the batch ``row``, and its row; None where it cannot be read, which is noted."""
+        """The table of a record of the batch ``row``, and its row; None for an unreadable one, which is noted."""
         batch = (
             int(batches.partition_leader_epoch[row]),
             bool(batches.attributes[row] & TRANSACTIONAL and batches.magic[row] == 2),
@@ -154,10 +151,8 @@ class InternalRows(RecordProblems):
     def _decode(
         self, record: Record, batch: tuple[int, bool, int, int]
     ) -> tuple[str, tuple[Any, ...] | None, Problem | None]:
-        """A record's table, its values there behind the record's place, and what is wrong with it.
-
-        ``batch``: partition leader epoch, whether it is transactional, producer id and epoch.
-        """
+        # Returns table, values after the record's place, and problem. batch: partition leader epoch, whether it is
+        # transactional, producer id and epoch.
         if self.topic == TRANSACTION_STATE:
             transaction, problem = decode_transaction_log(record.key, record.value)
             return "transaction_log", None if transaction is None else (batch[0], *transaction), problem
@@ -171,19 +166,19 @@ class InternalRows(RecordProblems):
         return "group_metadata", row, problem
 
     def tables(self, key: Key) -> dict[str, pa.Table]:
-        """The tables of contract section 4 with what was collected, the replica's key in front."""
-        found: dict[str, list[pa.RecordBatch]] = {}
+        """The collected rows by table of contract section 4, after the replica's key."""
+        tables: dict[str, list[pa.RecordBatch]] = {}
         for name, batch in self._batches(key):
-            found.setdefault(name, []).append(batch)
-        return {name: pa.Table.from_batches(batches) for name, batches in found.items()}
+            tables.setdefault(name, []).append(batch)
+        return {name: pa.Table.from_batches(batches) for name, batches in tables.items()}
 
     def drain(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The same a batch at a time, forgetting what is handed out."""
+        """Yield the collected rows in batches and clear them."""
         yield from self._batches(key)
         self.forget()
 
     def forget(self) -> None:
-        """Lets go what was collected."""
+        """Clear the collected rows."""
         self.rows = {}
 
     def _batches(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -191,11 +186,9 @@ class InternalRows(RecordProblems):
             yield name, from_rows(schema.DECODED[name], key, rows)
 
 
-# Records of ``__transaction_state`` and ``__consumer_offsets`` as rows of their tables, by column.
-#
-# What brokers write goes from bytes to Arrow by compiled kernels. Whatever is odd to them (another version or kind of
-# record, damage, text that is not ASCII) goes the way of :mod:`auditor.connectors.logdir.internal_rows`, record by
-# record; the rows are the same, in the same order.
+# ``__transaction_state`` and ``__consumer_offsets`` by column: compiled kernels convert what brokers write from bytes
+# to Arrow. Odd records (another version or kind, damage, text that is not ASCII) are decoded one by one by
+# :class:`InternalRows`; the rows are the same, in the same order.
 
 
 _STATES = texts([*schema.TRANSACTION_STATES, None])
@@ -205,13 +198,13 @@ Columns = Fields
 
 
 def internal_records(topic: str, limits: Limits, *, payload: bool = False) -> InternalRows:
-    """Who collects the rows of an internal topic. ``payload``: also what clients alone chose."""
+    """The collector of an internal topic's rows. ``payload``: also what only clients choose."""
     return (InternalColumns if topic in PACKED else InternalRows)(topic, limits, payload=payload)
 
 
 class BatchRunRows(NamedTuple):
-    """The rows of one run of batches: ``columns`` of the records at ``places`` in it, and others that were read one by
-    one, by table, each with its place."""
+    """The rows of one run of batches: ``columns`` of the records at ``places`` in it, and ``others`` that were decoded
+    one by one, by table, each with its place."""
 
     table: str
     places: np.ndarray
@@ -220,14 +213,15 @@ class BatchRunRows(NamedTuple):
 
 
 class InternalColumns(InternalRows):
-    """Collects the same rows of a topic of :data:`auditor.connectors.logdir.internal_rows.PACKED`."""
+    """Collects the same rows for a topic of :data:`PACKED`, by column."""
 
     def __init__(self, topic: str, limits: Limits, *, payload: bool = False) -> None:
         super().__init__(topic, limits, payload=payload)
         self.runs: list[BatchRunRows] = []
 
     def add(self, file: str, chunk: Chunk) -> list[DecodeError]:
-        """Decodes the records of every batch of a chunk (read with its bytes); returns what kept a batch closed."""
+        """Decode the records of every batch of a chunk (read with its bytes); return errors of batches that could not
+        be opened."""
         errors = []
         for one in data_runs(chunk, file, self.limits):
             errors += one.errors
@@ -268,24 +262,23 @@ class InternalColumns(InternalRows):
         self.runs.append(BatchRunRows(table, plain, columns, self._others(file, run, batches, chosen, odd)))
 
     def _details(self, run: Decoded, chosen: np.ndarray, fields: np.ndarray, odd: np.ndarray) -> np.ndarray:
-        """Of commits; those whose metadata is wanted and no ASCII become odd."""
+        # Commits whose metadata is requested and not ASCII become odd.
         versions = np.where(odd, commits.TOMBSTONE, fields[:, commits.VERSION])
-        found = commits.details(run.records, chosen, versions)
+        details = commits.details(run.records, chosen, versions)
         if self.payload:
-            odd |= ~are_ascii(run.records.payload, found[commits.TEXT_START], found[commits.TEXT_SIZE])
-        return found
+            odd |= ~are_ascii(run.records.payload, details[commits.TEXT_START], details[commits.TEXT_SIZE])
+        return details
 
     def _others(
         self, file: str, run: Decoded, batches: BatchColumns, chosen: np.ndarray, odd: np.ndarray
     ) -> dict[str, list[tuple[int, tuple[Any, ...]]]]:
-        """The rows of odd records; those that cannot be read are noted."""
-        found: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
+        others: dict[str, list[tuple[int, tuple[Any, ...]]]] = {}
         for place in np.flatnonzero(odd).tolist():
             record, row = _record(run, int(chosen[place])), int(run.records.batch[chosen[place]])
             table, values = self.row_of(file, batches, row, record)
             if values is not None:
-                found.setdefault(table, []).append((place, values))
-        return found
+                others.setdefault(table, []).append((place, values))
+        return others
 
     def _batches(self, key: Key) -> Iterator[tuple[str, pa.RecordBatch]]:
         for run in self.runs:
@@ -301,7 +294,7 @@ class InternalColumns(InternalRows):
                 yield table, from_rows(schema.DECODED[table], key, [values for _, values in others])
 
     def forget(self) -> None:
-        """Lets go what was collected."""
+        """Clear the collected rows."""
         self.runs = []
 
 
@@ -309,15 +302,14 @@ def _record(run: Decoded, number: int) -> Record:
     return Record(int(run.records.offset[number]), int(run.records.timestamp[number]), *run.stored(number), ())
 
 
-def _array(found: Texts, null: np.ndarray | None = None) -> pa.Array:
+def _array(strings: Texts, null: np.ndarray | None = None) -> pa.Array:
     valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(
-        pa.string(), len(found.ends) - 1, [valid, pa.py_buffer(found.ends), pa.py_buffer(found.data)]
+        pa.string(), len(strings.ends) - 1, [valid, pa.py_buffer(strings.ends), pa.py_buffer(strings.data)]
     )
 
 
 def _transactions(data: np.ndarray, fields: np.ndarray) -> Columns:
-    """The columns of ``transaction_log`` that a record's key and value give."""
     t, f = transactions, np.ascontiguousarray(fields.T)
     gone = f[t.VERSION] == t.TOMBSTONE
     flexible = f[t.VERSION] == 1
@@ -349,19 +341,18 @@ def _transactions(data: np.ndarray, fields: np.ndarray) -> Columns:
 def _partitions(
     data: np.ndarray, starts: np.ndarray, sizes: np.ndarray, flexible: np.ndarray
 ) -> tuple[pa.Array, np.ndarray]:
-    """Stored lists of partitions as a column, and which are null; those of no bytes, of tombstones, are too."""
-    found = transactions.take_apart(data, starts, starts + sizes, flexible)
+    # Lists of no bytes, of tombstones, are null too.
+    lists = transactions.take_apart(data, starts, starts + sizes, flexible)
     null = transactions.are_null(data, starts, sizes)
     ends = np.zeros(len(starts) + 1, np.int32)
-    ends[1:] = found.ends
+    ends[1:] = lists.ends
     valid = pa.py_buffer(np.packbits(~null, bitorder="little"))
-    names = _array(partition_names(data, found))
+    names = _array(partition_names(data, lists))
     column = pa.Array.from_buffers(pa.list_(pa.string()), len(starts), [valid, pa.py_buffer(ends)], children=[names])
     return column, null
 
 
 def _commits(data: np.ndarray, fields: np.ndarray, details: np.ndarray) -> Columns:
-    """The columns of ``offset_commits`` that a record's key and value give."""
     c, f = commits, np.ascontiguousarray(fields.T)
     gone = f[c.VERSION] == c.TOMBSTONE
     return {
@@ -383,27 +374,24 @@ def _metadata(data: np.ndarray, details: np.ndarray) -> pa.Array:
     return _array(gather(data, start, size), size < 0)
 
 
-def _topic_ids(data: np.ndarray, at: np.ndarray) -> pa.Array:
-    """The texts of the topic ids stored at some places, null where there is none: few differ."""
-    if not (at >= 0).any():
-        return pa.nulls(len(at), pa.string())
-    stored = data[np.maximum(at, 0)[:, None] + np.arange(16)]
-    stored[at < 0] = 0
-    known, which = np.unique(stored.view("V16").ravel(), return_inverse=True)
-    names = texts([None if (raw := one.tobytes()) == _NO_TOPIC else uuid_text(raw) for one in known])
+def _topic_ids(data: np.ndarray, positions: np.ndarray) -> pa.Array:
+    # Few distinct ids occur.
+    if not (positions >= 0).any():
+        return pa.nulls(len(positions), pa.string())
+    stored = data[np.maximum(positions, 0)[:, None] + np.arange(16)]
+    stored[positions < 0] = 0
+    unique, which = np.unique(stored.view("V16").ravel(), return_inverse=True)
+    names = texts([None if (raw := one.tobytes()) == _NO_TOPIC else uuid_text(raw) for one in unique])
     return names.take(array_of(which.astype(np.int64)))
 
 
-# A replica of ``__cluster_metadata`` read record by record: its snapshots, and the log behind them.
-
-
 class MetadataLog:
-    """The files of a replica while they are read.
+    """The files of a replica of ``__cluster_metadata`` while they are read, record by record.
 
-    ``newest`` is the newest time seen, in ms (-1: none); ``lost``: a part could not be read, as ``unopened`` says of
-    files; bytes that are no batch are reported when the replica itself is audited. ``lineage``: the leader epochs of
-    the log with their first offsets, both rising. ``sound``: the last leader epoch of the log, and its end, up to the
-    first thing that is wrong with it (``doubted``). Memory: a chunk of a segment.
+    ``newest`` is the latest time so far, in ms (-1: none); ``lost``: a part could not be read, for files see
+    ``unopened``; bytes that are no batch are reported when the replica itself is audited. ``lineage``: the leader
+    epochs of the log with their first offsets, both rising. ``sound``: the last leader epoch of the log, and its end,
+    up to its first defect (``doubted``). Memory: a chunk of a segment.
     """
 
     def __init__(self, place: StorageLocation, replica: Replica, limits: Limits) -> None:
@@ -418,9 +406,9 @@ class MetadataLog:
         self.known = SegmentContext(has_holes=False, epochs=epochs)
 
     def snapshots(self) -> list[DataFile]:
-        """The snapshots, the newest first; ``offset``: the first one behind it. Complete is one with its footer."""
-        found = (file for file in self.replica.others if file.kind == "checkpoint" and file.offset > 0)
-        return sorted(found, key=lambda file: -file.offset)
+        """The snapshots, newest first; ``offset``: the first one after it. A complete one has a footer."""
+        checkpoints = (file for file in self.replica.others if file.kind == "checkpoint" and file.offset > 0)
+        return sorted(checkpoints, key=lambda file: -file.offset)
 
     def snapshot(self, file: DataFile) -> Iterator[MetadataEntry]:
         """The records of a snapshot."""
@@ -431,21 +419,21 @@ class MetadataLog:
         return self._entries((segment.name, segment.size) for segment in self.replica.segments)
 
     def voters(self) -> tuple[int, ...]:
-        """The voters by ``quorum-state``, whose version 0 names them. What is wrong with it is said elsewhere."""
+        """The voters from ``quorum-state``, which version 0 lists. Its errors are reported elsewhere."""
         file = next((file for file in self.replica.others if file.kind == QUORUM_STATE), None)
         data = file and read_file(self.place, file.name, limit=self.limits.small_file(QUORUM_STATE))
         state = decode_quorum_state(data)[0] if isinstance(data, bytes) else None
         return () if state is None else state.voters
 
     def _note_epochs(self, b: BatchColumns) -> None:
-        """Takes note of the leader epochs of sound batches."""
+        # Of sound batches only.
         sound = np.flatnonzero(b.flaws & FLAW_CRC == 0)
-        epochs, known = b.partition_leader_epoch[sound], self.lineage[-1][0] if self.lineage else -1
-        rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(known, epochs))[:-1])
+        epochs, newest = b.partition_leader_epoch[sound], self.lineage[-1][0] if self.lineage else -1
+        rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(newest, epochs))[:-1])
         self.lineage += zip(epochs[rises].tolist(), b.base_offset[sound[rises]].tolist(), strict=True)
 
     def _count(self, b: BatchColumns, whole: np.ndarray, *, lost: bool) -> None:
-        """Takes note of how far the log is sound: nothing is ever missing in it."""
+        # This log is never compacted: offsets have no holes.
         end = self.sound[1] if self.sound[1] >= 0 else int(b.base_offset[0])
         odd = np.flatnonzero(~whole | (b.base_offset != np.append(end, b.last_offset[:-1] + 1)))
         sound = int(odd[0]) if len(odd) else len(whole)
@@ -462,7 +450,7 @@ class MetadataLog:
                 self.lost = True
                 continue
             try:
-                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, known=self.known):
+                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, context=self.known):
                     b = chunk.batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
@@ -471,7 +459,7 @@ class MetadataLog:
                         if name.endswith(".log"):
                             self._note_epochs(b)
                             self._count(b, whole, lost=bool(chunk.errors))
-                        elif not whole.all():  # without its footer it is passed over
+                        elif not whole.all():  # without its footer it is skipped
                             self.lost |= any(segment.base_offset > 0 for segment in self.replica.segments[:1])
                             return
                         self.lost |= not whole.all()
@@ -486,19 +474,19 @@ class MetadataLog:
                 f.close()
 
 
-# The table ``metadata_history``: what the controller decided, change by change, with its offset and time.
+# The table ``metadata_history``.
 
 
-_ROWS = 1 << 14  # of a record batch
-_COLUMNS = METADATA_HISTORY.names[3:]  # behind the log directory's key
+_ROWS = 1 << 14  # per record batch
+_COLUMNS = METADATA_HISTORY.names[3:]  # after the log directory's key
 
 
 def history(place: StorageLocation, key: Key, replica: Replica, limits: Limits) -> Iterator[pa.RecordBatch]:
-    """The changes that a replica of ``__cluster_metadata`` still shows, oldest first.
+    """The changes in a replica of ``__cluster_metadata``, oldest first.
 
-    A log that no longer begins at offset 0 is preceded by what its oldest complete snapshot says (offset null, the
-    snapshot's time). Records that cannot be read are left out here: they are errors of the metadata. Cost: every record
-    once; memory: the state, and a snapshot's rows.
+    A log that no longer starts at offset 0 is preceded by the state of its oldest complete snapshot (offset null, the
+    snapshot's time). Unreadable records are skipped here: they are errors of the metadata. Cost: every record once;
+    memory: the state, and a snapshot's rows.
     """
     reading = MetadataLog(place, replica, limits)
     rows: list[tuple[Any, ...]] = []
@@ -520,9 +508,9 @@ def history(place: StorageLocation, key: Key, replica: Replica, limits: Limits) 
 
 
 def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
-    """The state before the first record of the log that is still there, and the changes of the snapshot it comes from.
+    """The state before the first record of the log, and the changes of the snapshot it is from.
 
-    Nothing listens to the state yet.
+    The state has no ``on_change`` yet.
     """
     first = reading.replica.segments[0].base_offset if reading.replica.segments else 0
     for file in reversed(reading.snapshots()) if first > 0 else ():
@@ -537,9 +525,9 @@ def beginning(reading: MetadataLog) -> tuple[ClusterMetadata, list[Change]]:
 
 
 def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
-    """A change's values behind the log directory's key; ``snapshot_time``: of what a snapshot says, in ms."""
+    """A change's values after the log directory's key; ``snapshot_time`` (ms): for changes from a snapshot."""
     fields = change.record.fields
-    said: Fields = {
+    columns: Fields = {
         "topic": change.topic,
         "offset": change.offset,
         "timestamp": snapshot_time if change.offset is None else change.timestamp,
@@ -548,21 +536,21 @@ def row_of(change: Change, snapshot_time: int | None) -> tuple[Any, ...]:
         "topic_id": fields.get("topicId"),
     }
     if change.partition is not None:
-        said |= _partition(change.partition, change.before)
+        columns |= _partition(change.partition, change.before)
     elif change.broker is not None:
-        said |= {
+        columns |= {
             "node_id": change.broker.broker_id,
             "broker_epoch": change.broker.broker_epoch,
             "fenced": change.broker.fenced,
             "in_controlled_shutdown": change.broker.in_controlled_shutdown,
         }
     elif change.record.name == "ConfigRecord":
-        said |= _setting(fields)
+        columns |= _setting(fields)
     elif change.record.name == "FeatureLevelRecord":
-        said |= {"name": fields["name"], "value": str(fields["featureLevel"])}
+        columns |= {"name": fields["name"], "value": str(fields["featureLevel"])}
     elif "controllerId" in fields:
-        said["node_id"] = fields["controllerId"]
-    return tuple(said.get(name) for name in _COLUMNS)
+        columns["node_id"] = fields["controllerId"]
+    return tuple(columns.get(name) for name in _COLUMNS)
 
 
 def _partition(state: PartitionState, before: PartitionState | None) -> Fields:

@@ -21,7 +21,7 @@ from auditor.connectors.codec.segment import end_offset
 from auditor.connectors.codec.small_files import decode_partition_metadata
 from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
-from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, seen_through
+from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, resolve_copies
 from auditor.connectors.logdir.files import (
     DataFile,
     FoundFile,
@@ -42,12 +42,11 @@ from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import ListedFile, StorageLocation, Unused
 from auditor.connectors.text.lines import HEAD_BYTES, sniff
 
-# From PATHs to drafts of log directories: which folder each file found belongs to.
+# From PATHs to drafts of log directories.
 #
-# A folder is a partition folder when its name is one and it holds files that only such folders hold (so ``healthy-41``
-# above a broker's directory is none). A log directory is a folder above partition folders, or one with the small files
-# of
-# a broker. Folders of text dumps and of lone files count as log directories too.
+# A directory is a partition's if its name is one and it has files that only such directories have (so ``healthy-41``
+# above a broker's directory is none). A log directory is one above partition directories, or with the small files of a
+# broker. Directories of text dumps and of lone files count as log directories too.
 
 
 REMOTE_CACHE = "cache of the tiered storage's indexes"
@@ -59,7 +58,7 @@ PACKED = "packed: unpack it, and give the folder that it makes as a PATH"
 PACKED_FILE = "packed: unpack it in its place"
 _PACKED = re.compile(r"(.+)\.(?:gz|bz2|xz|zst|lz4|zip|7z)")
 _ARCHIVE = re.compile(r".+\.(?:tar|tgz|tar\.[a-z0-9]+|zip|7z)")
-_LOOKED_AT = 1000  # names in a folder that a link leads to: nearly all of a partition's are of its data
+_LOOKED_AT = 1000  # names checked in a linked directory: nearly all names in a partition's are data files
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
@@ -69,7 +68,7 @@ _NOT_DATA = {
 
 @dataclass
 class Tree:
-    """What one PATH holds; names are relative to ``top``, which is the PATH or a folder above it (``given``)."""
+    """The files of one PATH; names are relative to ``top``, which is the PATH (``given``) or a directory above it."""
 
     top: StorageLocation
     given: StorageLocation
@@ -80,7 +79,7 @@ class Tree:
 
 @dataclass
 class Draft:
-    """A log directory in the making: its files by what they are, names relative to it."""
+    """A log directory being assembled: its files by kind, names relative to it."""
 
     place: StorageLocation
     given: list[StorageLocation]
@@ -92,9 +91,9 @@ class Draft:
 
 @dataclass
 class Drafts:
-    """All drafts, and what lies outside of them: broker settings, and files (by full place) that nobody reads.
+    """All drafts, and files outside of them: broker settings, and unread files (by full place).
 
-    ``remote``: folders of remote segments, with the names and sizes of their files.
+    ``remote``: directories of remote segments, with the names and sizes of their files.
     """
 
     found: dict[StorageLocation, Draft] = field(default_factory=dict)
@@ -104,7 +103,7 @@ class Drafts:
     errors: list[tuple[StorageLocation, DecodeError]] = field(default_factory=list)
 
     def draft(self, place: StorageLocation, given: StorageLocation) -> Draft:
-        """The draft of a folder, made when it is first asked for."""
+        """The draft of a directory, created on first use."""
         draft = self.found.setdefault(place, Draft(place, []))
         if given not in draft.given:
             draft.given.append(given)
@@ -124,27 +123,27 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
 
 
 def _of_one_view(trees: list[Tree]) -> list[Tree]:
-    """The trees, those of one log directory's partitions with the view that was listed last."""
+    # Trees of one log directory get the view that was listed last.
     latest: dict[StorageLocation, StorageLocation] = {}
     for tree in trees:
-        at = tree.top._replace(view=None)
-        latest[at] = max(latest.get(at, tree.top), tree.top, key=_seen)
+        folder = tree.top._replace(view=None)
+        latest[folder] = max(latest.get(folder, tree.top), tree.top, key=_listed_at)
     for tree in trees:
         tree.top = latest[tree.top._replace(view=None)]
     return trees
 
 
-def _seen(place: StorageLocation) -> int:
+def _listed_at(place: StorageLocation) -> int:
     return place.view.seen if isinstance(place.view, CopyView) else 0
 
 
 def _outermost(places: Iterable[StorageLocation]) -> list[StorageLocation]:
-    """Each PATH once, without those that lie below another one."""
-    kept: list[StorageLocation] = []
+    # Each PATH once, without those below another one.
+    outermost: list[StorageLocation] = []
     for place in sorted(set(places), key=lambda item: (item.uri, item.path)):
-        if not any(_below(place, other) for other in kept):
-            kept.append(place)
-    return kept
+        if not any(_below(place, other) for other in outermost):
+            outermost.append(place)
+    return outermost
 
 
 def _below(place: StorageLocation, folder: StorageLocation) -> bool:
@@ -152,11 +151,11 @@ def _below(place: StorageLocation, folder: StorageLocation) -> bool:
 
 
 def _tree(given: StorageLocation, limits: Limits) -> Tree:
-    """The files of one PATH; a partition's are seen from its log directory, whose small files come too."""
+    # A partition directory is read from its log directory, with the small files there.
     if storage.is_folder(given):
-        given, found = seen_through(given, storage.listing(given, limits=limits), limits)
-        direct = [entry.name for entry in found.files if "/" not in entry.name]
-        tree = Tree(given, given, *found)
+        given, listing = resolve_copies(given, storage.listing(given, limits=limits), limits)
+        direct = [entry.name for entry in listing.files if "/" not in entry.name]
+        tree = Tree(given, given, *listing)
         if not _is_partition(given.name, direct):
             return tree
         return _with_small_files(_seen_from_above(tree, given.parent))
@@ -178,15 +177,14 @@ def _seen_from_above(tree: Tree, top: StorageLocation) -> Tree:
 
 
 def _with_small_files(tree: Tree) -> Tree:
-    """Add who the log directory is and its checkpoints: without them a partition cannot be judged soundly."""
-    top, around = seen_through(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
-    tree.top = max(top, tree.top, key=_seen)
+    # Without identity and checkpoints of its log directory, a partition cannot be judged soundly.
+    top, around = resolve_copies(tree.top, storage.listing(tree.top, deep=False), DEFAULT_LIMITS)
+    tree.top = max(top, tree.top, key=_listed_at)
     tree.files += [entry for entry in around.files if entry.name in kafka_names.OF_A_BROKER]
     return tree
 
 
 def _is_partition(folder: str, files: Iterable[str]) -> bool:
-    """Whether a folder is a partition's, by its name and what is directly in it."""
     if not kafka_names.partition_folder(folder):
         return False
     direct = list(files)
@@ -194,19 +192,15 @@ def _is_partition(folder: str, files: Iterable[str]) -> bool:
 
 
 def _is_remote(folder: StorageLocation, files: Iterable[str]) -> bool:
-    """Whether a folder holds remote segments, in the layout that its path says."""
     says = kafka_names.remote_folder(folder.path)
-    known = kafka_names.object_name if says and says.depth > 1 else kafka_names.remote_name
-    return says is not None and any(known(name) for name in files)
+    pattern = kafka_names.object_name if says and says.depth > 1 else kafka_names.remote_name
+    return says is not None and any(pattern(name) for name in files)
 
 
 def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
-    """What stands where a broker's data would but is not read must not go unsaid, for it may hide a partition.
-
-    A link or pipe in place of a partition's file stays a file, so that reading it is refused as with any other that
-    cannot be read; a partition's folder that is a link is an error here, as is a packed file. Links to what lies in a
-    PATH hide nothing.
-    """
+    # Unread items in place of a broker's data are reported, since they may hide a partition. A link or pipe in place of
+    # a partition's file stays a file, so that reading it fails like any unreadable one; a partition directory that is a
+    # link is an error here, as is a packed file. Links into a PATH hide nothing.
     unopened, tree.unused = tree.unused, []
     for item in unopened:
         folder, _, name = item.name.rpartition("/")
@@ -221,29 +215,28 @@ def _bring_out_hidden(tree: Tree, paths: Sequence[StorageLocation]) -> None:
             tree.unused.append(item)
     packed = [entry for entry in tree.files if _is_packed(entry.name)]
     tree.errors += [DecodeError(entry.name, 0, entry.size, "unreadable", PACKED_FILE) for entry in packed]
-    there = {entry.name for entry in tree.files}
-    lacking = [ListedFile(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in there]
-    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as a file that is gone
+    names = {entry.name for entry in tree.files}
+    lacking = [ListedFile(name, 0) for entry in packed if (name := entry.name.rpartition(".")[0]) not in names]
+    tree.files = [entry for entry in tree.files if not _is_packed(entry.name)] + lacking  # as missing files
 
 
 def _is_packed(name: str) -> bool:
-    """Whether somebody compressed a file of a partition, which a broker never does."""
+    # A broker never compresses files of a partition.
     folder, _, last = name.rpartition("/")
-    found = _PACKED.fullmatch(last)
-    return found is not None and _is_live(_last(folder)) and kafka_names.data_name(found[1]) is not None
+    match = _PACKED.fullmatch(last)
+    return match is not None and _is_live(_last(folder)) and kafka_names.data_name(match[1]) is not None
 
 
 def _is_live(folder: str) -> bool:
-    """Whether a folder's name is that of a partition which the broker serves."""
-    found = kafka_names.partition_folder(folder)
-    return found is not None and found.kind == "live"
+    partition = kafka_names.partition_folder(folder)
+    return partition is not None and partition.kind == "live"
 
 
 def _is_within(link: StorageLocation, paths: Sequence[StorageLocation]) -> bool:
-    """Whether what a link leads to is read anyway: of a partition's folder or file, as the same partition's."""
+    # Whether the target of a link is read anyway: for a partition's directory or file, as the same partition's.
     try:
         target = StorageLocation("", os.path.realpath(link.path))
-    except OSError:  # a link that nobody may follow, as those of /proc
+    except OSError:  # a link that may not be followed, as in /proc
         return False
     if not os.path.exists(target.path) or target.path == link.path or not any(_below(target, p) for p in paths):
         return False
@@ -255,14 +248,13 @@ def _is_within(link: StorageLocation, paths: Sequence[StorageLocation]) -> bool:
 
 
 def _may_hold_data(link: StorageLocation) -> bool:
-    """Whether a link leads to a log directory, or with a partition's name to what a partition has or is unreadable."""
     if any(os.path.lexists(os.path.join(link.path, name)) for name in kafka_names.OF_A_BROKER):
         return True
     if not _is_live(link.name):
         return False
     try:
-        with os.scandir(link.path) as found:
-            return any(kafka_names.data_name(item.name) for item in islice(found, _LOOKED_AT))
+        with os.scandir(link.path) as entries:
+            return any(kafka_names.data_name(item.name) for item in islice(entries, _LOOKED_AT))
     except NotADirectoryError:
         return False
     except OSError:
@@ -270,7 +262,6 @@ def _may_hold_data(link: StorageLocation) -> bool:
 
 
 def _sort_files(tree: Tree, result: Drafts) -> None:
-    """Sort the files of one PATH into drafts."""
     by_folder: dict[str, dict[str, int]] = {}
     for entry in tree.files:
         folder, _, name = entry.name.rpartition("/")
@@ -291,7 +282,6 @@ def _sort_files(tree: Tree, result: Drafts) -> None:
 
 
 def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str], result: Drafts) -> None:
-    """Sort the files directly in a folder that is no partition's."""
     place = tree.top.child(folder)
     cache = _last(folder) == kafka_names.REMOTE_INDEX_CACHE and _above(folder) in roots
     for name, size in files.items():
@@ -309,7 +299,7 @@ def _sort_folder(tree: Tree, folder: str, files: dict[str, int], roots: set[str]
 
 
 def _loose(where: StorageLocation, given: StorageLocation) -> DataName | None:
-    """What a data file outside of a partition folder is; one that was given by itself may have any name."""
+    # A file given as a PATH may have any name.
     says = kafka_names.data_name(where.name)
     kind = where.name.rpartition(".")[2]
     if says or where != given or kind not in (*kafka_names.SEGMENT_KINDS, "snapshot", "checkpoint"):
@@ -319,7 +309,6 @@ def _loose(where: StorageLocation, given: StorageLocation) -> DataName | None:
 
 
 def _sort_unknown(tree: Tree, folder: str, name: str, size: int, in_log_dir: bool, result: Drafts) -> None:
-    """A file whose name says nothing: a text dump if its first bytes look like one."""
     place = tree.top.child(folder)
     head = storage.read_head(place, name, HEAD_BYTES)
     if isinstance(head, DecodeError):
@@ -342,7 +331,7 @@ def _above(folder: str) -> str:
     return folder.rpartition("/")[0]
 
 
-# From the files of a partition folder to a :class:`Replica`: its segments, snapshots, and what is left out.
+# From the files of a partition directory to a :class:`Replica`.
 
 
 NOT_KAFKAS = "no file of Kafka's"
@@ -350,7 +339,7 @@ _MAX_METADATA_BYTES = 1 << 16
 
 
 class BuiltReplica(NamedTuple):
-    """A replica, the files of its folder that are left out (file, reason), and what could not be read."""
+    """A replica, the excluded files of its directory (file, reason), and errors."""
 
     replica: Replica
     dropped: list[tuple[DataFile, str]]
@@ -365,43 +354,43 @@ def folder_replica(
     scope: Scope = EVERYTHING,
     broker_id: int | None = None,
 ) -> BuiltReplica:
-    """The replica in a partition folder of the log directory at ``place``; ``files``: name -> size in bytes.
+    """The replica in a partition directory of the log directory at ``place``; ``files``: name -> size in bytes.
 
-    Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither where ``scope``
-    leaves it out.
+    Reads ``partition.metadata``, and a ``.log.swap`` file's batch headers if there is one; neither if ``scope``
+    excludes it.
     """
     says = kafka_names.partition_folder(folder)
     if says is None:
         raise ValueError(f"{folder} is no partition folder")
-    found, dropped = [], []
+    candidates, dropped = [], []
     for name, size in sorted(files.items()):
         data = kafka_names.data_name(name)
         if data:
-            found.append(FoundFile(f"{folder}/{name}", size, data))
+            candidates.append(FoundFile(f"{folder}/{name}", size, data))
         else:
             dropped.append((DataFile(f"{folder}/{name}", size, "", -1), NOT_KAFKAS))
     errors: list[DecodeError] = []
     opened = scope.wants(says.topic, says.partition, broker_id)
-    kept = logdir_files.keep(found, lambda item: _end_offset(place, item, errors) if opened else 0)
-    dropped += [(_data_file(item), reason) for item, reason in kept.dropped]
-    metadata = next((item.name for item in kept.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
-    # Of a deleted one it tells which topic is gone; nobody misses what cannot be read of it.
+    chosen = logdir_files.keep(candidates, lambda item: _end_offset(place, item, errors) if opened else 0)
+    dropped += [(_data_file(item), reason) for item, reason in chosen.dropped]
+    metadata = next((item.name for item in chosen.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
+    # For a deleted one it shows which topic was deleted; its errors do not matter.
     wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
-    replica = _replica(kept.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    replica = _replica(chosen.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)
 
 
 def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:
-    """Files outside of a partition folder as a replica of an unknown partition; start-up rules do not apply to them."""
-    kept, dropped = [], []
+    """Files outside of a partition directory as a replica of an unknown partition, without start-up rules."""
+    chosen, dropped = [], []
     for name, (size, says) in sorted(files.items()):
         reason = logdir_files.DROPPED.get(says.state)
         if reason:
             dropped.append((DataFile(name, size, says.kind, says.offset), reason))
         else:
-            kept.append(FoundFile(name, size, says))
-    return BuiltReplica(_replica(kept, log_dir, None, None, ""), dropped, [])
+            chosen.append(FoundFile(name, size, says))
+    return BuiltReplica(_replica(chosen, log_dir, None, None, ""), dropped, [])
 
 
 def _replica(
@@ -413,7 +402,6 @@ def _replica(
     kind: str = "live",
     topic_id: str | None = None,
 ) -> Replica:
-    """The replica with its files."""
     by_kind: dict[str, list[DataFile]] = {}
     for item in files:
         by_kind.setdefault(item.says.kind, []).append(_data_file(item))
@@ -443,7 +431,6 @@ def _data_file(item: FoundFile) -> DataFile:
 
 
 def _topic_id(place: StorageLocation, name: str, errors: list[DecodeError]) -> str | None:
-    """The topic id in ``partition.metadata``; what is wrong with it goes to ``errors``."""
     data = storage.read_file(place, name, limit=_MAX_METADATA_BYTES)
     if isinstance(data, DecodeError):
         errors.append(data)
@@ -454,7 +441,7 @@ def _topic_id(place: StorageLocation, name: str, errors: list[DecodeError]) -> s
 
 
 def _end_offset(place: StorageLocation, item: FoundFile, errors: list[DecodeError]) -> int:
-    """The offset after a replacement segment; one that cannot be read replaces nothing."""
+    # An unreadable replacement segment replaces nothing.
     file = storage.open_file(place, item.name)
     if isinstance(file, DecodeError):
         errors.append(file)
@@ -468,11 +455,8 @@ def _end_offset(place: StorageLocation, item: FoundFile, errors: list[DecodeErro
         file.close()
 
 
-# What is there: log directories, replicas of partitions and text dumps below PATHs, with every file accounted for.
-#
-# :func:`discover` turns PATHs into an :class:`Inventory` of plain data, in an order that depends on names alone. Each
-# file found is either part of a log directory (to be decoded), or in ``skipped`` with a reason, or in ``errors``.
-# Contract section 1; reference/formats.md section 1.
+# The inventory, in an order that depends on names alone. Each file is part of a log directory (to be decoded), or in
+# ``skipped`` with a reason, or in ``errors``. Contract section 1; reference/formats.md section 1.
 
 
 _ASIDE = {
@@ -494,8 +478,6 @@ _LEFT_OUT = {
 
 
 class _Built(NamedTuple):
-    """A log directory and what came up while it was made."""
-
     log_dir: LogDir
     skipped: list[Skipped]
     errors: list[Unreadable]
@@ -503,35 +485,36 @@ class _Built(NamedTuple):
 
 
 def discover(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING) -> Inventory:
-    """The inventory of PATHs: local paths or URIs, log directories, folders above some, partition folders, files.
+    """The inventory of PATHs: local paths or URIs, log directories, directories above them, partition directories,
+    files.
 
     Reads directory entries, the small files at the top of log directories, partition.metadata, and the first bytes of
-    files with unknown names; nothing of replicas that ``scope`` leaves out, which are listed all the same.
-    Errors: :class:`AuditInputError` for a PATH that is not there or holds nothing to audit.
+    files with unknown names; of replicas that ``scope`` excludes only the listing. Errors: :class:`AuditInputError` for
+    a PATH that does not exist or has nothing to audit.
     """
-    with retries.resigned(retries.ROUNDS):  # nobody looks again: what a store refuses for long is a row
+    with retries.resigned(retries.ROUNDS):  # no later retry: what a store keeps refusing becomes a row
         return inventory_of(drafts(paths, limits), paths, limits, scope)
 
 
-def naming_of(found: Drafts) -> Naming:
-    """How the places of drafts are named."""
-    return Naming({place: draft.given for place, draft in found.found.items()})
+def naming_of(drafted: Drafts) -> Naming:
+    """The names of the places of drafts."""
+    return Naming({place: draft.given for place, draft in drafted.found.items()})
 
 
 def inventory_of(
-    found: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
+    drafted: Drafts, paths: Sequence[str], limits: Limits = DEFAULT_LIMITS, scope: Scope = EVERYTHING
 ) -> Inventory:
-    """The inventory of PATHs whose files have been listed. Errors: as :func:`discover`."""
-    naming = naming_of(found)
-    with remote_files.coming(_coming(found, scope), remote_files.MANY):
-        built = [_build(draft, naming.name(place), limits, scope) for place, draft in found.found.items()]
+    """The inventory of PATHs whose files have been listed. Errors: as for :func:`discover`."""
+    naming = naming_of(drafted)
+    with remote_files.coming(_coming(drafted, scope), remote_files.MANY):
+        built = [_build(draft, naming.name(place), limits, scope) for place, draft in drafted.found.items()]
     skipped = [item for one in built for item in one.skipped]
-    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in found.unused]
-    errors = [item for one in built for item in one.errors] + _outside(found, naming)
-    remote, others = _remote(found)
+    skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in drafted.unused]
+    errors = [item for one in built for item in one.errors] + _outside(drafted, naming)
+    remote, others = _remote(drafted)
     skipped += [Skipped(*naming.owner(place), size, reason) for place, size, reason in others]
     settings = []
-    for place, size in found.configs:
+    for place, size in drafted.configs:
         read, wrong = logdir_files.read_settings(place, "/".join(filter(None, naming.owner(place))), size)
         settings.append((place, read))
         errors += [Unreadable("", error) for error in wrong]
@@ -549,8 +532,8 @@ def inventory_of(
     notes += [logdir_files.from_elsewhere(read) for read in read_settings if read.elsewhere]
     notes += [f"{d.name} {OF_COPY}" for d in log_dirs if d.copied]
     notes += [_read_at(d) for d in log_dirs if d.read_at]
-    held = Counter(item.log_dir for item in skipped if item.reason == HELD)
-    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(held.items())]
+    blocked = Counter(item.log_dir for item in skipped if item.reason == HELD)
+    notes += [f"{name}: {plural(count, 'segment')} {OF_HELD}" for name, count in sorted(blocked.items())]
     notes += left_out
     return Inventory(
         tuple(log_dirs),
@@ -559,14 +542,14 @@ def inventory_of(
         tuple(sorted(errors)),
         tuple(notes),
         remote,
-        unread_bytes=sum(max(0, error.length) for _, error in found.errors),
+        unread_bytes=sum(max(0, error.length) for _, error in drafted.errors),
     )
 
 
-def written_over(found: Inventory) -> frozenset[str]:
-    """The copied log directories that are not all of one copy by now: one was begun and has not ended, or another one
-    has been written since they were listed."""
-    copied = [log_dir for log_dir in found.log_dirs if log_dir.copied]
+def written_over(inventory: Inventory) -> frozenset[str]:
+    """The copied log directories that are no longer one copy: a copy was started and has not ended, or another one was
+    written since they were listed."""
+    copied = [log_dir for log_dir in inventory.log_dirs if log_dir.copied]
     whole = side_by_side(lambda log_dir: is_whole(log_dir.place, log_dir.listed), copied)
     return frozenset(log_dir.name for log_dir, as_listed in zip(copied, whole, strict=True) if not as_listed)
 
@@ -575,14 +558,13 @@ def _read_at(log_dir: LogDir) -> str:
     begun = [begun for begun, _ in log_dir.read_at.values()]
     ends = min(begun), max(begun)
     first, last = (
-        datetime.fromtimestamp(min(at, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for at in ends
+        datetime.fromtimestamp(min(end, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for end in ends
     )
     return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
 
 
-def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
-    """The small files of stores that an inventory reads, by log directory and partition."""
-    for place, draft in found.found.items():
+def _coming(drafted: Drafts, scope: Scope) -> Iterator[list[Coming]]:
+    for place, draft in drafted.found.items():
         if place.uri:
             yield [Coming(place.uri, place.child(name).path, size) for name, size in draft.small.items()]
             for folder, files in draft.partitions.items():
@@ -595,24 +577,22 @@ def _coming(found: Drafts, scope: Scope) -> Iterator[list[Coming]]:
 
 
 def _left_out(skipped: Iterable[Skipped]) -> list[str]:
-    """Notes on what may hold a broker's data and was not looked into: links that lead out of the PATHs, archives."""
+    # Links out of the PATHs and archives may hold a broker's data.
     notes = []
     for reason, why in _LEFT_OUT.items():
-        found = sorted(item for item in skipped if item.reason == reason)
-        if found:
-            first = "/".join(filter(None, (found[0].log_dir, found[0].file)))
-            more = f" and {len(found) - 1:,} more" if len(found) > 1 else ""
+        items = sorted(item for item in skipped if item.reason == reason)
+        if items:
+            first = "/".join(filter(None, (items[0].log_dir, items[0].file)))
+            more = f" and {len(items) - 1:,} more" if len(items) > 1 else ""
             notes.append(f"{first}{more}: {why}")
     return notes
 
 
-def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[StorageLocation, int, str]]]:
-    """The remote parts of partitions, and files among them that are not theirs, by full place with size and reason.
-
-    Files are named by their partition's folder, or that and their topic's, and relative to the folder above it.
-    """
+def _remote(drafted: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[StorageLocation, int, str]]]:
+    # Also returns files that belong to no segment, by full place with size and reason. Files are named relative to the
+    # directory above that of their partition, or of their topic.
     folders, others = [], []
-    for place, files in sorted(found.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
+    for place, files in sorted(drafted.remote.items(), key=lambda item: (item[0].uri, item[0].path)):
         says = kafka_names.remote_folder(place.path)
         assert says is not None
         top = place.parent if says.depth == 1 else place.parent.parent
@@ -628,22 +608,20 @@ def _remote(found: Drafts) -> tuple[tuple[RemoteFolder, ...], list[tuple[Storage
                 path = f"{place.path[len(top.path) :].lstrip('/')}/{name}"
                 file = DataFile(path, size, data.kind, data.offset, top)
                 segments.setdefault(segment, []).append(file)
-        parts = tuple(RemoteFiles(*at, tuple(some), says.depth > 1) for at, some in sorted(segments.items()))
+        parts = tuple(RemoteFiles(*key, tuple(some), says.depth > 1) for key, some in sorted(segments.items()))
         folders.append(RemoteFolder(says.topic, says.partition, says.topic_id, parts))
     return tuple(folders), others
 
 
-def _outside(found: Drafts, naming: Naming) -> list[Unreadable]:
-    """Errors of the listing, each with the log directory it is in."""
+def _outside(drafted: Drafts, naming: Naming) -> list[Unreadable]:
     errors = []
-    for place, error in found.errors:
+    for place, error in drafted.errors:
         log_dir, file = naming.owner(place)
         errors.append(Unreadable(log_dir, error._replace(file=file)))
     return errors
 
 
 def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
-    """One log directory from its files."""
     who = logdir_files.identify(draft.place, name, draft.small, limits)
     replicas = [
         folder_replica(draft.place, name, folder, files, scope, who.broker_id)
@@ -666,7 +644,7 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         checkpoints=who.checkpoints,
         whole_checkpoints=who.whole_checkpoints,
         replicas=tuple(item.replica for item in replicas if item.replica.kind == "live"),
-        aside=tuple(item.replica for item in replicas if item.replica.kind != "live"),
+        aside=tuple(_aside(replicas)),
         texts=tuple(sorted(draft.texts)),
         small_files=logdir_files.small_files(draft.small),
         copied=copied is not None,
@@ -679,15 +657,14 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
 
 
 def _path(draft: Draft, name: str) -> str:
-    """What joins log directories without a cluster id: the PATH they came from; text dumps only their own folder."""
+    # The key that joins log directories without a cluster id: their PATH; for text dumps their own directory.
     return name if draft.texts else draft.given[0].shown
 
 
 def _skipped(name: str, replicas: list[BuiltReplica]) -> list[Skipped]:
-    """What is left out of the replicas of a log directory: dropped files, and folders that are no live replica."""
-    found = [(item, reason) for built in replicas for item, reason in built.dropped]
-    found += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
-    return [Skipped(name, item.name, item.size, reason) for item, reason in found]
+    pairs = [(item, reason) for built in replicas for item, reason in built.dropped]
+    pairs += [(item, _ASIDE[replica.kind]) for replica in _aside(replicas) for item in replica.files()]
+    return [Skipped(name, item.name, item.size, reason) for item, reason in pairs]
 
 
 def _aside(replicas: list[BuiltReplica]) -> list[Replica]:

@@ -32,15 +32,13 @@ from auditor.connectors.text.dump import Numbers, Section, parse_dump
 from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
 from auditor.connectors.text.lines import normalise
 
-# What a folder of text dumps shows of each log: the counterpart of a partition folder, as far as text goes.
-
 
 class TextSegment(NamedTuple):
-    """One segment. ``file`` is ``folder/name`` as its banner says, else the dump's name; ``sources`` are the dumps.
+    """One segment. ``file`` is ``folder/name`` from its banner, else the dump's name; ``sources`` are the dumps.
 
     ``base_offset`` is the number in its name, else its first batch's. ``cannot_show``: columns unknown or guessed in
-    some row. ``errors`` report bytes that the tool could not read. ``cut``: the text ends before the segment does, as
-    far as can be seen.
+    some row. ``errors`` report bytes that the tool could not read. ``cut``: the text apparently ends before the
+    segment.
     """
 
     file: str
@@ -53,7 +51,7 @@ class TextSegment(NamedTuple):
 
 
 class TextSnapshot(NamedTuple):
-    """One producer snapshot; ``offset`` is the number in its name. A ``last_timestamp`` of -1 was not shown."""
+    """One producer snapshot; ``offset`` is the number in its name. A ``last_timestamp`` of -1 was not printed."""
 
     file: str
     offset: int
@@ -61,7 +59,7 @@ class TextSnapshot(NamedTuple):
 
 
 class TextIndex(NamedTuple):
-    """One index beside a segment."""
+    """One index of a segment."""
 
     file: str
     base_offset: int
@@ -70,11 +68,11 @@ class TextIndex(NamedTuple):
 
 @dataclass(slots=True)
 class TextReplica:
-    """One log as the dumps of a folder show it. Topic and partition are None where nothing shows them.
+    """One log in the dumps of a directory. Topic and partition are None if unknown.
 
-    ``rows``: table (transaction_log, offset_commits, group_metadata) to rows of its columns after the log's key, as
-    the binary reader gives them; what text cannot show is None. A console dump shows no offsets: rows of one id or
-    group are in order, others need not be. ``unreadable``: records that the tool showed and no reader understands.
+    ``rows``: table (transaction_log, offset_commits, group_metadata) to rows of its columns after the log's key, as the
+    binary reader returns them; None for what text cannot show. A console dump has no offsets: rows of one id or group
+    are in order, others need not be. ``unreadable``: records that the tool printed and this program cannot parse.
     """
 
     topic: str | None
@@ -87,7 +85,7 @@ class TextReplica:
 
     @property
     def ends_early(self) -> bool:
-        """Whether the log is known to go on behind what the dumps show: a cut dump, or a snapshot beyond it."""
+        """Whether the log is known to continue after the dumps: a cut dump, or a snapshot beyond it."""
         ends = [
             int(segment.batches.last_offset[-1]) + 1 for segment in self.segments if len(segment.batches.last_offset)
         ]
@@ -101,11 +99,11 @@ class TextReplica:
 
 
 class Origin(NamedTuple):
-    """The file that a dump is of: its log (None: unknown), its path as ``folder/name``, and what its name says."""
+    """The source file of a dump: its log (None: unknown), its path as ``folder/name``, and its parsed name."""
 
     topic: str | None
     partition: int | None
-    kind: str  # live, or why the folder is none of a live replica
+    kind: str  # live, or the kind of a directory of no live replica
     file: str
     offset: int
 
@@ -117,12 +115,12 @@ _OFFSET = re.compile(r"(?<![0-9])[0-9]{20}(?![0-9])")
 
 
 def origin(path: str | None, dump: str) -> Origin:
-    """Where a dump comes from: by the path in its banner, else by its own name (``...<topic>-<partition>...txt``)."""
+    """The source of a dump: from the path in its banner, else from its own name (``...<topic>-<partition>...txt``)."""
     parts = re.split(r"[/\\]", path or "")
     folder = kafka_names.partition_folder(parts[-2]) if len(parts) > 1 else None
     says = kafka_names.data_name(parts[-1])
-    found = _OFFSET.search(dump)
-    offset = says.offset if says else int(found[0]) if found and path is None else -1
+    match = _OFFSET.search(dump)
+    offset = says.offset if says else int(match[0]) if match and path is None else -1
     if folder:
         return Origin(folder.topic, folder.partition, folder.kind, "/".join(parts[-2:]), offset)
     topic, partition = _by_name(dump.rpartition("/")[2])
@@ -130,15 +128,14 @@ def origin(path: str | None, dump: str) -> Origin:
 
 
 def _by_name(dump: str) -> tuple[str | None, int | None]:
-    """Topic and partition by the name of a dump."""
     stem = _OFFSET.sub("", _ENDINGS.sub("", dump)).rstrip("._-")
-    found = _INTERNAL.search(dump) or _LOG.fullmatch(stem)
-    if not found or int(found[2]) > 0x7FFFFFFF:
+    match = _INTERNAL.search(dump) or _LOG.fullmatch(stem)
+    if not match or int(match[2]) > 0x7FFFFFFF:
         return None, None
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
-# Several dumps of one log are one replica: put together what each shows. Contract section 1.
+# Several dumps of one log are merged to one replica. Contract section 1.
 
 
 _UNKNOWN = -1
@@ -146,8 +143,10 @@ _FILLED = ("control_type", "coordinator_epoch", "partition_leader_epoch", "produ
 
 
 class Printed(NamedTuple):
-    """A row as one dump shows it. ``head``: file, position, offset, record timestamp; ``batch``: leader epoch, whether
-    transactional, producer id and epoch. What is not shown is None.
+    """A row as one dump shows it; None for what it does not show.
+
+    ``head``: file, position, offset, record timestamp; ``batch``: leader epoch, whether transactional, producer id and
+    epoch.
     """
 
     partition: int | None
@@ -157,7 +156,7 @@ class Printed(NamedTuple):
 
 
 def merge_segments(shown: Iterable[TextSegment]) -> list[TextSegment]:
-    """One segment for each base offset, ascending. The dump that goes furthest counts; others fill in what it lacks."""
+    """One segment per base offset, ascending: the dump that reaches furthest, completed from the others."""
     by_base: dict[int, list[TextSegment]] = defaultdict(list)
     for segment in shown:
         by_base[segment.base_offset].append(segment)
@@ -177,15 +176,14 @@ def _merge_segment(shown: list[TextSegment]) -> TextSegment:
 
 
 def _end(segment: TextSegment) -> int:
-    """The last offset shown, -1 for none."""
     return int(segment.batches.last_offset[-1]) if len(segment.batches.last_offset) else -1
 
 
 def _fill(best: BatchColumns, other: BatchColumns) -> BatchColumns:
-    """``best`` with its unknown fields from the same batches of ``other``, and the batches ``other`` has before."""
-    mine = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
+    # Also adds the batches that other has before the first of best.
+    own = {key: row for row, key in enumerate(zip(best.position.tolist(), best.base_offset.tolist(), strict=True))}
     theirs = list(zip(other.position.tolist(), other.base_offset.tolist(), strict=True))
-    pairs = [(mine[key], row) for row, key in enumerate(theirs) if key in mine]
+    pairs = [(own[key], row) for row, key in enumerate(theirs) if key in own]
     filled = BatchColumns(*(column.copy() for column in best))
     if pairs:
         into, source = np.array(pairs).T
@@ -201,8 +199,8 @@ def _fill(best: BatchColumns, other: BatchColumns) -> BatchColumns:
 def merge_rows(dumps: Iterable[list[Printed]]) -> list[Printed]:
     """The records of one table from all dumps: each once, with what any dump shows of it.
 
-    Records are the same when they say the same of the same id and are as many-th to do so. The dump that shows most
-    of an id gives the order; records with offsets come in theirs.
+    Records are equal if they show the same for one id and have the same ordinal among such records. The dump that shows
+    most records of an id gives the order; records with offsets are sorted by them.
     """
     by_owner: dict[Hashable, list[list[Printed]]] = {}
     for dump in dumps:
@@ -218,28 +216,27 @@ def merge_rows(dumps: Iterable[list[Printed]]) -> list[Printed]:
 
 
 def _merge_owner(shown: list[list[Printed]]) -> list[Printed]:
-    """The records of one id."""
     shown = sorted(shown, key=lambda items: (-len(items), items[0].head[2] is None))
     result = list(shown[0])
     places: dict[Hashable, list[int]] = defaultdict(list)
     for place, item in enumerate(result):
-        places[_said(item.row)].append(place)
+        places[_printed_values(item.row)].append(place)
     for items in shown[1:]:
-        seen: dict[Hashable, int] = defaultdict(int)
+        counts: dict[Hashable, int] = defaultdict(int)
         for item in items:
-            said = _said(item.row)
-            if seen[said] < len(places[said]):
-                place = places[said][seen[said]]
+            printed = _printed_values(item.row)
+            if counts[printed] < len(places[printed]):
+                place = places[printed][counts[printed]]
                 result[place] = _both(result[place], item)
             else:
-                places[said].append(len(result))
+                places[printed].append(len(result))
                 result.append(item)
-            seen[said] += 1
+            counts[printed] += 1
     return result
 
 
 def _both(first: Printed, second: Printed) -> Printed:
-    """One record from two prints of it; where it stands is known from the print that shows its offset."""
+    # The place is taken from the print that shows the offset.
     if first.head[2] is None and second.head[2] is not None:
         first, second = second, first
     fields: Fields = {name: value for name, value in second.row._asdict().items() if getattr(first.row, name) is None}
@@ -249,7 +246,7 @@ def _both(first: Printed, second: Printed) -> Printed:
 
 
 def _owner(row: Row) -> Hashable:
-    """Whose records are in order among themselves."""
+    # Records of one owner are in order.
     if isinstance(row, TransactionLogRow):
         return row.transactional_id
     if isinstance(row, OffsetCommitRow):
@@ -257,8 +254,8 @@ def _owner(row: Row) -> Hashable:
     return row.group_id
 
 
-def _said(row: Row) -> Hashable:
-    """What any print of a record shows of it."""
+def _printed_values(row: Row) -> Hashable:
+    # Fields that every print of a record shows.
     if isinstance(row, TransactionLogRow):
         state = row.producer_id, row.producer_epoch, row.status, row.last_update_timestamp
         return row.tombstone, state, tuple(sorted(row.partitions or ()))
@@ -268,7 +265,7 @@ def _said(row: Row) -> Hashable:
     return row.key_type, row.tombstone, row.generation
 
 
-# A folder of text dumps read as one log directory: every log that any dump in it shows, each once.
+# Reading a directory of text dumps.
 
 
 TRANSACTION_STATE, CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
@@ -279,8 +276,10 @@ Log = tuple[str | None, int | None]
 
 
 class TextFolder(NamedTuple):
-    """What a folder's dumps show. ``errors`` are of the texts themselves, ``file`` being a dump's name; ``notes`` are
-    sentences for people on what text left out. ``bytes_read`` is the size of all dumps that could be read.
+    """Content of a directory's dumps.
+
+    ``errors`` are about the texts, ``file`` being a dump's name; ``notes`` are sentences for people on excluded text.
+    ``bytes_read`` is the size of all dumps that could be read.
     """
 
     replicas: list[TextReplica]
@@ -290,9 +289,9 @@ class TextFolder(NamedTuple):
 
 
 def read_texts(place: StorageLocation, texts: Sequence[TextFile], limits: Limits = DEFAULT_LIMITS) -> TextFolder:
-    """Read the dumps of one folder. Bad text is in ``errors``, never an exception.
+    """Read the dumps of one directory. Bad text is in ``errors``, never an exception.
 
-    Cost: one pass over each dump, held in memory one after the other (at most ``limits.max_small_file_bytes`` each).
+    Cost: one pass over each dump, one at a time in memory (at most ``limits.max_small_file_bytes`` each).
     """
     gathered = _DumpedLogs()
     bytes_read = 0
@@ -310,8 +309,6 @@ def read_texts(place: StorageLocation, texts: Sequence[TextFile], limits: Limits
 
 
 class _DumpedLogs:
-    """What all dumps showed, by log."""
-
     def __init__(self) -> None:
         self.logs: dict[Log, TextReplica] = {}
         self.shown: dict[str, list[list[Printed]]] = defaultdict(list)  # table -> dumps -> rows
@@ -322,18 +319,18 @@ class _DumpedLogs:
         return self.logs.setdefault((topic, partition), TextReplica(topic, partition))
 
     def console(self, text: bytes, name: str) -> None:
-        found = parse_console(text, name)
-        self.errors += found.errors
+        content = parse_console(text, name)
+        self.errors += content.errors
         rows: dict[str, list[Printed]] = defaultdict(list)
-        for row, position, _ in found.rows:
+        for row, position, _ in content.rows:
             rows[_table(row)].append(Printed(None, (name, position, None, None), _NO_BATCH, row))
         for table, printed in rows.items():
             self.shown[table].append(printed)
 
     def dump(self, text: bytes, name: str) -> None:
-        found = parse_dump(text, name)
-        self.errors += found.errors
-        for section in found.sections:
+        content = parse_dump(text, name)
+        self.errors += content.errors
+        for section in content.sections:
             source = origin(section.path, name)
             if source.kind == "live":
                 self._section(section, source, name)
@@ -363,7 +360,7 @@ class _DumpedLogs:
             replica.snapshots.append(TextSnapshot(source.file, source.offset, entries))
 
     def _records(self, section: Section, source: Origin, replica: TextReplica, name: str) -> None:
-        """The records that a decoder printed; user topics have none, whatever their payload looks like."""
+        # Only internal topics have records, whatever the payload of others looks like.
         if source.topic not in (None, TRANSACTION_STATE, CONSUMER_OFFSETS):
             return
         batches = section.batches.columns
@@ -375,14 +372,14 @@ class _DumpedLogs:
                     error = DecodeError(name, record.position, record.length, row.reason, row.detail)
                     replica.unreadable.append(error)
                 continue
-            at = int(batches.position[record.batch]) if record.batch >= 0 else record.position
-            head = (source.file, at, record.offset, record.timestamp)
+            position = int(batches.position[record.batch]) if record.batch >= 0 else record.position
+            head = (source.file, position, record.offset, record.timestamp)
             rows[_table(row)].append(Printed(source.partition, head, _batch(batches, record.batch), row))
         for table, printed in rows.items():
             self.shown[table].append(printed)
 
     def replicas(self) -> list[TextReplica]:
-        """All logs, each with its rows, in the order of topic and partition."""
+        """All logs with their rows, ordered by topic and partition."""
         for table, dumps in self.shown.items():
             for item in merge_rows(dumps):
                 replica = self.log(_TOPICS[table], item.partition)
@@ -391,18 +388,17 @@ class _DumpedLogs:
             replica.segments = merge_segments(replica.segments)
             replica.snapshots = _best_snapshots(replica.snapshots)
             replica.indexes = sorted({item.file: item for item in replica.indexes}.values(), key=lambda item: item.file)
-        found = [
+        replicas = [
             replica
             for replica in self.logs.values()
             if replica.segments or replica.snapshots or replica.indexes or replica.rows
         ]
         return sorted(
-            found, key=lambda replica: (replica.topic or "", -1 if replica.partition is None else replica.partition)
+            replicas, key=lambda replica: (replica.topic or "", -1 if replica.partition is None else replica.partition)
         )
 
 
 def _segment(section: Section, source: Origin, name: str) -> TextSegment:
-    """A segment; invalid bytes at its end, of which the tool spoke, are its error."""
     batches = section.batches.columns
     base = source.offset
     if base < 0:
@@ -418,7 +414,7 @@ def _segment(section: Section, source: Origin, name: str) -> TextSegment:
 
 
 def _entries(lines: list[Numbers]) -> ProducerEntries | None:
-    """The entries of a snapshot; what a line does not show is as the file says "none" (0 for the offset delta)."""
+    # Fields that a line does not show have the value for none (0 for the offset delta).
     rows = [
         (
             line["producerId"],
@@ -441,7 +437,7 @@ def _entries(lines: list[Numbers]) -> ProducerEntries | None:
 
 
 def _best_snapshots(shown: list[TextSnapshot]) -> list[TextSnapshot]:
-    """One snapshot for each offset: the dump that shows most entries, and most of their times."""
+    # One per offset: the dump with most entries, and most times.
     best: dict[int, TextSnapshot] = {}
     for item in shown:
         other = best.get(item.offset)
@@ -456,25 +452,25 @@ def _shows(snapshot: TextSnapshot) -> tuple[int, int]:
 
 
 def _indexes(section: Section, source: Origin) -> list[TextIndex]:
-    """The indexes that a section shows; positions in the files follow from the entries' sizes."""
-    found: list[AbortedTransactions | OffsetIndex | TimeIndex] = []
+    # Positions in the files follow from the entries' sizes.
+    indexes: list[AbortedTransactions | OffsetIndex | TimeIndex] = []
     if section.aborted:
         version, producer_id, first, last, stable = _arrays(
             section.aborted, "version", "producer_id", "first_offset", "last_offset", "last_stable_offset"
         )
         positions, size = _positions(section.aborted, TXN_ENTRY.itemsize)
-        found.append(AbortedTransactions(positions, version, producer_id, first, last, stable, size))
-    # The tool prints one entry at position 0 for a file that was preallocated and never written to.
+        indexes.append(AbortedTransactions(positions, version, producer_id, first, last, stable, size))
+    # For a preallocated file without entries the tool prints one at position 0.
     real = [entry for entry in section.offset_entries if entry["position"] != 0]
     if real:
         offset, log_position = _arrays(real, "offset", "position")
         positions, size = _positions(real, OFFSET_ENTRY.itemsize)
-        found.append(OffsetIndex(positions, offset, log_position, size, 0))
+        indexes.append(OffsetIndex(positions, offset, log_position, size, 0))
     if section.time_entries:
         timestamp, offset = _arrays(section.time_entries, "timestamp", "offset")
         positions, size = _positions(section.time_entries, TIME_ENTRY.itemsize)
-        found.append(TimeIndex(positions, timestamp, offset, size, 0))
-    return [TextIndex(source.file, source.offset, entries) for entries in found]
+        indexes.append(TimeIndex(positions, timestamp, offset, size, 0))
+    return [TextIndex(source.file, source.offset, entries) for entries in indexes]
 
 
 def _arrays(entries: list[Numbers], *names: str) -> list[np.ndarray]:
@@ -482,12 +478,10 @@ def _arrays(entries: list[Numbers], *names: str) -> list[np.ndarray]:
 
 
 def _positions(entries: list[Numbers], size: int) -> tuple[np.ndarray, int]:
-    """Where each entry stands in its file, and the bytes of all."""
     return np.arange(len(entries), dtype=np.int64) * size, len(entries) * size
 
 
 def _batch(batches: BatchColumns, row: int) -> tuple[int | None, bool | None, int | None, int | None]:
-    """What a record takes from the batch above it."""
     if row < 0:
         return _NO_BATCH
     transactional = bool(batches.attributes[row] & 0x10)

@@ -15,6 +15,7 @@ from auditor.base.remote_segments import EpochStarts, RemoteLogs, RemotePartitio
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress_into
+from auditor.connectors.codec.gaps import read_at
 from auditor.connectors.codec.remote_log_metadata import Manifest, RemoteLogMetadataRow, decode_manifest
 from auditor.connectors.codec.segment import end_offset, read_segment
 from auditor.connectors.codec.small_files import decode_leader_epochs
@@ -33,11 +34,9 @@ from auditor.connectors.logdir.files import (
 from auditor.connectors.logdir.internal_rows import REMOTE_LOG_METADATA, InternalRows
 from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_file
 
-# Files that lie in remote storage in another shape than their brokers had them: cut out of one object, or in chunks.
-#
-# Who opens a file by its :class:`~auditor.connectors.stores.storage.StorageLocation` gets its bytes as they were on the
-# broker's disk
-# (Aiven's RemoteStorageManager; :mod:`auditor.connectors.codec.remote_log_metadata`). One chunk is in memory at a time.
+# Files that remote storage keeps in another form: as a range of an object, or in chunks (Aiven's RemoteStorageManager;
+# :mod:`auditor.connectors.codec.remote_log_metadata`). Opened by their StorageLocation, they have the bytes of the
+# broker's disk. One chunk is in memory at a time.
 
 
 MANIFEST, INDEXES = "rsm-manifest", "indexes"
@@ -51,14 +50,14 @@ def read_manifest(folder: StorageLocation, name: str) -> Manifest | DecodeError:
 
 
 def is_unfinished(segment: RemoteFiles) -> bool:
-    """Whether the manifest is not there, which is stored last."""
+    """Whether the manifest, which is stored last, is missing."""
     return segment.objects and segment.file(MANIFEST) is None
 
 
 def as_copied(segment: RemoteFiles) -> RemoteFiles | DecodeError:
-    """A remote segment with its files as the broker had them, or why they cannot be had.
+    """A remote segment with its files as the broker had them, or why they cannot be read.
 
-    One whose files are there as they were is given back as it is. Cost: its manifest is read.
+    One whose files are stored unchanged is returned as it is. Cost: its manifest is read.
     """
     if not segment.objects:
         return segment
@@ -83,7 +82,6 @@ def as_copied(segment: RemoteFiles) -> RemoteFiles | DecodeError:
 
 
 def _beyond(says: Manifest, log: DataFile | None, indexes: DataFile | None) -> str:
-    """What the objects do not have of what the manifest says, "" for nothing."""
     stored, end = int(says.chunks.sum()), max((part.position + part.size for part in says.parts), default=0)
     if log is not None and stored != log.size:
         return f"chunks of {stored} bytes in an object of {log.size}"
@@ -93,20 +91,20 @@ def _beyond(says: Manifest, log: DataFile | None, indexes: DataFile | None) -> s
 
 
 def _parts(start: int, says: Manifest, indexes: DataFile | None) -> list[DataFile]:
-    """The indexes as files of their own; what the manifest leaves of their object has its kind."""
+    # Bytes of the object outside of the listed indexes become files of kind INDEXES.
     if indexes is None or indexes.place is None:
         return []
-    found, at = [], 0
+    parts, offset = [], 0
     ends = [*says.parts, (INDEXES, indexes.size, 0)]
     for kind, position, size in ends:
-        for name, first, length in ((INDEXES, at, position - at), (kind, position, size)):
+        for name, first, length in ((INDEXES, offset, position - offset), (kind, position, size)):
             if length or name != INDEXES:
                 view = ObjectRange(indexes.name, first, length)
                 number = start if name in INDEX_KINDS else -1
                 named = f"{indexes.name}#{name}" if name != INDEXES else f"{indexes.name}#{first}"
-                found.append(DataFile(named, length, name, number, indexes.place._replace(view=view)))
-        at = position + size
-    return found
+                parts.append(DataFile(named, length, name, number, indexes.place._replace(view=view)))
+        offset = position + size
+    return parts
 
 
 class ObjectRange(NamedTuple):
@@ -117,18 +115,18 @@ class ObjectRange(NamedTuple):
     size: int
 
     def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
-        """The file, for reading."""
+        """Open the file for reading."""
         opened = open_file(folder, self.file)
         return opened._replace(file=name) if isinstance(opened, DecodeError) else _StretchFile(opened, self)
 
 
 class Chunked(NamedTuple):
-    """A segment that is stored chunk by chunk, as its manifest, the file ``manifest``, says."""
+    """A segment that is stored in chunks, as its ``manifest`` file describes."""
 
     manifest: str
 
     def open(self, folder: StorageLocation, name: str) -> BinaryFile | DecodeError:
-        """The segment as it was, for reading."""
+        """Open the original segment for reading."""
         says = read_manifest(folder, self.manifest)
         if isinstance(says, DecodeError):
             return says
@@ -137,8 +135,6 @@ class Chunked(NamedTuple):
 
 
 class _PositionedFile:
-    """What both kinds have: a position, and bytes from there on."""
-
     def __init__(self, stored: BinaryFile, size: int) -> None:
         self.stored = stored
         self.size = size
@@ -151,7 +147,7 @@ class _PositionedFile:
         return self.at
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the stored file."""
         self.stored.close()
 
 
@@ -161,7 +157,7 @@ class _StretchFile(_PositionedFile):
         self.start = part.start
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one read gives; 0 at the end of the stretch."""
+        """Fill ``buffer`` with one read; 0 at the end of the range."""
         view = memoryview(buffer)[: max(0, self.size - self.at)]
         if not len(view):
             return 0
@@ -172,17 +168,16 @@ class _StretchFile(_PositionedFile):
 
 
 class _ChunkedFile(_PositionedFile):
-    """``starts``: where each chunk begins as stored, and where the last one ends."""
-
+    # starts: the start of each stored chunk, and the end of the last one.
     def __init__(self, stored: BinaryFile, says: Manifest) -> None:
         super().__init__(stored, says.size)
         self.says = says
         self.starts = np.append(0, np.cumsum(says.chunks))
-        self.number = -1  # of the chunk at hand
+        self.number = -1  # of the current chunk
         self.chunk = np.empty(0, np.uint8)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one chunk gives; 0 at the end. Errors: ``OSError``, with what is wrong with it."""
+        """Fill ``buffer`` from one chunk; 0 at the end. Errors: ``OSError`` with the chunk's defect."""
         if self.at >= self.size:
             return 0
         number, inside = divmod(self.at, self.says.chunk_bytes)
@@ -195,7 +190,7 @@ class _ChunkedFile(_PositionedFile):
         return len(part)
 
     def _read(self, number: int) -> np.ndarray:
-        """A chunk as it was, no larger than what its manifest and the limits let it be."""
+        # No larger than its manifest and the limits allow.
         start, end = int(self.starts[number]), int(self.starts[number + 1])
         size = min(self.says.chunk_bytes, self.size - number * self.says.chunk_bytes)
         what = f"chunk {number} at byte {start}"
@@ -203,7 +198,7 @@ class _ChunkedFile(_PositionedFile):
             raise OSError(0, f"{what}: more than {DEFAULT_LIMITS.max_batch_bytes} bytes")
         if size > DEFAULT_LIMITS.decompressed_cap(end - start):
             raise OSError(0, f"{what}: {end - start} bytes that are to become {size}")
-        data = self._stored(start, end - start)
+        data = read_at(self.stored, start, end - start)
         if len(data) < end - start:
             raise OSError(0, f"{what}: {end - start - len(data)} of its {end - start} bytes are not there")
         if not self.says.compressed:
@@ -216,22 +211,13 @@ class _ChunkedFile(_PositionedFile):
             raise OSError(0, f"{what}: {got} bytes where the manifest says {size}")
         return chunk
 
-    def _stored(self, start: int, size: int) -> np.ndarray:
-        data = np.empty(size, np.uint8)
-        self.stored.seek(start)
-        got = 0
-        while got < size and (more := self.stored.readinto(data[got:].data)):
-            got += more
-        return data[:got]
 
-
-# The remote part of tiered topics put before the local one: one replica, from the log's own start (KIP-405).
+# The remote part before the local one: one replica, from the log's own start.
 #
-# What LocalTieredStorage keeps: ``<topic>-<partition>-<topic id>/<base offset>-<segment id>.log``, with the files that
-# belong to the segment beside it; what Aiven's RemoteStorageManager keeps, :mod:`auditor.connectors.logdir.tiered`
-# makes
-# such files of. Which of them are of a log is what ``__remote_log_metadata`` says; without it, what the files hold.
-# Source: Kafka's LocalTieredStorage, RemoteLogSegmentFileset, RemoteLogManager.
+# LocalTieredStorage stores ``<topic>-<partition>-<topic id>/<base offset>-<segment id>.log`` with the segment's other
+# files beside it; objects of Aiven's RemoteStorageManager are converted to such files. ``__remote_log_metadata`` lists
+# those of a log; without it, their content decides. Source: Kafka's LocalTieredStorage, RemoteLogSegmentFileset,
+# RemoteLogManager.
 
 
 NO_REPLICA = "remote segment of a partition without a replica in the input"
@@ -250,19 +236,18 @@ Reasons = dict[tuple[StorageLocation | None, str], str]  # place and name of a f
 
 
 class Candidate(NamedTuple):
-    """A remote segment that may be of a log; ``end`` is the offset behind its last one."""
+    """A remote segment that may belong to a log; ``end`` is the offset after its last one."""
 
     segment: RemoteFiles
     end: int
 
 
-def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Scope = EVERYTHING) -> Inventory:
-    """The inventory with the remote segments of each replica put before its own; what is not needed is skipped with
-    why.
+def with_remote(inventory: Inventory, remote_logs: Mapping[str, RemoteLogs], scope: Scope = EVERYTHING) -> Inventory:
+    """The inventory with the remote segments of each replica before its own; unneeded ones are skipped with a reason.
 
-    ``known``: what ``__remote_log_metadata`` says of each cluster, by join key. Every replica has the remote part, as
-    every broker would serve it, but those that ``scope`` leaves out. Cost: small; a read for every manifest; without
-    metadata, one short read a batch of the remote segments.
+    ``remote_logs``: the content of ``__remote_log_metadata`` of each cluster, by join key. Every replica gets the
+    remote part, as every broker would serve it, except those that ``scope`` excludes. Cost: small; one read per
+    manifest; without metadata, one short read per batch of the remote segments.
     """
     if not inventory.remote:
         return inventory
@@ -270,7 +255,7 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
     used: set[tuple[StorageLocation | None, str]] = set()
     log_dirs = []
     for log_dir in inventory.log_dirs:
-        logs = known.get(log_dir.join_key, RemoteLogs())
+        logs = remote_logs.get(log_dir.join_key, RemoteLogs())
         replicas = tuple(
             _whole(log_dir, c, inventory.remote, logs, files)
             if scope.wants(c.topic, c.partition, log_dir.broker_id)
@@ -297,14 +282,13 @@ def with_remote(inventory: Inventory, known: Mapping[str, RemoteLogs], scope: Sc
 
 
 class _OpenRemoteFiles:
-    """The files of remote segments as the brokers had them, each segment opened once, and why some are not read."""
-
+    # Opens each segment once, and collects why files are not read.
     def __init__(self) -> None:
         self.reasons: Reasons = {}
         self._opened: dict[RemoteFiles, RemoteFiles | DecodeError] = {}
 
     def open(self, segment: RemoteFiles) -> RemoteFiles | None:
-        """The segment as it was copied, None where it cannot be read, which is then an error."""
+        """The segment as it was copied, None if it cannot be read, which is then an error."""
         if segment not in self._opened:
             self._opened[segment] = as_copied(segment)
         opened = self._opened[segment]
@@ -315,7 +299,7 @@ class _OpenRemoteFiles:
         return opened
 
     def left(self, segment: RemoteFiles) -> tuple[DataFile, ...]:
-        """The files of a segment, as they were copied where it was opened; none where that went wrong."""
+        """The files of a segment, as copied if it was opened; none after an error."""
         opened = self._opened.get(segment, segment)
         return opened.files if isinstance(opened, RemoteFiles) else ()
 
@@ -324,22 +308,22 @@ class _OpenRemoteFiles:
         return [error for error in self._opened.values() if isinstance(error, DecodeError)]
 
     def say(self, segment: RemoteFiles, why: str, *kinds: str) -> None:
-        """Why files of a segment, all or those of some kinds, are not read."""
+        """Note why files of a segment, all or those of some kinds, are not read."""
         self.reasons |= {(f.place, f.name): why for f in self.left(segment) if not kinds or f.kind in kinds}
 
 
 def _whole(
     log_dir: LogDir, replica: Replica, folders: Iterable[RemoteFolder], logs: RemoteLogs, files: _OpenRemoteFiles
 ) -> Replica:
-    """A replica with its remote part, where there is one and it reaches the local one."""
-    mine = [f for f in folders if f.is_of(replica)]
-    if len({f.topic_id for f in mine}) != 1 or not replica.segments:
+    # Unchanged if there is no remote part, or it does not reach the local one.
+    own = [f for f in folders if f.is_of(replica)]
+    if len({f.topic_id for f in own}) != 1 or not replica.segments:
         return replica
-    at = (replica.topic or "", replica.partition or 0)
-    part = logs.of(*at, mine[0].topic_id)
-    candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in mine for s in f.segments], part, files)
+    partition = (replica.topic or "", replica.partition or 0)
+    part = logs.of(*partition, own[0].topic_id)
+    candidates = _candidates(_leader_epochs(log_dir, replica), [s for f in own for s in f.segments], part, files)
     starts = log_dir.checkpoints.get("log-start")
-    start = None if starts is None else starts.get(at)
+    start = None if starts is None else starts.get(partition)
     start = part.start_from(start) if part is not None and start is not None else start
     chosen = _reaching(candidates, start or 0, replica.local_start, files)
     return _before(replica, chosen, files) if chosen else replica
@@ -348,8 +332,7 @@ def _whole(
 def _candidates(
     epochs: EpochStarts, segments: Iterable[RemoteFiles], part: RemotePartition | None, files: _OpenRemoteFiles
 ) -> list[Candidate]:
-    """The segments that were copied whole and are of this log, by first offset."""
-    found = []
+    candidates = []
     for segment in segments:
         recorded = part.segments.get(segment.segment_id) if part is not None else None
         unknown = recorded is None and (part is None or not part.whole)
@@ -359,18 +342,18 @@ def _candidates(
             files.say(segment, NOT_FINISHED)
         elif unknown:
             if (opened := files.open(segment)) is not None:
-                found.append(Candidate(opened, _end_offset(opened)))
+                candidates.append(Candidate(opened, _end_offset(opened)))
         elif recorded is None or recorded.state != RemoteSegmentState.COPY_SEGMENT_FINISHED:
             files.say(segment, NOT_FINISHED)
         elif not recorded.is_of(epochs):
             files.say(segment, OTHER_EPOCHS)
         elif (opened := files.open(segment)) is not None:
-            found.append(Candidate(opened, recorded.end_offset + 1))
-    return sorted(found, key=lambda c: (c.segment.start, -c.end))
+            candidates.append(Candidate(opened, recorded.end_offset + 1))
+    return sorted(candidates, key=lambda c: (c.segment.start, -c.end))
 
 
 def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _OpenRemoteFiles) -> list[Candidate]:
-    """Those that lead from the log start, or from behind the last hole, to the first local segment without a hole."""
+    # Those that lead from the log start, or from after the last hole, to the first local segment without a hole.
     run: list[Candidate] = []
     for c in candidates:
         reach = run[-1].end if run else c.segment.start
@@ -392,11 +375,8 @@ def _reaching(candidates: Iterable[Candidate], start: int, local: int, files: _O
 
 
 def _before(replica: Replica, chosen: list[Candidate], files: _OpenRemoteFiles) -> Replica:
-    """The replica with these segments in front, and the snapshots of their ends.
-
-    Segments of different leaders overlap: where the next one begins is read from that. The reader leaves out what is
-    beyond; such a segment's indexes and snapshot speak of more than is read of it, and so are left out here.
-    """
+    # Segments of different leaders overlap; the start of the next one shows it. The reader stops there. Indexes and
+    # snapshot of such a segment cover more than is read of it, and are excluded.
     snapshots = {s.offset: s for s in replica.snapshots}
     segments = []
     starts = [*(c.segment.start for c in chosen[1:]), replica.local_start]
@@ -415,7 +395,7 @@ def _before(replica: Replica, chosen: list[Candidate], files: _OpenRemoteFiles) 
 
 
 def _leader_epochs(log_dir: LogDir, replica: Replica) -> EpochStarts:
-    """The leader epochs of the local log, none where they cannot be read: then they decide nothing."""
+    # Unreadable epochs decide nothing.
     file = replica.leader_epochs
     data = read_file(log_dir.place, file.name, limit=DEFAULT_LIMITS.small_file(file.kind)) if file else None
     if file is None or data is None or isinstance(data, DecodeError):
@@ -425,7 +405,7 @@ def _leader_epochs(log_dir: LogDir, replica: Replica) -> EpochStarts:
 
 
 def _end_offset(segment: RemoteFiles) -> int:
-    """The offset behind a segment's last record, 0 where it cannot be read."""
+    # 0 if it cannot be read.
     file = segment.file("log")
     assert file is not None
     assert file.place is not None
@@ -440,17 +420,15 @@ def _end_offset(segment: RemoteFiles) -> int:
         f.close()
 
 
-# ``__remote_log_metadata`` folded: what is known of every segment in tiered storage (KIP-405).
-#
-# All records about a partition lie in one partition of the topic, in the order in which they happened. Source: Kafka's
-# RemoteLogMetadataCache.
+# Reading ``__remote_log_metadata``: all records about a partition are in one partition of the topic, in order. Source:
+# Kafka's RemoteLogMetadataCache.
 
 
 Key = tuple[str, int]  # topic id and partition
 
 
 class RemoteLogTask(NamedTuple):
-    """A copy of a partition of the topic to read. ``clean``: its broker had shut down."""
+    """A replica of a partition of ``__remote_log_metadata`` to read. ``clean``: its broker had shut down."""
 
     place: StorageLocation
     replica: Replica
@@ -460,16 +438,16 @@ class RemoteLogTask(NamedTuple):
 
 
 def tasks(inventory: Inventory, limits: Limits) -> list[tuple[str, RemoteLogTask]]:
-    """Of each cluster and partition of the topic the replica that goes furthest, by its newest segment; each with the
-    cluster's join key."""
+    """For each cluster and partition of the topic, the replica with the newest last segment; each with the cluster's
+    join key."""
     furthest: dict[tuple[str, int], tuple[tuple[int, int], LogDir, Replica]] = {}
     for log_dir in inventory.log_dirs:
         for replica in log_dir.replicas:
             if replica.topic == REMOTE_LOG_METADATA and replica.segments:
                 end = (replica.segments[-1].base_offset, replica.segments[-1].size)
-                at = (log_dir.join_key, replica.partition or 0)
-                if at not in furthest or end > furthest[at][0]:
-                    furthest[at] = (end, log_dir, replica)
+                key = (log_dir.join_key, replica.partition or 0)
+                if key not in furthest or end > furthest[key][0]:
+                    furthest[key] = (end, log_dir, replica)
     return [
         (join_key, RemoteLogTask(d.place, replica, d.clean_shutdown, d.broker_id, limits))
         for (join_key, _), (_, d, replica) in furthest.items()
@@ -477,7 +455,8 @@ def tasks(inventory: Inventory, limits: Limits) -> list[tuple[str, RemoteLogTask
 
 
 def read_remote_log(task: RemoteLogTask) -> dict[Key, RemotePartition]:
-    """What one replica says, by topic id and partition. What cannot be read is said when the replica itself is audited.
+    """Read one replica: remote partitions by topic id and partition. Its errors are reported when the replica itself is
+    audited.
 
     Cost: every record once; memory: the segments that were ever recorded, and a chunk.
     """
@@ -490,13 +469,13 @@ def read_remote_log(task: RemoteLogTask) -> dict[Key, RemotePartition]:
     return reading.found
 
 
-def read_all(found: Iterable[tuple[str, RemoteLogTask]]) -> dict[str, RemoteLogs]:
+def read_all(reads: Iterable[tuple[str, RemoteLogTask]]) -> dict[str, RemoteLogs]:
     """The remote parts of each cluster's partitions, read in this process."""
-    return joined((join_key, read_remote_log(task)) for join_key, task in found)
+    return joined((join_key, read_remote_log(task)) for join_key, task in reads)
 
 
 def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str, RemoteLogs]:
-    """What the replicas say, put together by cluster."""
+    """Merge the replicas' results by cluster."""
     of_cluster: dict[str, dict[Key, RemotePartition]] = {}
     for join_key, partitions in reads:
         of_cluster.setdefault(join_key, {}).update(partitions)
@@ -504,8 +483,6 @@ def joined(reads: Iterable[tuple[str, dict[Key, RemotePartition]]]) -> dict[str,
 
 
 class _TieredReading:
-    """The state of reading one replica."""
-
     def __init__(self, task: RemoteLogTask) -> None:
         self.task = task
         self.rows = InternalRows(REMOTE_LOG_METADATA, task.limits)
@@ -514,11 +491,11 @@ class _TieredReading:
 
     @property
     def lost(self) -> bool:
-        """Whether some record could not be read."""
+        """Whether a record could not be read."""
         return self.unread or bool(self.rows.errors())
 
     def segment(self, name: str, size: int) -> None:
-        """The records of one segment of the metadata's log."""
+        """Read one segment of the metadata's log."""
         f = open_file(self.task.place, name)
         if isinstance(f, DecodeError):
             self.unread = True
@@ -537,17 +514,17 @@ class _TieredReading:
 
     def _record(self, offset: int, row: RemoteLogMetadataRow) -> None:
         if row.topic_id is None or row.tiered_partition is None or row.segment_id is None:
-            return  # about a whole partition that was removed, or of a broker's own snapshot
-        at = (row.topic_id, row.tiered_partition)
-        if at not in self.found:
-            self.found[at] = RemotePartition(row.tiered_topic or "", row.tiered_partition, row.topic_id)
-        segment = _changed(self.found[at].segments.get(row.segment_id), row, offset)
+            return  # about a removed partition, or of a broker's own snapshot
+        key = (row.topic_id, row.tiered_partition)
+        if key not in self.found:
+            self.found[key] = RemotePartition(row.tiered_topic or "", row.tiered_partition, row.topic_id)
+        segment = _changed(self.found[key].segments.get(row.segment_id), row, offset)
         if segment is not None:
-            self.found[at].take(segment)
+            self.found[key].take(segment)
 
 
 def _changed(before: RemoteSegment | None, row: RemoteLogMetadataRow, offset: int) -> RemoteSegment | None:
-    """A segment after a record; None where the record that describes it is gone."""
+    # None if the record that describes the segment is gone.
     if row.start_offset is None or row.end_offset is None:
         if before is None:
             return None

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 
-# Which driver opens the file system behind a URI: pyarrow's, else fsspec's if it is installed.
+# Drivers of file systems: pyarrow's, else fsspec's if it is installed.
 
 
-# pyarrow opens hdfs:// by Hadoop's own libraries, which no package of Python's brings; hdfs-native does without them.
+# pyarrow opens hdfs:// by Hadoop's own libraries, which no Python package has; hdfs-native needs none of them.
 _NO_HADOOP = re.compile(r"(?:Unable|Prior attempt) to load lib(?:jvm|hdfs)")
 _DRIVERS = {"hdfs": "the packages fsspec and hdfs-native, or Hadoop with libhdfs"}
 _CREDENTIALS = re.compile(r"DENIED|HTTP status 40[013]|Token|TOKEN|ACCESS_KEY|SIGNATURE|UNAUTHENTICATED")
@@ -43,14 +43,14 @@ _CREDENTIALS = re.compile(r"DENIED|HTTP status 40[013]|Token|TOKEN|ACCESS_KEY|SI
 
 @functools.lru_cache(maxsize=64)
 def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
-    """The file system behind a URI and the URI's path in it; one a process and URI.
+    """The file system of a URI and the URI's path in it; cached per URI.
 
-    Errors: :class:`AuditInputError` when neither ``pyarrow.fs`` nor ``fsspec`` can open it.
+    Errors: :class:`AuditInputError` if neither ``pyarrow.fs`` nor ``fsspec`` can open it.
     """
-    import pyarrow.fs as pafs  # the clients of all stores: only where a URI needs them
+    import pyarrow.fs as pafs  # imports the clients of all stores
 
     if pa.io_thread_count() < AT_ONCE:
-        pa.set_io_thread_count(AT_ONCE)  # its S3 client has as many connections, and 25 at least
+        pa.set_io_thread_count(AT_ONCE)  # its S3 client has as many connections, at least 25
     scheme = user_input.parsed(uri).scheme
     try:
         files, path = pafs.FileSystem.from_uri(uri)
@@ -61,7 +61,7 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
         if not no_driver:
             raise AuditInputError(f"{scheme}: {reason}; check the URI, its credentials and the network") from error
     try:
-        fsspec = importlib.import_module("fsspec.core")  # no dependency: only where a URI needs it
+        fsspec = importlib.import_module("fsspec.core")  # optional
     except ImportError:
         wanted = _DRIVERS.get(scheme, "fsspec and its driver")
         raise AuditInputError(f"{scheme}: {reason}; install {wanted}, or copy the files") from None
@@ -77,8 +77,8 @@ def filesystem(uri: str) -> tuple[pafs.FileSystem, str]:
 
 
 def _of_fsspec(other: Any) -> pafs.FSSpecHandler:
-    """A file system of fsspec's for pyarrow. hdfs-native moves a file in place of another only where it is told to, as
-    HDFS does it in one step, and names the time of writing otherwise."""
+    # hdfs-native replaces a file on a move only on request, as HDFS does in one step, and has another name for the time
+    # of modification.
     import pyarrow.fs as pafs
 
     if "hdfs" not in other.protocol:
@@ -97,13 +97,13 @@ def _of_fsspec(other: Any) -> pafs.FSSpecHandler:
 
 
 def renewed(why: Exception) -> None:
-    """Before a request is tried again: where it was refused for its credentials, those are looked up anew."""
+    """Before a retry: if credentials were refused, have them looked up again."""
     if _CREDENTIALS.search(str(why)):
         filesystem.cache_clear()
 
 
 def refusal(uri: str, folder: str) -> Exception | None:
-    """What a store has against listing a folder, which it says with a code; None for nothing."""
+    """The error of listing a directory, which has the store's code; None for none."""
     import pyarrow.fs as pafs
 
     try:
@@ -113,21 +113,19 @@ def refusal(uri: str, folder: str) -> Exception | None:
     return None
 
 
-# Which pages of an open file are in the page cache, and how to give back those that only we brought there.
+# Which pages of an open file are in the page cache, and dropping those that only we read.
 #
-# Linux alone, and there the owner of a file (or root) alone, is told which are cached: all others are told that all
-# are,
-# and give nothing back.
+# Only Linux tells, and only the owner of a file (or root): for all others all pages appear cached, and none is dropped.
 
 
 PAGE = mmap.PAGESIZE
 _FAILED = ctypes.c_void_p(-1).value
-_AT_ONCE = 260  # pages of a MiB, wherever it begins
+_AT_ONCE = 260  # pages of a MiB, at any start
 
 
 @functools.cache
 def _libc() -> Any:
-    """The functions of the C library that Python has no names for; None where this cannot be asked."""
+    # Functions of the C library that Python lacks; None if the page cache cannot be queried.
     if sys.platform != "linux" or sys.maxsize < 2**32 or not hasattr(os, "posix_fadvise"):
         return None
     try:
@@ -142,71 +140,72 @@ def _libc() -> Any:
 
 
 class Residency:
-    """Tells of an open file which pages are cached, up to the size that it had when this was made. Reads none."""
+    """Shows which pages of an open file are cached, up to its size at construction. Reads none."""
 
     def __init__(self, descriptor: int) -> None:
-        self._at = 0  # where the file is mapped, for mincore to look at; nobody reads there
+        self._at = 0  # address of the mapping for mincore, which is never read
         self._libc = _libc()
         self._pages = -(-os.fstat(descriptor).st_size // PAGE)
-        self._told = ctypes.create_string_buffer(_AT_ONCE)
+        self._buffer = ctypes.create_string_buffer(_AT_ONCE)
         if self._libc is not None and self._pages:
-            at = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-            self._at = 0 if at is None or at == _FAILED else at
+            address = self._libc.mmap(None, self._pages * PAGE, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
+            self._at = 0 if address is None or address == _FAILED else address
 
     def cached(self, first: int, behind: int) -> bytes | None:
-        """Of each page from number ``first`` to before ``behind`` a byte, 0 for one that is not cached; fewer where the
-        file had fewer; None where nothing tells."""
+        """A byte per page from number ``first`` to before ``behind``, 0 for one that is not cached.
+
+        Fewer if the file had fewer; None if unknown.
+        """
         count = min(behind, self._pages) - first
         if not self._at or count <= 0:
             return None
-        told = self._told if count <= _AT_ONCE else ctypes.create_string_buffer(count)
-        if self._libc.mincore(self._at + first * PAGE, count * PAGE, told):
+        resident = self._buffer if count <= _AT_ONCE else ctypes.create_string_buffer(count)
+        if self._libc.mincore(self._at + first * PAGE, count * PAGE, resident):
             return None
-        return told.raw[:count]
+        return resident.raw[:count]
 
     def close(self) -> None:
-        """Ends it."""
+        """Unmap the file."""
         if self._at:
             self._libc.munmap(self._at, self._pages * PAGE)
             self._at = 0
 
 
 def no_reading_ahead(descriptor: int) -> None:
-    """Of what this descriptor reads no more is fetched than was asked for."""
+    """Disable the kernel's read-ahead for this descriptor."""
     if _libc() is not None:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
 
 def give_back(descriptor: int, first: int, pages: np.ndarray) -> None:
-    """Takes those pages out of the cache, counted from number ``first`` on, that ``pages`` says."""
+    """Drop pages from the cache: those of ``pages``, counted from number ``first``."""
     edges = np.flatnonzero(np.diff(pages.astype(np.int8), prepend=0, append=0))
     for begin, end in edges.reshape(-1, 2).tolist():
         os.posix_fadvise(descriptor, (first + begin) * PAGE, (end - begin) * PAGE, os.POSIX_FADV_DONTNEED)
 
 
-# Reading as a guest of a broker: no faster than is allowed, and leaving the page cache as it was found.
+# Reading beside a broker: at a limited rate, and without changing the page cache.
 #
-# A broker serves its consumers from the page cache. Reading its logs through would put them in place of what the broker
-# needs, so a page that was not cached before it was read is given back after. Whoever reads so says it once, for all
-# files that this process opens (:func:`visiting`).
+# A broker serves its consumers from the page cache. Reading its logs would replace the pages that it needs, so a page
+# that was not cached before is dropped after reading. :func:`throttled` sets this for all files of this process.
 
 
-_NO_TIMES = getattr(os, "O_NOATIME", 0)  # only the owner may ask that reading is not noted
+_NO_TIMES = getattr(os, "O_NOATIME", 0)  # only the owner may leave the access time unchanged
 _NOT_CACHED = b"\0"
-_LEAST_S = 0.002  # that is waited at once
+_LEAST_S = 0.002  # shortest wait
 
 
 class Pace:
-    """Bytes a second, at most; 0: as many as there are."""
+    """A limit in bytes per second; 0: none."""
 
     def __init__(
         self, rate: int, clock: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
     ) -> None:
         self.rate, self.clock, self.sleep = rate, clock, sleep
-        self.free = clock()  # when as much was read as is allowed up to then
+        self.free = clock()  # when the bytes read so far are within the rate
 
     def read(self, count: int) -> None:
-        """Waits for as long as so many bytes may take since what was read before them."""
+        """Wait until ``count`` more bytes are within the rate."""
         if not self.rate:
             return
         now = self.clock()
@@ -215,8 +214,8 @@ class Pace:
             self.sleep(self.free - now)
 
 
-class Guest:
-    """How files are read. ``home``: a folder whose files are our own."""
+class ThrottledReader:
+    """How files are read beside a broker. ``home``: a directory with our own files."""
 
     def __init__(self, pace: Pace, home: Path | None = None) -> None:
         self.pace = pace
@@ -227,14 +226,14 @@ class Guest:
         return self.home is None or not path.startswith(self.home)
 
 
-class GuestFile(io.FileIO):
-    """A file of this machine, read as a guest."""
+class ThrottledFile(io.FileIO):
+    """A file of this machine, read at a pace and without leaving it in the page cache."""
 
     def __init__(self, descriptor: int, pace: Pace) -> None:
         super().__init__(descriptor, "rb")
         self.pace = pace
         self.at = 0
-        self.ours = -1  # the last page that was read, where it is to be given back: the next read may begin in it
+        self.ours = -1  # the last page read, if it is to be dropped: the next read may start in it
         no_reading_ahead(descriptor)
         self.residency = Residency(descriptor)
 
@@ -244,7 +243,7 @@ class GuestFile(io.FileIO):
         return self.at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one read gives; 0 at the end of the file."""
+        """Fill ``buffer`` with one read; 0 at the end of the file."""
         wanted = memoryview(buffer).nbytes
         first, behind = self.at // PAGE, -(-(self.at + wanted) // PAGE)
         before = self.residency.cached(first, behind)
@@ -257,7 +256,7 @@ class GuestFile(io.FileIO):
         return got
 
     def _leave(self, first: int, brought: np.ndarray) -> None:
-        """Gives back the pages from ``first`` on that were not cached, but for one that is not read to its end."""
+        # Drops pages that were not cached before, except one that is not read to its end.
         if not len(brought):
             return
         if self.ours == first:
@@ -274,7 +273,7 @@ class GuestFile(io.FileIO):
         self.ours = -1
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         if not self.closed and self.ours >= 0:
             self._give_back_the_last()
         if not self.closed:
@@ -282,12 +281,12 @@ class GuestFile(io.FileIO):
         super().close()
 
 
-_guest: Guest | None = None
+_guest: ThrottledReader | None = None
 
 
 @contextlib.contextmanager
-def visiting(guest: Guest) -> Iterator[None]:
-    """Within the block this process reads as a guest."""
+def throttled(guest: ThrottledReader) -> Iterator[None]:
+    """Within the block this process reads as ``reader`` says."""
     global _guest
     before, _guest = _guest, guest
     try:
@@ -297,7 +296,7 @@ def visiting(guest: Guest) -> Iterator[None]:
 
 
 def opened(path: str, flags: int) -> tuple[int, Pace | None]:
-    """Opens a file of this machine, with the pace at which a guest reads it; None: as it comes. Errors: ``OSError``."""
+    """Open a file of this machine; also return the pace for reading it, None for no limit. Errors: ``OSError``."""
     if _guest is None or not _guest.is_host(path):
         return os.open(path, flags), None
     try:
@@ -307,19 +306,19 @@ def opened(path: str, flags: int) -> tuple[int, Pace | None]:
 
 
 def reading_pace() -> Pace | None:
-    """The pace at which a store is read; None: as it comes."""
+    """The pace for reading stores; None for no limit."""
     return None if _guest is None else _guest.pace
 
 
-# A file of a store, read in large requests, some of them ahead of who reads it.
+# A file of a store, read in large requests, some of them ahead.
 #
-# A request takes its time until the first byte comes, whatever it asks for: so it asks for much, and the next ones are
-# under way while what came is worked on. Memory: :data:`AHEAD` blocks more than the one at hand.
+# The latency of a request does not depend on its size: so it is large, and the next ones are sent while the last answer
+# is processed. Memory: the current block and :data:`AHEAD` more.
 
 
-BLOCK = 8 << 20  # bytes of a request
-AHEAD = 2  # requests under way beyond the block at hand
-ASIDE = 128 << 10  # bytes of a request for a few bytes elsewhere
+BLOCK = 8 << 20  # bytes per request
+AHEAD = 2  # requests ahead of the current block
+ASIDE = 128 << 10  # bytes per request for a few bytes elsewhere
 _CODE = re.compile(rb"<Code>(\w+)</Code>")
 _REASON_BYTES = 2048
 _BEYOND = re.compile("HTTP status 416|InvalidRange|INVALID_RANGE")
@@ -327,21 +326,23 @@ _UNWRITTEN, _OTHER = 0xA5, 0x5A
 
 
 class Opened:
-    """A file that a store has opened, and the block at its beginning where that has been read already."""
+    """A file opened by a store, and its first block if that has been read already."""
 
     def __init__(self, uri: str, path: str) -> None:
-        """Asks the store once. Errors: the driver's."""
+        """Sends one request. Errors: the driver's."""
         self.uri, self.path = uri, path
         self.file: pa.NativeFile = filesystem(uri)[0].open_input_file(path)
         self.end: int = self.file.size()
         self.first: np.ndarray | None = None
 
     def read(self, start: int, size: int) -> np.ndarray:
-        """``size`` bytes from ``start`` on, fewer only where the file has no more by now. Errors: the driver's, and
-        ``OSError`` where the answer breaks off."""
+        """``size`` bytes from ``start`` on, fewer only if the file is now shorter.
+
+        Errors: the driver's, and ``OSError`` for an incomplete answer.
+        """
         try:
             data = self._answer(start, size)
-            if len(data) == size and data[-1] == _UNWRITTEN:  # so it is of one block in 256
+            if len(data) == size and data[-1] == _UNWRITTEN:  # true for one block in 256
                 data = data if self._ends_so(start + size - 1) else data[:0]
         except REFUSED as error:
             if not _BEYOND.search(str(error)):
@@ -351,11 +352,11 @@ class Opened:
             return data
         if start + size <= (now := self._size_now()):
             raise OSError(errno.EIO, "an answer that breaks off")
-        self.end = min(self.end, now)  # it is shorter than it was: what is left is read anew
+        self.end = min(self.end, now)  # the file is shorter now: the rest is read again
         return self._answer(start, now - start) if now > start else data[:0]
 
     def _ends_so(self, last: int) -> bool:
-        """Whether a byte really is what unwritten ones are; a refusal of so few bytes comes without a reason."""
+        # Whether a byte really equals the filler; a refusal of a short request has no reason.
         try:
             again = self._answer(last, 1, _OTHER)
         except REFUSED:
@@ -363,9 +364,8 @@ class Opened:
         return bool(len(again) and again[0] == _UNWRITTEN)
 
     def _answer(self, start: int, size: int, last: int = _UNWRITTEN) -> np.ndarray:
-        """What a request gives. pyarrow's S3 says of an answer that is too short that it was whole, and the rest of the
-        buffer is as it was: ``last`` is put where its last byte should be written. Where it refuses, the store's reason
-        is in the buffer."""
+        # pyarrow's S3 client reports a short answer as complete and leaves the rest of the buffer as it was: last is
+        # the filler of its last byte. After a refusal, the buffer has the store's reason.
         data = np.empty(size, np.uint8)
         data[:_REASON_BYTES], data[-1] = 0, last
         try:
@@ -384,7 +384,7 @@ class Opened:
 
 
 class RemoteFile:
-    """What :func:`auditor.connectors.stores.storage.open_file` gives for a file behind a URI.
+    """The result of :func:`auditor.connectors.stores.storage.open_file` for a file behind a URI.
 
     Blocks are counted from the first byte that is read. Reads may raise ``OSError``, and
     :class:`~auditor.base.errors.StoreTrouble`.
@@ -399,9 +399,9 @@ class RemoteFile:
 
     @classmethod
     def opened(cls, uri: str, path: str, before: Opened | None, until: int | None) -> Self:
-        """Opens a file, or takes what was opened ``before``.
+        """Open a file, or use what was opened ``before``.
 
-        Errors: as of :func:`auditor.connectors.stores.retries.ask`.
+        Errors: as for :func:`auditor.connectors.stores.retries.ask`.
         """
         if before is None:
             before = retries.ask(lambda: Opened(uri, path), lambda: refusal(uri, path.rpartition("/")[0]), renewed)
@@ -415,14 +415,14 @@ class RemoteFile:
         return self.at
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         for future in self._coming.values():
             future.cancel()
         self._coming.clear()
         self._block = np.empty(0, np.uint8)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one block gives; 0 at the end of the file."""
+        """Fill ``buffer`` from one block; 0 at the end of the file."""
         view = memoryview(buffer)
         wanted = min(len(view), self._of.end - self.at)
         if wanted <= 0:
@@ -431,7 +431,7 @@ class RemoteFile:
             self._origin = self.at
         number, inside = divmod(self.at - self._origin, BLOCK)
         if number in (self._number, self._number + 1) and number >= 0:
-            data = self._taken(number)[inside : inside + wanted]
+            data = self._following(number)[inside : inside + wanted]
         else:
             data = self._patiently(self.at, min(max(wanted, ASIDE), self._of.end - self.at))[:wanted]
         view[: len(data)] = data.data
@@ -440,8 +440,8 @@ class RemoteFile:
             pace.read(len(data))
         return len(data)
 
-    def _taken(self, number: int) -> np.ndarray:
-        """A block that follows the one at hand, or that itself."""
+    def _following(self, number: int) -> np.ndarray:
+        # The current block or the next one.
         if number != self._number:
             for following in range(number + 1, number + 1 + AHEAD):
                 start, size = self._span(following)
@@ -466,7 +466,7 @@ class RemoteFile:
             try:
                 return future.result()
             except REFUSED:
-                pass  # it is asked again, patiently
+                pass  # requested again, with retries
         return self._patiently(start, size)
 
     def _patiently(self, start: int, size: int) -> np.ndarray:
@@ -484,24 +484,20 @@ class RemoteFile:
             return retries.ask(read, lambda: refusal(self._of.uri, self._of.path.rpartition("/")[0]), renew)
         except OSError:
             raise
-        except REFUSED as error:  # who reads a file expects nothing else
+        except REFUSED as error:  # readers of files expect only that
             raise OSError(errno.EIO, retries.code_of(error)) from error
 
 
-# Files of a store that are opened, and their first block read, before somebody asks for them.
+# Prefetching: files of a store are opened, and their first block is read, before they are needed.
 #
-# Small files cost a store's answering time each, one after the other; side by side they cost it once. Who knows what
-# will
-# be read next says so (:func:`coming`), in groups, such as the files of a replica, in the order of reading. It is a
-# hint
-# and no more: what is not taken is forgotten, and what could not be had is asked for again by who reads it. Files of
-# this
-# machine are never meant.
+# Small files cost a store's latency each; in parallel they cost it once. :func:`coming` lists the next files, in
+# groups, such as the files of a replica, in the order of reading. It is only a hint: unused files are dropped, and
+# failed ones are requested again by their reader. Local files are never prefetched.
 
 
-PREFETCHED_AT_ONCE = 24  # files that are opened or wait to be taken, for each slot of a cluster
-MANY = retries.AT_ONCE  # of them where one process works for all, before there are slots
-MOST_BYTES = 32 << 20  # of them in memory
+PREFETCHED_AT_ONCE = 24  # files being opened or waiting, per slot of a cluster
+MANY = retries.AT_ONCE  # the same if one process works alone
+MOST_BYTES = 32 << 20  # of prefetched files in memory
 
 
 class Coming(NamedTuple):
@@ -517,11 +513,11 @@ class Comes(Protocol):
     """A piece of work that knows which files of stores it reads."""
 
     def coming(self) -> Iterable[Coming]:
-        """These, in the order of reading."""
+        """These files, in the order of reading."""
 
 
 def of_work(work: Iterable[object]) -> Iterator[Iterable[Coming]]:
-    """What comes with pieces of work, a group each."""
+    """The files of pieces of work, a group each."""
     return (one.coming() if isinstance(one, Comes) else () for one in work)
 
 
@@ -541,7 +537,7 @@ class _Prefetch:
         self.bytes = 0
 
     def fetch(self) -> None:
-        """Begins to fetch as many files as may be under way."""
+        """Start to fetch as many files as allowed."""
         while len(self.fetched) < self.at_once:
             number, file = self.next or next(self.following, (-1, None))
             self.next = None
@@ -557,25 +553,25 @@ class _Prefetch:
             self.bytes += size
             self.fetched[key] = _FetchedBytes(number, size, retries.run(_opened, file, size))
 
-    def taken(self, key: tuple[str, str]) -> Opened | None:
-        """A file that was fetched; what should have been read before it is forgotten."""
-        found = self.fetched.pop(key, None)
-        if found is None:
+    def take(self, key: tuple[str, str]) -> Opened | None:
+        """A fetched file; files of earlier groups are dropped."""
+        fetched = self.fetched.pop(key, None)
+        if fetched is None:
             self.passed.add(key)
             return None
-        self.bytes -= found.size
-        for other in [k for k, f in self.fetched.items() if f.group < found.group]:
+        self.bytes -= fetched.size
+        for other in [k for k, f in self.fetched.items() if f.group < fetched.group]:
             left = self.fetched.pop(other)
             left.future.cancel()
             self.bytes -= left.size
         self.fetch()
         try:
-            return found.future.result()
+            return fetched.future.result()
         except REFUSED:
             return None
 
     def close(self) -> None:
-        """Forgets the rest."""
+        """Drop the rest."""
         for left in self.fetched.values():
             left.future.cancel()
         self.fetched.clear()
@@ -592,19 +588,19 @@ def _opened(file: Coming, size: int) -> Opened:
 
 @contextmanager
 def coming(groups: Iterable[Iterable[Coming]], at_once: int = PREFETCHED_AT_ONCE) -> Iterator[None]:
-    """While these files are read, in about this order; ``at_once``: how many are under way or wait."""
+    """Prefetch these files, which will be read in about this order; ``at_once``: those fetched or waiting."""
     global _ahead
 
     before, _ahead = _ahead, _Prefetch(groups, at_once)
-    mine = _ahead
-    mine.fetch()
+    own = _ahead
+    own.fetch()
     try:
         yield
     finally:
-        mine.close()
+        own.close()
         _ahead = before
 
 
-def taken(uri: str, path: str) -> Opened | None:
-    """A file that somebody said was coming, once; None for any other."""
-    return None if _ahead is None else _ahead.taken((uri, path))
+def prefetched(uri: str, path: str) -> Opened | None:
+    """A prefetched file, once; None for any other."""
+    return None if _ahead is None else _ahead.take((uri, path))

@@ -1,4 +1,4 @@
-"""How a store that refuses is asked again."""
+"""Retries of requests to stores."""
 
 from __future__ import annotations
 
@@ -18,31 +18,25 @@ import pyarrow as pa
 
 from auditor.base.errors import StoreTrouble
 
-# Asking a store that refuses at times: what a refusal means, how long it is asked again, and what is raised then.
-#
-# I/O is not data. That a file is not there, or is denied by name, is a fact about the input, and becomes a row.
-# Anything
-# else of a store (time-outs, 5xx, throttling, expired tokens, answers that break off) says nothing of the file: the
-# request is tried again, with back-off and jitter, and then :class:`~auditor.base.errors.StoreTrouble` is raised, so
-# that
-# whoever hands out the work can have it done elsewhere. Only who was told that nobody will try again (:func:`resigned`)
-# gets an ``OSError`` with the store's own code in its place.
-#
-# Files of this machine never come here.
+# A file that does not exist, or is denied by name, is a fact about the input, and becomes a row. All other refusals
+# (time-outs, 5xx, throttling, expired tokens, incomplete answers) say nothing about the file: the request is retried,
+# with back-off and jitter, then :class:`~auditor.base.errors.StoreTrouble` is raised, so that the work can be done
+# elsewhere. Only within :func:`resigned` an ``OSError`` with the store's own code is raised instead. Not used for local
+# files.
 
 
 Answer = TypeVar("Answer")
 Given = TypeVar("Given")
 
-# What drivers raise for what cannot be read or written; Arrow says of some names of objects that they are invalid,
-# hdfs-native raises RuntimeError for most, and drivers that cannot write NotImplementedError, which is one.
+# What drivers raise for failed reads and writes; Arrow calls some object names invalid, hdfs-native raises RuntimeError
+# for most errors, and drivers that cannot write NotImplementedError, which is one.
 REFUSED = (OSError, ValueError, RuntimeError, pa.ArrowException)
-SAYS = "the store says "  # how the detail of a file begins that a store would not give
-ROUNDS = 4  # times that a list of work is tried before what a store refuses becomes a row
-PATIENCE_S = 30.0  # for one request; PATIENCE in the environment sets another
+SAYS = "the store says "  # start of the detail about a file that a store refused
+ROUNDS = 4  # attempts of a list of work before a refusal becomes a row
+PATIENCE_S = 30.0  # per request; the environment variable PATIENCE sets another
 PATIENCE = "AUDITOR_STORE_PATIENCE"
 FIRST_WAIT_S, MOST_WAIT_S = 0.1, 8.0
-UNNAMED_TRIES = 4  # refusals without a code, one after the other, before the store is asked for one in another way
+UNNAMED_TRIES = 4  # consecutive refusals without a code before another request is used to get one
 
 _GONE = re.compile(r"AWS Error (?:NO_SUCH_KEY|RESOURCE_NOT_FOUND)|ExceptionName: NoSuchKey")
 _EXCEPTION = re.compile(r"ExceptionName: (\w+)")
@@ -58,8 +52,8 @@ _NO_NAME = (pa.ArrowInvalid, pa.ArrowNotImplementedError, NotImplementedError, I
 
 
 class Meaning(Enum):
-    """What a refusal says: of the file that it is not there, denied, or no name; nothing of it, without a reason (a
-    store answers some requests without a body) or for one that passes."""
+    """The meaning of a refusal: the file does not exist, is denied, or has an invalid name; or nothing about the file,
+    without a reason (a store answers some requests without a body) or with a transient one."""
 
     GONE = "gone"
     DENIED = "denied"
@@ -72,7 +66,7 @@ _CODES = {
     "NoSuchKey": Meaning.GONE,
     "NoSuchBucket": Meaning.GONE,
     "AccessDenied": Meaning.DENIED,
-    "InvalidObjectState": Meaning.DENIED,  # of an archive: somebody has to restore it first
+    "InvalidObjectState": Meaning.DENIED,  # archived: it must be restored first
 }
 _OF_THE_FILE = (Meaning.GONE, Meaning.DENIED, Meaning.NO_NAME)
 
@@ -86,15 +80,15 @@ class Coded(OSError):
 
 
 def meaning(error: Exception) -> Meaning:
-    """What a driver's error means."""
-    said = str(error)
+    """The meaning of a driver's error."""
+    text = str(error)
     if isinstance(error, Coded):
         return _CODES.get(error.code, Meaning.TROUBLE)
-    if isinstance(error, FileNotFoundError) or _GONE.search(said):
+    if isinstance(error, FileNotFoundError) or _GONE.search(text):
         return Meaning.GONE
-    if _NO_REASON.search(said):
+    if _NO_REASON.search(text):
         return Meaning.NO_REASON
-    if isinstance(error, PermissionError) or _DENIED.search(said):
+    if isinstance(error, PermissionError) or _DENIED.search(text):
         return Meaning.DENIED if _botocore(error) in ("", "AccessDenied") else Meaning.TROUBLE
     if isinstance(error, _NO_NAME) or (isinstance(error, ValueError) and not isinstance(error, OSError)):
         return Meaning.NO_NAME
@@ -102,46 +96,45 @@ def meaning(error: Exception) -> Meaning:
 
 
 def code_of(error: Exception) -> str:
-    """The store's own code for a refusal. Of a driver's other words nothing is kept: nobody knows what they hold."""
-    said = str(error)
-    if found := _EXCEPTION.search(said):
-        return found[1]
-    if found := _AWS.search(said):
-        name = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
-        curl = _CURL.search(said)
+    """The store's own code of a refusal. Other words of a driver are dropped: they may contain secrets."""
+    text = str(error)
+    if match := _EXCEPTION.search(text):
+        return match[1]
+    if match := _AWS.search(text):
+        name = match[2] if match[1] == "UNKNOWN" and match[2] else match[1]
+        curl = _CURL.search(text)
         return f"{name} ({curl[1]}, {curl[2]})" if curl else name
-    if found := _GOOGLE.search(said):
-        return found[1]
+    if match := _GOOGLE.search(text):
+        return match[1]
     return _botocore(error) or getattr(error, "strerror", None) or type(error).__name__
 
 
 def _botocore(error: Exception) -> str:
-    """The code that botocore has, which is below fsspec's s3; "" without any."""
-    known = getattr(error.__cause__, "response", None)
-    return str(known.get("Error", {}).get("Code", "")) if isinstance(known, dict) else ""
+    # The code of botocore, which is below fsspec's s3.
+    response = getattr(error.__cause__, "response", None)
+    return str(response.get("Error", {}).get("Code", "")) if isinstance(response, dict) else ""
 
 
-def nobody(text: str) -> None:
-    """Hears nothing."""
+def ignore(text: str) -> None:
+    """Accept a message and do nothing."""
 
 
 class _ThreadState(threading.local):
-    """Of a thread: how many times the patience a request gets before it is an ``OSError``, None where it is
-    :class:`StoreTrouble`; whether, of work that nobody does again, the request before this one was given up: then this
-    one is tried once."""
-
+    # rounds: number of patience periods per request before it is an OSError, None for StoreTrouble. tired: the previous
+    # request of work that is not retried elsewhere was given up, so this one is tried once.
     rounds: int | None = None
     tired = False
 
 
 _state = _ThreadState()
-_heard: Callable[[str], None] = nobody
+_heard: Callable[[str], None] = ignore
 
 
 @contextmanager
 def resigned(rounds: int | None = 1) -> Iterator[None]:
-    """While nobody will do this work again: what a store refuses for ``rounds`` times the patience is an ``OSError``
-    with its code, which becomes a row as any unreadable file does. None: :class:`StoreTrouble`, as ever."""
+    """Within the block no later retry follows: a request that is refused for ``rounds`` patience periods is an
+    ``OSError`` with the store's code, which becomes a row like any unreadable file. None: :class:`StoreTrouble`, as by
+    default."""
     before, _state.rounds, _state.tired = _state.rounds, rounds, False
     try:
         yield
@@ -150,7 +143,7 @@ def resigned(rounds: int | None = 1) -> Iterator[None]:
 
 
 def as_here(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
-    """``work`` for another thread, as patient as this one."""
+    """``work`` for another thread, with this thread's patience."""
     rounds = _state.rounds
 
     def done(given: Given) -> Answer:
@@ -161,13 +154,13 @@ def as_here(work: Callable[[Given], Answer]) -> Callable[[Given], Answer]:
 
 
 def gave_up() -> bool:
-    """Whether the last request of this work that nobody does again was given up."""
+    """Whether the last request of work without later retries was given up."""
     return _state.tired
 
 
 @contextmanager
 def heard_by(heard: Callable[[str], None]) -> Iterator[None]:
-    """While requests are tried again, ``heard`` gets a sentence on it."""
+    """Within the block ``heard`` gets a sentence on each retry."""
     global _heard
 
     before, _heard = _heard, heard
@@ -178,7 +171,7 @@ def heard_by(heard: Callable[[str], None]) -> Iterator[None]:
 
 
 def patience_s() -> float:
-    """Seconds for which a request is tried again."""
+    """Seconds for which a request is retried."""
     try:
         return max(0.0, float(os.environ[PATIENCE]))
     except (KeyError, ValueError):
@@ -192,19 +185,18 @@ def ask(
     *,
     most_s: float | None = None,
 ) -> Answer:
-    """What ``work`` gives, which is tried again where a store refuses it for the time being.
+    """The result of ``work``, which is retried while a store refuses it temporarily.
 
-    ``name_of``: asks the store the same in a way that it answers with a code, None where it has nothing against it;
-    ``renew``: is told of each refusal before work is tried again: credentials may have been renewed. ``most_s``: in
-    place of the patience. Errors: the driver's own where it says something of the file; else :class:`StoreTrouble`, or
-    ``OSError`` where somebody :func:`resigned`.
+    ``name_of``: sends an equivalent request whose answer has a code, None for no objection; ``renew``: called with each
+    refusal before a retry, as credentials may have been renewed. ``most_s``: replaces the patience. Errors: the
+    driver's own if it is about the file; else :class:`StoreTrouble`, or ``OSError`` within :func:`resigned`.
     """
     patience = (patience_s() if most_s is None else most_s) * (1 if _state.rounds is None else _state.rounds)
     until = time.monotonic() + (0.0 if _state.tired else patience)
-    wait, unnamed = FIRST_WAIT_S, 0  # refusals without a reason, one after the other
+    wait, unnamed = FIRST_WAIT_S, 0  # consecutive refusals without a reason
     while True:
         try:
-            found = work()
+            result = work()
         except REFUSED as error:
             unnamed = unnamed + 1 if meaning(error) is Meaning.NO_REASON else 0
             pause = wait * random.uniform(0.5, 1.0)
@@ -218,43 +210,41 @@ def ask(
             renew(error)
         else:
             _state.tired = False
-            return found
+            return result
 
 
 def _named(error: Exception, name_of: Callable[[], Exception | None], unnamed: int, *, over: bool) -> Exception:
-    """The refusal with a code, where one can be had. ``unnamed``: how many without a reason it is the last of.
-
-    Errors: the refusal, where it says something of the file.
-    """
-    said = meaning(error)
-    if said in _OF_THE_FILE:
+    # The refusal with a code, if there is one. unnamed: its ordinal among refusals without a reason. Raises the refusal
+    # if it is about the file.
+    text = meaning(error)
+    if text in _OF_THE_FILE:
         raise error
-    no_reason = said is Meaning.NO_REASON
+    no_reason = text is Meaning.NO_REASON
     if unnamed < UNNAMED_TRIES and not (over and NO_BODY in str(error)):
         return error
     named = name_of()
     if no_reason and (unnamed > UNNAMED_TRIES if named is None else meaning(named) is Meaning.DENIED):
-        raise error  # who lists the folder is known to the store, twice: it is this file that is denied
+        raise error  # the listing was allowed, twice: only this file is denied
     return error if named is None else named
 
 
 def given_up(code: str) -> Exception:
-    """What is raised where a store goes on refusing."""
+    """The error for a request that is given up."""
     if _state.rounds is None:
         return StoreTrouble(code)
     _state.tired = True
     return OSError(errno.EIO, f"{SAYS}{code}")
 
 
-# Threads that wait for stores: one set a process, made when it is first needed, which a fork leaves behind.
+# Threads that wait for stores: one pool per process, created on first use; a fork does not inherit it.
 
 
-AT_ONCE = 64  # requests; as many connections :mod:`auditor.connectors.stores.remote_files` has pyarrow's S3 client make
+AT_ONCE = 64  # requests; pyarrow's S3 client gets as many connections
 _of_process: dict[int, ThreadPoolExecutor] = {}
 
 
 def run(work: Callable[..., Answer], *given: object) -> Future[Answer]:
-    """Begins ``work`` in a thread."""
+    """Start ``work`` in a thread."""
     pool = _of_process.get(os.getpid())
     if pool is None:
         _of_process.clear()
@@ -263,14 +253,14 @@ def run(work: Callable[..., Answer], *given: object) -> Future[Answer]:
 
 
 def side_by_side(work: Callable[[Given], Answer], given: Sequence[Given]) -> list[Answer]:
-    """``work`` of each, in their order. Errors: the first that one raises."""
+    """Apply ``work`` in parallel, results in order. Errors: the first that one raises."""
     if len(given) < 2:
         return [work(one) for one in given]
     return [future.result() for future in [run(work, one) for one in given]]
 
 
 def apart(work: Callable[[Given], Answer], given: Sequence[Given]) -> list[Answer]:
-    """As :func:`side_by_side`, of work that waits for such work itself: in threads of its own."""
+    """As :func:`side_by_side`, for work that itself waits for such work: in separate threads."""
     if len(given) < 2:
         return [work(one) for one in given]
     with ThreadPoolExecutor(min(len(given), AT_ONCE), thread_name_prefix="apart") as own:

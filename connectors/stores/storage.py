@@ -29,41 +29,31 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 
-# Who is asked before a file is opened: a file that kills its reader stays closed, and none holds it up for good.
+# A check before a file is opened: a file that crashes its reader stays closed, and none blocks it forever.
 #
-# Whoever reads for others sets this up: a worker of Spark's, and the process that finds out which file kills
-# (:mod:`auditor.processes.isolation`). Paths are those of places, without their URI.
+# Spark workers and the process that finds the crashing file (:mod:`auditor.processes.isolation`) set this up. Paths are
+# those of places, without their URI.
 
 
 ALL = ""  # in place of a path: every file
-PATIENCE_S = 3600  # for one file; whoever takes longer is ended by SIGALRM
-
-
-def _open_to_all(path: str) -> str:
-    return ""
-
-
-_ask: Callable[[str], str] = _open_to_all
+PATIENCE_S = 3600  # per file; SIGALRM ends a process that takes longer
+_why_closed: Callable[[str], str] | None = None
 
 
 def closed(path: str) -> str:
-    """Why the file at ``path`` is not to be opened; empty if it is."""
-    return _ask(path)
-
-
-def _nobody(path: str) -> None:
-    return None
+    """Why the file at ``path`` must not be opened; empty if it may."""
+    return _why_closed(path) if _why_closed is not None else ""
 
 
 @contextmanager
 def guarded(
-    refused: Mapping[str, str], opened: Callable[[str], None] = _nobody, patience_s: float = PATIENCE_S
+    refused: Mapping[str, str], opened: Callable[[str], None] = retries.ignore, patience_s: float = PATIENCE_S
 ) -> Iterator[None]:
     """While files are read: ``refused`` (path, or ``ALL``, -> why) stay closed, ``opened`` is called with the others.
 
-    The process ends where ``patience_s`` seconds pass with neither another file opened nor the end of the block.
+    The process ends if ``patience_s`` seconds pass without another file opened or the end of the block.
     """
-    global _ask
+    global _why_closed
 
     def ask(path: str) -> str:
         if reason := refused.get(path) or refused.get(ALL, ""):
@@ -72,30 +62,28 @@ def guarded(
         opened(path)
         return ""
 
-    before, _ask = _ask, ask
+    before, _why_closed = _why_closed, ask
     try:
         yield
     finally:
-        _ask = before
+        _why_closed = before
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-# Where bytes are: read-only listing and opening of local paths and of URIs (``file://``, ``s3://``, ``hdfs://``,
-# ``gs://``).
+# Local paths and URIs (``file://``, ``s3://``, ``hdfs://``, ``gs://``).
 #
-# Local files are opened by the operating system; URIs by the driver that ``pyarrow.fs`` has for their scheme, else by
+# Local files are opened by the operating system; URIs by the driver of ``pyarrow.fs`` for their scheme, else by
 # ``fsspec`` if it is installed. A file that cannot be read is a :class:`DecodeError`, since a running broker's
-# directory
-# changes while it is read; a PATH that is not there at all is the user's mistake. A store that refuses for now is asked
-# again (:mod:`auditor.connectors.stores.retries`), and nothing is concluded from it.
+# directory changes while it is read; a missing PATH is the user's mistake. Temporary refusals of stores are retried
+# (:mod:`auditor.connectors.stores.retries`), and nothing is concluded from them.
 #
-# Symbolic links below a PATH are never followed: what they point at inside the PATH is listed by itself, and what lies
-# outside was not asked for. Everything here is plain data, so that it travels to Spark workers.
+# Symbolic links below a PATH are never followed: targets inside the PATH are listed anyway, and those outside were not
+# requested. Everything here is plain data, so that it can be sent to Spark workers.
 
 
-_SIDE_BY_SIDE = 64  # folders that are listed each by itself, whatever they are
-_BROKERS = 4096  # folders that are too, unless they are partitions'
-_FIRST_S = 5.0  # for which the first request is tried again: what it is refused for is most often the user's mistake
+_SIDE_BY_SIDE = 64  # directories that are always listed separately
+_BROKERS = 4096  # directories that are listed separately unless they are partitions'
+_FIRST_S = 5.0  # for retries of the first request: most refusals are the user's mistake
 
 LINK = "symbolic link"
 SPECIAL = "not a regular file"
@@ -106,27 +94,27 @@ NOT_A_STEP = frozenset({"", ".", ".."})
 
 
 class BinaryFile(Protocol):
-    """What :func:`open_file` returns: ``io.FileIO`` or :class:`RemoteFile`. Reads may raise ``OSError``."""
+    """The result of :func:`open_file`: ``io.FileIO`` or :class:`RemoteFile`. Reads may raise ``OSError``."""
 
     def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` as far as one read gives; 0 at the end of the file."""
+        """Fill ``buffer`` with one read; 0 at the end of the file."""
 
     def seek(self, position: int, whence: int = 0, /) -> int:
         """Go to a byte."""
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
 
 
 class View(Protocol):
-    """How files below a place are stored that are not there as their names say; a tuple of plain values."""
+    """How files below a place are stored if not as plain files; a tuple of plain values."""
 
     def open(self, folder: StorageLocation, name: str, /) -> BinaryFile | DecodeError:
-        """What :func:`open_file` gives for ``name`` below ``folder``."""
+        """The result of :func:`open_file` for ``name`` below ``folder``."""
 
 
 class StorageLocation(NamedTuple):
-    """A file or folder: ``path`` in the file system that ``uri`` opens, or of this machine where ``uri`` is empty.
+    """A file or directory: ``path`` in the file system of ``uri``, or of this machine if ``uri`` is empty.
 
     ``view``: how its files are stored, None for as they are.
     """
@@ -137,28 +125,28 @@ class StorageLocation(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The last part of the path, fit to be shown and stored."""
+        """The last part of the path, safe to print and store."""
         return printable(self.path.rstrip("/").rpartition("/")[2])
 
     @property
     def parent(self) -> StorageLocation:
-        """The folder above."""
+        """The directory above."""
         head = self.path.rstrip("/").rpartition("/")[0]
         return self._replace(path=head or ("/" if self.path.startswith("/") else ""))
 
     def child(self, name: str) -> StorageLocation:
-        """What has the relative path ``name`` below this folder; an empty name is the folder itself."""
+        """The relative path ``name`` below this directory; an empty name is the directory itself."""
         if not name:
             return self
         return self._replace(path=f"{self.path.rstrip('/')}/{name}" if self.path else name)
 
     @property
     def shown(self) -> str:
-        """For people: without the user, password and options that a URI may hold."""
+        """For people: without the user, password and options of a URI."""
         parts = urllib.parse.urlsplit(self.uri)
         if not parts.scheme:
             return printable(self.path)
-        path = self.path.rpartition("://")[2]  # some drivers keep the whole URI as path, others all but its scheme
+        path = self.path.rpartition("://")[2]  # some drivers have the whole URI as path, others all but its scheme
         for secret in (parts.netloc.rpartition("@")[0] + "@", f"?{parts.query}"):
             if len(secret) > 1:
                 path = path.replace(secret, "").replace(urllib.parse.unquote(secret), "")
@@ -166,14 +154,14 @@ class StorageLocation(NamedTuple):
 
 
 class ListedFile(NamedTuple):
-    """A file found: path relative to the listed folder, and its size in bytes then."""
+    """A listed file: path relative to the listed directory, and its size in bytes."""
 
     name: str
     size: int
 
 
 class Unused(NamedTuple):
-    """Something found that is not opened: path relative to the listed folder, size in bytes, and why."""
+    """A listed entry that is not opened: path relative to the listed directory, size in bytes, and why."""
 
     name: str
     size: int
@@ -181,7 +169,7 @@ class Unused(NamedTuple):
 
 
 class FolderListing(NamedTuple):
-    """All that a folder holds, however deep, each list in the order of its names."""
+    """The content of a directory at any depth, each list sorted by name."""
 
     files: list[ListedFile]
     unused: list[Unused]
@@ -189,51 +177,50 @@ class FolderListing(NamedTuple):
 
 
 def printable(name: str) -> str:
-    """``name`` with bytes that are not UTF-8 written as ``\\xNN``."""
+    r"""``name`` with bytes that are not UTF-8 written as ``\xNN``."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def place(path: str) -> StorageLocation:
-    """The place a PATH of the user names.
+    """The place of a user's PATH.
 
-    Errors: :class:`AuditInputError` when no driver opens its scheme or it names nothing.
+    Errors: :class:`AuditInputError` if no driver opens its scheme or it does not exist.
     """
     parts = user_input.parsed(path)
     if "://" not in path or parts.scheme == "file":
         local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
-        found = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
-        if not os.path.lexists(found.path):
+        location = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
+        if not os.path.lexists(location.path):
             raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
-        return found
-    found = remote_place(path)
-    if not is_there(found):
-        raise AuditInputError(f"{found.shown}: no such object or folder; check the URI and its credentials")
-    return found
+        return location
+    location = remote_place(path)
+    if not is_there(location):
+        raise AuditInputError(f"{location.shown}: no such object or folder; check the URI and its credentials")
+    return location
 
 
 def remote_place(uri: str) -> StorageLocation:
-    """The place that a URI names, whether something is there or not. Errors: :class:`AuditInputError` when no driver
-    opens its scheme."""
+    """The place of a URI, whether it exists or not. Errors: :class:`AuditInputError` if no driver opens its scheme."""
     parts = user_input.parsed(uri)
     _, inner = filesystem(uri)
-    system = f"{parts.scheme}://{parts.netloc}"  # one for all PATHs in it, so that places compare equal
+    system = f"{parts.scheme}://{parts.netloc}"  # the same for all PATHs in it, so that places compare equal
     if parts.query:
         system += f"?{parts.query}"
     return StorageLocation(system, inner.rstrip("/") or inner)
 
 
 def is_there(where: StorageLocation) -> bool:
-    """Whether anything is at a place of a store now. Errors: :class:`AuditInputError` with the store's own code."""
+    """Whether a place of a store exists. Errors: :class:`AuditInputError` with the store's own code."""
     return _info(where).type.name != "NotFound"
 
 
 def is_folder(where: StorageLocation) -> bool:
-    """Whether the place is a folder now."""
+    """Whether the place is a directory."""
     return _info(where).type.name == "Directory" if where.uri else os.path.isdir(where.path)
 
 
 def file_size(where: StorageLocation) -> int:
-    """Bytes of one file that was named by itself. Errors: :class:`AuditInputError` if it is no regular file."""
+    """The size of a file that was named as a PATH. Errors: :class:`AuditInputError` if it is not a regular file."""
     if where.uri:
         return _info(where).size or 0
     status = os.lstat(where.path)
@@ -243,44 +230,44 @@ def file_size(where: StorageLocation) -> int:
 
 
 def listing(where: StorageLocation, *, deep: bool = True, limits: Limits = DEFAULT_LIMITS) -> FolderListing:
-    """The files of a folder with sizes, sorted by name; without ``deep`` only those directly in it.
+    """The files of a directory with sizes, sorted by name; without ``deep`` only those directly in it.
 
     Cost: one pass over the directory entries. Stops at ``limits.max_files`` with an error of reason ``limit``.
     """
-    found = FolderListing([], [], [])
+    content = FolderListing([], [], [])
     for item in _remote(where, deep) if where.uri else _local(where.path, deep):
-        if len(found.files) + len(found.unused) >= limits.max_files:
-            found.errors.append(DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed"))
+        if len(content.files) + len(content.unused) >= limits.max_files:
+            content.errors.append(
+                DecodeError("", 0, -1, "limit", f"more than {limits.max_files} files: not all listed")
+            )
             break
-        _sort_in(item, found, limits)
-    found.files.sort()
-    found.unused.sort()
-    found.errors.sort()
-    return found
+        _sort_in(item, content, limits)
+    content.files.sort()
+    content.unused.sort()
+    content.errors.sort()
+    return content
 
 
-def _sort_in(item: ListedFile | Unused | DecodeError, found: FolderListing, limits: Limits) -> None:
-    """Put what was met where it belongs; names that cannot be stored or are too long are not opened."""
+def _sort_in(item: ListedFile | Unused | DecodeError, content: FolderListing, limits: Limits) -> None:
+    # Names that cannot be stored or are too long are not opened.
     if isinstance(item, DecodeError):
-        found.errors.append(item)
+        content.errors.append(item)
     elif len(item.name) > limits.max_path_length:
         detail = f"path of {len(item.name)} characters, limit {limits.max_path_length}"
-        found.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
+        content.errors.append(DecodeError(printable(item.name)[:200], 0, item.size, "limit", detail))
     elif printable(item.name) != item.name:
-        found.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
-    elif not NOT_A_STEP.isdisjoint(item.name.split("/")):  # stores allow it; some drivers would follow it out of there
-        found.unused.append(Unused(item.name, item.size, NO_PATH))
+        content.unused.append(Unused(printable(item.name), item.size, NOT_UTF8))
+    elif not NOT_A_STEP.isdisjoint(item.name.split("/")):  # stores allow it; some drivers would leave the directory
+        content.unused.append(Unused(item.name, item.size, NO_PATH))
     elif isinstance(item, Unused):
-        found.unused.append(item)
+        content.unused.append(item)
     else:
-        found.files.append(item)
+        content.files.append(item)
 
 
 def _local(root: str, deep: bool) -> Iterator[ListedFile | Unused | DecodeError]:
-    """What a local folder holds, in no order; folders wait on a stack, so depth costs no recursion.
-
-    All names of a folder come before any size: the size of a segment is then its last one where the list has the next.
-    """
+    # Directories wait on a stack, so depth costs no recursion. All names of a directory are listed before any size: if
+    # the listing has a next segment, the size of a segment is its final one.
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -298,7 +285,6 @@ def _local(root: str, deep: bool) -> Iterator[ListedFile | Unused | DecodeError]
 
 
 def _local_file(name: str, item: os.DirEntry[str]) -> ListedFile | Unused | DecodeError:
-    """One directory entry that is no folder."""
     if item.is_symlink():
         return Unused(name, 0, LINK)
     try:
@@ -309,7 +295,6 @@ def _local_file(name: str, item: os.DirEntry[str]) -> ListedFile | Unused | Deco
 
 
 def _remote(where: StorageLocation, deep: bool) -> Iterator[ListedFile | DecodeError]:
-    """What a folder of a remote file system holds."""
     start = len(where.path.rstrip("/")) + 1
     try:
         infos = _all_infos(where) if deep else _infos(where, deep=False)
@@ -322,12 +307,12 @@ def _remote(where: StorageLocation, deep: bool) -> Iterator[ListedFile | DecodeE
 
 
 def _all_infos(where: StorageLocation) -> list[pafs.FileInfo]:
-    """All that is below a folder. Folders above those of brokers are looked into level by level; what is below the
-    others is listed as one, a thousand objects a request, side by side. All is one where the driver tells of no folder
-    that has no object of its own, as Google's of pyarrow."""
+    # Directories above those of brokers are listed level by level; everything below the others at once, a thousand
+    # objects per request, in parallel. One recursive listing for drivers without directories that have no object of
+    # their own, such as pyarrow's for Google.
     if filesystem(where.uri)[0].type_name == "gcs":
         return _infos(where, deep=True)
-    found: list[pafs.FileInfo] = []
+    collected: list[pafs.FileInfo] = []
     whole: list[StorageLocation] = []
     level = [where]
     while level and len(whole) + len(level) < AT_ONCE:
@@ -335,18 +320,18 @@ def _all_infos(where: StorageLocation) -> list[pafs.FileInfo]:
         for folder, infos in zip(level, side_by_side(partial(_infos, deep=False), level), strict=True):
             below = [where._replace(path=info.path) for info in infos if not info.is_file]
             if not below:
-                found += infos
+                collected += infos
             elif _is_copy(infos) or _is_kafkas(infos) or not _are_few(below):
                 whole.append(folder)
             else:
-                found += [info for info in infos if info.is_file]
+                collected += [info for info in infos if info.is_file]
                 following += below
         level = following
-    return found + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
+    return collected + [info for infos in side_by_side(partial(_infos, deep=True), whole + level) for info in infos]
 
 
 def _are_few(folders: list[StorageLocation]) -> bool:
-    """Whether folders are worth a request each: some, or as many as there are brokers, the first no partition's."""
+    # Whether directories are worth a request each: some, or as many as brokers, the first not a partition's.
     if len(folders) <= _SIDE_BY_SIDE:
         return True
     infos = _infos(folders[0], deep=False)
@@ -358,7 +343,7 @@ def _is_copy(infos: list[pafs.FileInfo]) -> bool:
 
 
 def _is_kafkas(infos: list[pafs.FileInfo]) -> bool:
-    """Whether files are directly in a folder that a broker has there: it is a log directory's or a partition's."""
+    # A log directory's or a partition's files.
     return _is_broker(infos) or any(info.is_file and kafka_names.data_name(info.base_name) for info in infos)
 
 
@@ -367,17 +352,17 @@ def _is_broker(infos: list[pafs.FileInfo]) -> bool:
 
 
 def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
-    """What the store lists. Errors: as of :func:`auditor.connectors.stores.retries.ask`."""
+    # Raises as retries.ask.
     import pyarrow.fs as pafs
 
     def listed() -> list[pafs.FileInfo]:
-        found: list[pafs.FileInfo] = filesystem(where.uri)[0].get_file_info(
+        infos: list[pafs.FileInfo] = filesystem(where.uri)[0].get_file_info(
             pafs.FileSelector(where.path, recursive=deep)
         )
-        return found
+        return infos
 
     try:
-        with retries.resigned(None):  # without its list nothing is known of a store: that is no row
+        with retries.resigned(None):  # without its listing nothing is known of a store: this cannot become a row
             return retries.ask(listed, lambda: None, renewed)
     except StoreTrouble as error:
         raise _mistake(where, error.code) from error
@@ -386,8 +371,8 @@ def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
 def open_file(where: StorageLocation, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
     """Open the file ``name`` below ``where`` (or ``where`` itself) for reading from byte 0.
 
-    ``until``: of a remote one, the byte up to which it will be read, where that is known. ``name``
-    goes into the error as it is. A link, pipe or device that took a file's place is refused, not opened.
+    ``until``: for a remote file, the byte up to which it will be read, if known. ``name`` is used in the error. A link,
+    pipe or device in place of a file is refused.
     """
     if reason := closed(f"{where.path}/{name}" if name else where.path):
         return DecodeError(printable(name or where.name), 0, -1, "unreadable", reason)
@@ -396,19 +381,19 @@ def open_file(where: StorageLocation, name: str = "", *, until: int | None = Non
     target = where.child(name)
     try:
         if where.uri:
-            return RemoteFile.opened(where.uri, target.path, remote_files.taken(where.uri, target.path), until)
+            return RemoteFile.opened(where.uri, target.path, remote_files.prefetched(where.uri, target.path), until)
         return _open_local(target.path)
     except REFUSED as error:
         return problem(name or where.name, error)
 
 
 def _open_local(path: str) -> io.FileIO:
-    """A regular file, not through a link, and without waiting for the other end of a pipe."""
+    # O_NONBLOCK: opening a pipe must not wait for its other end.
     descriptor, pace = remote_files.opened(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, SPECIAL)
-    return io.FileIO(descriptor, "rb") if pace is None else remote_files.GuestFile(descriptor, pace)
+    return io.FileIO(descriptor, "rb") if pace is None else remote_files.ThrottledFile(descriptor, pace)
 
 
 def read_file(
@@ -422,8 +407,11 @@ def read_file(
 
 
 def read_data(where: StorageLocation, name: str, limit: int) -> tuple[bytes, int] | DecodeError:
-    """The same without what a hole at its end is, and its length: a broker gives an index that it writes to its full
-    size, 10 MiB, of which the file system has what is written alone. Zeros where that cannot be told."""
+    """As :func:`read_file`, without a hole at the file's end, and the file's size.
+
+    A broker allocates an open index at full size, 10 MiB, of which the file system stores only written parts. Zeros are
+    returned if holes are unknown.
+    """
     opened = open_file(where, name, until=limit + 1)
     if isinstance(opened, DecodeError):
         return opened
@@ -441,13 +429,13 @@ def read_data(where: StorageLocation, name: str, limit: int) -> tuple[bytes, int
 
 
 def _extent(descriptor: int) -> tuple[int, int]:
-    """The size of a file of this machine, and behind which byte it has nothing but a hole."""
+    # The size of a local file, and the end of its last data before a hole.
     size, end = os.fstat(descriptor).st_size, 0
     try:
         while end < size:
             end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
     except OSError as error:
-        return size, end if error.errno == errno.ENXIO else size  # nothing behind it; or nobody knows
+        return size, end if error.errno == errno.ENXIO else size  # no data after it; or unknown
     return size, min(end, size)
 
 
@@ -465,7 +453,7 @@ def read_head(where: StorageLocation, name: str, count: int, *, start: int = 0) 
 
 
 def _read(opened: BinaryFile, count: int, start: int = 0) -> bytes:
-    """Bytes of an open file. Errors: those of its store."""
+    # Raises errors of its store.
     data = bytearray()
     piece = np.empty(min(count, 1 << 20), np.uint8).data  # not zeroed: most files are far smaller
     opened.seek(start)
@@ -475,7 +463,7 @@ def _read(opened: BinaryFile, count: int, start: int = 0) -> bytes:
 
 
 def _info(where: StorageLocation) -> pafs.FileInfo:
-    """Type and size of a remote place. Errors: :class:`AuditInputError` with the store's own code."""
+    # AuditInputError with the store's own code.
     try:
         return retries.ask(
             lambda: filesystem(where.uri)[0].get_file_info(where.path),
@@ -494,12 +482,12 @@ def _mistake(where: StorageLocation, code: str) -> AuditInputError:
 
 
 def problem(name: str, error: Exception) -> DecodeError:
-    """An error of the storage as a value: gone since it was listed, or there and unreadable.
+    """A storage error as a value: vanished since the listing, or unreadable.
 
-    Of a driver's own words only a code is kept: nobody knows what else they hold.
+    Only the code of a driver's message is kept, since it may contain secrets.
     """
     if retries.meaning(error) is retries.Meaning.GONE:
         return DecodeError(printable(name), 0, -1, "vanished", "gone since the directory was listed")
-    said = getattr(error, "strerror", None) or retries.code_of(error)
+    reason = getattr(error, "strerror", None) or retries.code_of(error)
     linked = isinstance(error, OSError) and error.errno == errno.ELOOP
-    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else said)
+    return DecodeError(printable(name), 0, -1, "unreadable", A_LINK if linked else reason)

@@ -1,1 +1,1 @@
-"""Decoded tables: schemas, rows, and Spark data sources."""
+"""Decoded tables: rows of files, and Spark data sources."""

@@ -45,17 +45,17 @@ from auditor.connectors.stores import retries
 from auditor.connectors.stores.storage import StorageLocation, read_file, read_head
 from auditor.connectors.tables.rows import ErrorPiece, FilePiece, MetadataPiece, Piece, TextPiece
 
-# What a scope leaves of an inventory: its replicas, and of each the segments that are read.
+# The replicas of an inventory within a scope, and the segments of each that are read.
 #
-# A log that is read from an offset on begins with a segment: the newest at or below it for which a producer snapshot
-# says how things stood; where there is none, the newest at or below it. From a time on it begins with the first segment
-# that has a record as young as that, by the last entry of its time index: brokers write the largest time of a segment
-# there when they close it. What has no such entry may hold anything, and is read.
+# A log read from an offset on starts with a segment: the newest at or below it with a producer snapshot; without one,
+# the newest at or below it. From a time on it starts with the first segment that has a record of that time or later, by
+# the last entry of its time index: brokers write the largest time of a segment there when they close it. A segment
+# without such an entry may have any times, and is read.
 
 
 class LeftOut(NamedTuple):
-    """What a scope leaves out: copies of partitions, copies that are read from a later segment on, and the files and
-    bytes of both. ``without_state``: of the latter those of which no snapshot says how things stood there."""
+    """What a scope excludes: copies of partitions, copies that are read from a later segment on, and the files and
+    bytes of both. ``without_state``: the latter without a snapshot of the state there."""
 
     copies: int = 0
     begun: int = 0
@@ -65,15 +65,15 @@ class LeftOut(NamedTuple):
 
 
 def narrowed(inventory: Inventory, scope: Scope) -> Inventory:
-    """The inventory with what is read of it alone. Cost: for a time the end of a time index for each segment that is
-    left out and one more.
+    """The inventory reduced to what a scope reads.
 
-    Errors: :class:`AuditInputError` where the scope fits nothing. Topics of texts are known when they are read.
+    Cost: for a time, the end of the time index of each excluded segment and one more. Errors: :class:`AuditInputError`
+    if the scope matches nothing. Topics of texts are known only when they are read.
     """
     if not scope.leaves_out:
         return inventory
     if not any(d.texts for d in inventory.log_dirs):
-        scopes.check(scope, seen(inventory))
+        scopes.check(scope, replicas_of(inventory))
     log_dirs = []
     for d in inventory.log_dirs:
         wanted = [c for c in d.replicas if scope.wants(c.topic, c.partition, d.broker_id)]
@@ -83,21 +83,21 @@ def narrowed(inventory: Inventory, scope: Scope) -> Inventory:
     return replace(inventory, log_dirs=tuple(log_dirs))
 
 
-def seen(inventory: Inventory) -> Iterator[Seen]:
-    """Topic, partition and broker of all replicas; of log directories without any, the broker."""
+def replicas_of(inventory: Inventory) -> Iterator[Seen]:
+    """Topic, partition and broker of all replicas; for log directories without any, the broker."""
     for d in inventory.log_dirs:
         yield None, None, d.broker_id
         yield from ((c.topic, c.partition, d.broker_id) for c in d.replicas)
 
 
 def left_out(whole: Inventory, read: Inventory) -> LeftOut:
-    """What :func:`narrowed` took away."""
+    """What :func:`narrowed` removed."""
     if read is whole:
         return LeftOut()
     copies = begun = without_state = files = size = 0
     for before, after in zip(whole.log_dirs, read.log_dirs, strict=True):
-        kept = {(c.folder, c.topic, c.partition) for c in after.replicas}
-        gone = [c for c in before.replicas if (c.folder, c.topic, c.partition) not in kept]
+        remaining = {(c.folder, c.topic, c.partition) for c in after.replicas}
+        gone = [c for c in before.replicas if (c.folder, c.topic, c.partition) not in remaining]
         later = [c for c in after.replicas if c.unread]
         copies, begun = copies + len(gone), begun + len(later)
         without_state += sum(not _says_state(c) for c in later)
@@ -107,7 +107,7 @@ def left_out(whole: Inventory, read: Inventory) -> LeftOut:
 
 
 def _says_state(replica: Replica) -> bool:
-    """Whether a snapshot says which transactions were open where the reading began, or later."""
+    # Whether a snapshot has the open transactions at the start of the reading, or later.
     return any(s.offset >= replica.segments[0].base_offset for s in replica.snapshots)
 
 
@@ -119,7 +119,7 @@ def _begun(place: StorageLocation, since: Since, replica: Replica) -> Replica:
 
 
 def first_read(replica: Replica, since: Since, newest: Callable[[SegmentFile], int | None]) -> int:
-    """The number of the segment that a reading begins with. ``newest``: the largest time (ms) of a closed segment."""
+    """The number of the segment at which reading starts. ``newest``: the largest time (ms) of a closed segment."""
     segments = replica.segments
     number = 0
     if since.offset is not None:
@@ -127,13 +127,13 @@ def first_read(replica: Replica, since: Since, newest: Callable[[SegmentFile], i
     elif since.time_ms is not None:
         times = ((n, newest(s)) for n, s in enumerate(segments[:-1]))
         number = next((n for n, time in times if time is None or time >= since.time_ms), len(segments) - 1)
-    known = {snapshot.offset for snapshot in replica.snapshots}
-    with_state = (n for n in range(number, 0, -1) if segments[n].base_offset in known)
+    offsets = {snapshot.offset for snapshot in replica.snapshots}
+    with_state = (n for n in range(number, 0, -1) if segments[n].base_offset in offsets)
     return max(next(with_state, number), 0)
 
 
 def _newest(place: StorageLocation, segment: SegmentFile) -> int | None:
-    """The last time of a segment's time index, None where it has none."""
+    # The last time of a segment's time index, None for none.
     index = segment.timeindex
     if index is None or index.size < TIME_ENTRY.itemsize or index.size % TIME_ENTRY.itemsize:
         return None
@@ -145,13 +145,12 @@ def _newest(place: StorageLocation, segment: SegmentFile) -> int | None:
 
 
 def _from(replica: Replica, number: int) -> Replica:
-    """The replica without its first segments and the snapshots below."""
-    kept = replica.segments[number:]
-    base = kept[0].base_offset
+    segments = replica.segments[number:]
+    base = segments[0].base_offset
     below = [snapshot for snapshot in replica.snapshots if snapshot.offset < base]
     unread = [*_files(replica.segments[:number]), *below]
     snapshots = tuple(snapshot for snapshot in replica.snapshots if snapshot.offset >= base)
-    return replace(replica, segments=kept, snapshots=snapshots, unread=tuple(unread))
+    return replace(replica, segments=segments, snapshots=snapshots, unread=tuple(unread))
 
 
 def _files(segments: Iterable[SegmentFile]) -> Iterator[DataFile]:
@@ -160,12 +159,12 @@ def _files(segments: Iterable[SegmentFile]) -> Iterator[DataFile]:
         yield from (index for index in (s.index, s.timeindex, s.txnindex) if index is not None)
 
 
-# From an inventory to pieces that tasks read: one a file that the wanted tables need, more of a big segment.
+# From an inventory to pieces for tasks: one per file that the wanted tables need, several for a large segment.
 
 
 DEFAULT_SPLIT_BYTES = 128 << 20
-MAX_PIECES = 8  # of one segment: each walks the headers before it, so more of them would cost more than they give
-OPENING_BYTES = 50_000  # what opening a file costs, as if it were so much longer
+MAX_PIECES = 8  # per segment: each walks the headers before it, so that more pieces would not pay off
+OPENING_BYTES = 50_000  # cost of opening a file, as an equivalent size
 
 _CHECKPOINTS = frozenset({*kafka_names.CHECKPOINT_KINDS.values(), kafka_names.LEADER_EPOCHS})
 _KINDS = {
@@ -180,7 +179,7 @@ _TOPICS = {table: topic for topic, tables in internal_rows.TABLES.items() for ta
 
 
 def any_file(piece: FilePiece) -> bool:
-    """Lets every file through."""
+    """Accept every file."""
     return True
 
 
@@ -192,15 +191,14 @@ def plan(
 ) -> list[Piece]:
     """The pieces of live replicas, small files and text dumps that have rows for ``tables``, in a fixed order.
 
-    ``split_size``: bytes of a segment that one piece is to read. Segments behind a URI stay whole, since walking to
-    the start of a piece would fetch what lies before it once more. ``wanted``: which files are read, asked before
-    they are cut.
+    ``split_size``: bytes of a segment per piece. Segments behind a URI stay whole, since walking to the start of a
+    piece would fetch the bytes before it again. ``wanted``: which files are read, called before they are cut.
     """
     pieces: list[Piece] = []
-    held: dict[tuple[str, str], list[Skipped]] = {}
+    blocked: dict[tuple[str, str], list[Skipped]] = {}
     for item in inventory.skipped:
         if item.reason == HELD:
-            held.setdefault((item.log_dir, item.file.rpartition("/")[0]), []).append(item)
+            blocked.setdefault((item.log_dir, item.file.rpartition("/")[0]), []).append(item)
     for log_dir in inventory.log_dirs:
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, None, None)
         if log_dir.texts:
@@ -209,7 +207,7 @@ def plan(
         pieces += [piece for piece in small if wanted(piece)]
         for replica in log_dir.replicas:
             pieces += _of_replica(log_dir, replica, tables, split_size, wanted)
-            pieces += [p for p in _held(log_dir, replica, held) if "batches" in tables and wanted(p)]
+            pieces += [p for p in _deleted_segments(log_dir, replica, blocked) if "batches" in tables and wanted(p)]
     if "metadata_history" in tables:
         pieces += _metadata(inventory)
     if "decode_errors" in tables:
@@ -218,14 +216,14 @@ def plan(
 
 
 def _metadata(inventory: Inventory) -> Iterator[MetadataPiece]:
-    """Of each cluster the replica of ``__cluster_metadata`` that goes furthest, by its newest segment."""
+    # One replica per cluster: that with the newest last segment.
     furthest: dict[str, tuple[tuple[int, int], LogDir, Replica]] = {}
     for log_dir in inventory.log_dirs:
         for replica in log_dir.replicas:
             if replica.topic == METADATA_TOPIC:
                 end = (replica.segments[-1].base_offset, replica.segments[-1].size) if replica.segments else (-1, 0)
-                known = furthest.get(log_dir.join_key)
-                if known is None or end > known[0]:
+                newest = furthest.get(log_dir.join_key)
+                if newest is None or end > newest[0]:
                     furthest[log_dir.join_key] = (end, log_dir, replica)
     for _end, log_dir, replica in furthest.values():
         key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
@@ -238,7 +236,6 @@ def in_segments(table: str, topic: str | None) -> bool:
 
 
 def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
-    """Whether a file may have rows for one of the tables."""
     if "decode_errors" in tables:
         return True
     kinds = any(file.kind in _KINDS.get(table, ()) for table in tables)
@@ -246,15 +243,15 @@ def _has(tables: frozenset[str], topic: str | None, file: DataFile) -> bool:
 
 
 def tables_of(piece: Piece, tables: frozenset[str]) -> frozenset[str]:
-    """For which tables a piece is to be read so that each of ``tables`` gets the rows that it gets when it is asked for
-    alone: a file has rows of some of them, and of an internal topic the errors are those of its records too."""
+    """The tables for which to read a piece so that each of ``tables`` gets the same rows as if read alone: for an
+    internal topic, errors include those of its records."""
     if not isinstance(piece, FilePiece):
         return tables
     topic, file = piece.key[3], piece.file
-    mine = frozenset(table for table in tables if _has(frozenset({table}), topic, file))
-    if "decode_errors" in mine and file.kind == "log":
-        mine |= internal_rows.TABLES.get(topic or "", frozenset())
-    return mine
+    own = frozenset(table for table in tables if _has(frozenset({table}), topic, file))
+    if "decode_errors" in own and file.kind == "log":
+        own |= internal_rows.TABLES.get(topic or "", frozenset())
+    return own
 
 
 def _of_replica(
@@ -274,23 +271,23 @@ def _of_replica(
             yield FilePiece(where, key, file, start, stop, behind)
 
 
-def _held(log_dir: LogDir, replica: Replica, held: Mapping[tuple[str, str], list[Skipped]]) -> Iterator[FilePiece]:
-    """The segments that a copy holds though the broker has deleted them; of topics whose records have no tables."""
+def _deleted_segments(
+    log_dir: LogDir, replica: Replica, blocked: Mapping[tuple[str, str], list[Skipped]]
+) -> Iterator[FilePiece]:
+    # Topics whose records have tables are left out.
     key: Key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
     if replica.topic in _TOPICS.values():
         return
-    for item in held.get((log_dir.name, replica.folder), ()):
+    for item in blocked.get((log_dir.name, replica.folder), ()):
         says = kafka_names.data_name(item.file.rpartition("/")[2])
         if says is not None:
             yield FilePiece(log_dir.place, key, DataFile(item.file, item.size, "log", says.offset))
 
 
 def _cuts(log_dir: LogDir, replica: Replica, file: DataFile, count: int) -> list[int]:
-    """Where a segment is cut into ``count`` pieces: at the index entry behind each even share, which points at a batch.
-
-    The index is a hint only: whoever reads a piece walks the headers before it and begins with the first batch at or
-    behind the cut, so that a damaged index moves work from one piece to another and changes no row.
-    """
+    # At the index entry behind each even share, which points at a batch. The index is only a hint: a reader walks the
+    # headers before its piece and starts with the first batch at or after the cut, so a damaged index moves work
+    # between pieces and changes no row.
     shares = [number * file.size // count for number in range(1, count)]
     index = next((s.index for s in replica.segments if s.name == file.name), None)
     place = file.place or log_dir.place
@@ -299,13 +296,13 @@ def _cuts(log_dir: LogDir, replica: Replica, file: DataFile, count: int) -> list
         return shares
     entries, _ = decode_offset_index(data, 0)
     positions = np.unique(entries.log_position[(entries.log_position > 0) & (entries.log_position < file.size)])
-    at = np.searchsorted(positions, shares)
-    found = {int(positions[k]) if k < len(positions) else share for k, share in zip(at, shares, strict=True)}
-    return sorted(found)
+    rows = np.searchsorted(positions, shares)
+    cuts = {int(positions[k]) if k < len(positions) else share for k, share in zip(rows, shares, strict=True)}
+    return sorted(cuts)
 
 
 def _known_errors(inventory: Inventory, pieces: list[Piece]) -> Iterator[ErrorPiece]:
-    """What could not even be listed, and errors of files that the inventory alone reads."""
+    # Errors of the listing, and of files that only the inventory reads.
     read_again = {(piece.key[2], piece.file.name) for piece in pieces if isinstance(piece, FilePiece)}
     of_dir: dict[str, list[DecodeError]] = {}
     for item in inventory.errors:
@@ -317,7 +314,7 @@ def _known_errors(inventory: Inventory, pieces: list[Piece]) -> Iterator[ErrorPi
 
 
 def size(piece: Piece) -> int:
-    """What a piece costs to read, in bytes."""
+    """The cost of reading a piece, in bytes."""
     if isinstance(piece, FilePiece):
         return (piece.file.size if piece.stop is None else piece.stop) - piece.start + OPENING_BYTES
     if isinstance(piece, MetadataPiece):
@@ -326,7 +323,7 @@ def size(piece: Piece) -> int:
 
 
 def spread(pieces: list[Piece], slots: int) -> list[list[Piece]]:
-    """The pieces in at most ``slots`` lists of about the same bytes: the largest first, each to the lightest list."""
+    """Distribute pieces to at most ``slots`` lists of about equal bytes: largest first, each to the lightest list."""
     heap = [(0, number) for number in range(min(slots, len(pieces)))]
     lists: list[list[Piece]] = [[] for _ in heap]
     for piece in sorted(pieces, key=size, reverse=True):
@@ -338,21 +335,20 @@ def spread(pieces: list[Piece], slots: int) -> list[list[Piece]]:
 
 # An inventory as text, for the option ``inventory`` of the data sources: JSON lines, compressed.
 #
-# An option of a data source comes from whoever writes the SQL, so it is never unpickled: what is read can only become
-# the classes that are named here. A line says what :class:`Inventory` holds besides its log directories; then each log
-# directory is a line, followed by a line for each of its replicas, so that neither side holds all of them as objects.
+# Anyone who writes SQL can set the option, so it is never unpickled: reading only creates the classes that are named
+# here. The first line has the fields of :class:`Inventory` besides its log directories; then each log directory is a
+# line, followed by a line per replica, so that they are never all in memory as objects.
 
 
 Row = TypeVar("Row")
 VIEWS: dict[str, Any] = {view.__name__: view for view in (CopyView, Chunked, ObjectRange)}
 WRONG = (ValueError, TypeError, KeyError, IndexError, AttributeError, OSError, EOFError, RuntimeError, zlib.error)
-REST = ("settings", "skipped", "errors", "notes", "remote", "unread_bytes")  # of an inventory, its first line
+REST = ("settings", "skipped", "errors", "notes", "remote", "unread_bytes")  # of an inventory: the first line
 OF_LOG_DIR = [f.name for f in dataclasses.fields(LogDir) if f.init and f.name != "replicas"]
 
 
 def dumps(inventory: Inventory) -> str:
-    """An inventory as text: some 130 bytes a replica of three segments. Cost: 60 us each, and 100 us to
-    read it."""
+    """An inventory as text: some 130 bytes per replica of three segments. Cost: 60 us each, and 100 us to read it."""
     out = io.BytesIO()
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=1, mtime=0) as packed:
         for line in _lines(inventory):
@@ -361,7 +357,7 @@ def dumps(inventory: Inventory) -> str:
 
 
 def loads(text: str) -> Inventory:
-    """What :func:`dumps` made. Errors: :class:`AuditInputError` for any other text."""
+    """Restore an inventory from :func:`dumps`. Errors: :class:`AuditInputError` for any other text."""
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(base64.b85decode(text))) as packed:
             return _inventory(map(json.loads, packed))
@@ -386,7 +382,7 @@ def _lines(inventory: Inventory) -> Iterator[Any]:
             | {
                 "place": _place_row(log_dir.place),
                 "checkpoints": {
-                    kind: [(*at, n) for at, n in held.items()] for kind, held in log_dir.checkpoints.items()
+                    kind: [(*key, n) for key, n in offsets.items()] for kind, offsets in log_dir.checkpoints.items()
                 },
                 "whole_checkpoints": sorted(log_dir.whole_checkpoints),
                 "unknown_settings": sorted(log_dir.unknown_settings),
@@ -445,8 +441,8 @@ def _log_dir(lines: Iterator[Any], count: int, values: Fields) -> LogDir:
         "place": _place(values["place"]),
         "meta": None if values["meta"] is None else MetaProperties(*values["meta"]),
         "checkpoints": {
-            kind: Offsets({(topic, partition): offset for topic, partition, offset in held})
-            for kind, held in values["checkpoints"].items()
+            kind: Offsets({(topic, partition): offset for topic, partition, offset in offsets})
+            for kind, offsets in values["checkpoints"].items()
         },
         "whole_checkpoints": frozenset(values["whole_checkpoints"]),
         "unknown_settings": frozenset(values["unknown_settings"]),
@@ -455,7 +451,7 @@ def _log_dir(lines: Iterator[Any], count: int, values: Fields) -> LogDir:
         "small_files": tuple(map(_file, values["small_files"])),
         "read_at": {folder: tuple(times) for folder, times in values["read_at"].items()},
     }
-    return LogDir(**{**values, **made, "replicas": replicas.settled()})
+    return LogDir(**{**values, **made, "replicas": replicas.packed()})
 
 
 def _settings(row: Sequence[Any]) -> BrokerSettings:

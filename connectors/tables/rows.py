@@ -51,12 +51,12 @@ from auditor.connectors.schema import JSON, LOG_KEY, TIME, Key, array_of, from_c
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
 
-# Decoded batches and records as rows of the tables ``batches`` and ``records``.
+# Rows of ``batches`` and ``records``.
 
 
 CODECS = texts([*schema.COMPRESSION_NAMES, None, None, None])  # by the three bits of the attributes
 TIMESTAMP_TYPES = texts(["CreateTime", "LogAppendTime", "NoTimestampType"])
-# Kafka's ControlRecordType by number; what is beyond is unknown to it too.
+# Kafka's ControlRecordType by number; higher numbers are unknown to it too.
 CONTROL_TYPES = texts(
     [
         "ABORT",
@@ -77,7 +77,7 @@ _LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_co
 
 
 def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[str] = ()) -> pa.RecordBatch:
-    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show; there "none" is null."""
+    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show, where none is null."""
     attributes = np.where(batches.magic < 2, batches.attributes & (CODEC_MASK | LOG_APPEND_TIME), batches.attributes)
     control = attributes & CONTROL != 0
     horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
@@ -104,8 +104,10 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
 
 
 def batches_of(rows: pa.RecordBatch) -> BatchColumns:
-    """What :func:`batch_rows` undoes, of rows of one file: batches as headers have them. A column that is null has
-    nothing: -1, of a checksum that nobody verified :data:`UNVERIFIED`. ``flaws`` are the table's, so far as it says."""
+    """The inverse of :func:`batch_rows`, for rows of one file.
+
+    A null becomes -1, an unverified checksum :data:`UNVERIFIED`. ``flaws`` are those in the table.
+    """
     codec = pc.fill_null(pc.index_in(rows.column("compression"), CODECS.slice(0, len(schema.COMPRESSION_NAMES))), 7)
     bits = np.asarray(codec).astype(np.int64)
     bits |= np.where(_is(rows, "timestamp_type", "LogAppendTime"), LOG_APPEND_TIME, 0)
@@ -116,13 +118,15 @@ def batches_of(rows: pa.RecordBatch) -> BatchColumns:
     crc_ok = rows.column("crc_ok")
     flaws |= np.where(np.asarray(pc.fill_null(crc_ok, True)), 0, FLAW_CRC)
     flaws |= np.where(np.asarray(crc_ok.is_null()), UNVERIFIED, 0)
-    known = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
-    uncounted = np.asarray(rows.column("record_count").is_null())  # as text dumps leave it: taken from the offsets
-    known["record_count"] = np.where(uncounted, known["last_offset"] - known["base_offset"] + 1, known["record_count"])
+    columns = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
+    uncounted = np.asarray(rows.column("record_count").is_null())  # as in text dumps: computed from the offsets
+    columns["record_count"] = np.where(
+        uncounted, columns["last_offset"] - columns["base_offset"] + 1, columns["record_count"]
+    )
     kind = pc.fill_null(pc.index_in(rows.column("control_type"), CONTROL_TYPES.slice(0, _NO_TYPE)), -1)
-    known |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
+    columns |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
     dtypes = zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
-    return BatchColumns(**{name: known[name].astype(dtype) for name, dtype in dtypes})
+    return BatchColumns(**{name: columns[name].astype(dtype) for name, dtype in dtypes})
 
 
 def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
@@ -130,7 +134,7 @@ def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
 
 
 def _numbers(rows: pa.RecordBatch, name: str, none: int = -1) -> np.ndarray:
-    """A column of whole numbers, or of times in ms."""
+    # Whole numbers, or times in ms.
     column = rows.column(name)
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
@@ -138,7 +142,7 @@ def _numbers(rows: pa.RecordBatch, name: str, none: int = -1) -> np.ndarray:
 
 
 def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
-    """The sequence ``increment`` records after ``base``, -1 where that is -1 (DefaultRecordBatch.incrementSequence)."""
+    """The sequence ``increment`` records after ``base``, -1 if that is -1 (DefaultRecordBatch.incrementSequence)."""
     following = base.astype(np.int64) + increment
     wrapped = np.where(following >= SEQUENCES, following - SEQUENCES, following)
     return np.where(base == -1, -1, wrapped).astype(np.int32)
@@ -147,7 +151,7 @@ def sequence_after(base: np.ndarray, increment: np.ndarray) -> np.ndarray:
 def record_rows(
     key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the records of ``batches``, a run at a time; with ``payload``, the columns ``key`` and ``value`` too."""
+    """Rows of the records of ``batches``, a run at a time; with ``payload``, also columns ``key`` and ``value``."""
     wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
@@ -171,19 +175,17 @@ def record_rows(
 
 
 def _bytes(payload: np.ndarray, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
-    """Stretches of ``payload``, null where the size is below 0 or the start is not known."""
+    # Null if the size is below 0 or the start is unknown.
     view = payload.data
-    found = (
-        bytes(view[at : at + size]) if at >= 0 and size >= 0 else None
-        for at, size in zip(starts.tolist(), sizes.tolist(), strict=True)
+    slices = (
+        bytes(view[start : start + size]) if start >= 0 and size >= 0 else None
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
     )
-    return pa.array(found, pa.binary())
+    return pa.array(slices, pa.binary())
 
 
-# From a file to rows of the decoded tables (:mod:`auditor.connectors.schema`), as Arrow record batches.
-#
-# What Spark's data sources and ``auditor decode`` share. Nothing raises on bad bytes: they are rows of
-# ``decode_errors``.
+# From a file to rows of the decoded tables (:mod:`auditor.connectors.schema`), as Arrow record batches, for Spark's
+# data sources and ``auditor decode``. Bad bytes raise nothing: they are rows of ``decode_errors``.
 
 
 PART_BYTES = 1 << 20
@@ -195,11 +197,11 @@ Content = tuple[pa.RecordBatch | None, list[DecodeError]]
 
 @dataclass(frozen=True, slots=True)
 class FilePiece:
-    """A file of the log directory at ``place``, or of a segment the batches that begin in ``[start, stop)``.
+    """A file of the log directory at ``place``, or the batches of a segment that start in ``[start, stop)``.
 
-    ``start`` and ``stop`` may be any bytes: what counts is where the walk from the segment's first batch comes to.
-    ``next_base`` is the base offset of the segment behind it, -1 where there is none or it is not known; ``begins`` the
-    lowest offset at ``start`` where somebody has seen that a batch begins there, -1 where nobody has.
+    ``start`` and ``stop`` may be any bytes: batches count by their position in the walk from the segment's start.
+    ``next_base`` is the base offset of the next segment, -1 for none or unknown; ``begins`` the lowest offset at
+    ``start`` if a batch is known to start there, else -1.
     """
 
     place: StorageLocation
@@ -211,7 +213,7 @@ class FilePiece:
     begins: int = -1
 
     def coming(self) -> list[Coming]:
-        """The file, where it lies in a store."""
+        """The file, if it is in a store."""
         where = self.place
         plain = where.uri and where.view is None
         return [Coming(where.uri, where.child(self.file.name).path, self.file.size)] if plain else []
@@ -219,7 +221,7 @@ class FilePiece:
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """A folder of text dumps; topic and partition in ``key`` are what the dumps show."""
+    """A directory of text dumps; topic and partition in ``key`` are those in the dumps."""
 
     place: StorageLocation
     key: Key
@@ -236,7 +238,7 @@ class ErrorPiece:
 
 @dataclass(frozen=True, slots=True)
 class MetadataPiece:
-    """A whole replica of ``__cluster_metadata``, whose records only make sense one after the other."""
+    """A whole replica of ``__cluster_metadata``, whose records are only meaningful in sequence."""
 
     place: StorageLocation
     key: Key
@@ -247,7 +249,7 @@ Piece = FilePiece | TextPiece | ErrorPiece | MetadataPiece
 
 
 class How(NamedTuple):
-    """How to read. ``payload``: keys and values of records too; ``deep``: look for bodies that cannot be opened."""
+    """How to read. ``payload``: keys and values of records too; ``deep``: find bodies that cannot be opened."""
 
     limits: Limits = DEFAULT_LIMITS
     payload: bool = False
@@ -257,20 +259,20 @@ class How(NamedTuple):
 def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
     """The rows of a piece for the tables ``wanted``, in file order.
 
-    Cost: the headers for ``batches``; every record for ``records``, the tables of internal topics, and ``how.deep``.
-    A piece that begins inside of a segment walks the headers before it too. Memory: a chunk of a segment.
+    Cost: the headers for ``batches``; every record for ``records``, the tables of internal topics, and ``how.deep``. A
+    piece that starts inside a segment walks the headers before it too. Memory: a chunk of a segment.
     """
     if isinstance(piece, ErrorPiece):
-        found = _errors(piece.key, piece.errors)
+        tables = _errors(piece.key, piece.errors)
     elif isinstance(piece, TextPiece):
-        found = _texts(piece, how)
+        tables = _texts(piece, how)
     elif isinstance(piece, MetadataPiece):
-        found = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
+        tables = (("metadata_history", rows) for rows in history(piece.place, piece.key, piece.replica, how.limits))
     elif piece.file.kind in ("log", "checkpoint"):
-        found = _segment(piece, wanted, how)
+        tables = _segment(piece, wanted, how)
     else:
-        found = _small(piece, how)
-    return (item for item in found if item[0] in wanted and item[1].num_rows)
+        tables = _small(piece, how)
+    return (item for item in tables if item[0] in wanted and item[1].num_rows)
 
 
 def table_schema(table: str, payload: bool = False) -> pa.Schema:
@@ -280,7 +282,7 @@ def table_schema(table: str, payload: bool = False) -> pa.Schema:
 
 
 def chosen(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
-    """Some of a table's columns. Errors: :class:`AuditInputError` for one that it has not got."""
+    """Some of a table's columns. Errors: :class:`AuditInputError` for an unknown one."""
     if wrong := [name for name in names if name not in columns.names]:
         raise AuditInputError(f"no column {wrong[0]!r}; there are {', '.join(columns.names)}")
     return pa.schema([columns.field(name) for name in names])
@@ -292,10 +294,10 @@ def _errors(key: Key, errors: tuple[DecodeError, ...] | list[DecodeError]) -> Ro
 
 
 def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
-    """A segment, or a snapshot of ``__cluster_metadata``, which is built alike."""
+    # Snapshots of __cluster_metadata have the same format.
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):
-        if piece.start == 0:  # reported once, however many pieces there are
+        if piece.start == 0:  # reported once, for any number of pieces
             yield from _errors(piece.key, [opened._replace(length=piece.file.size)])
         return
     if isinstance(opened, StoredChunks) and "records" in wanted and piece.start == 0:
@@ -316,7 +318,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
             limits=how.limits,
             records=how.deep,
             raw=collected is not None and topic not in internal_rows.PACKED,
-            held="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
+            keep_bytes="records" in wanted or (collected is not None and topic in internal_rows.PACKED),
             crc="batches" in wanted,
             offsets=offsets,
         )
@@ -329,11 +331,7 @@ def _segment(piece: FilePiece, wanted: frozenset[str], how: How) -> Rows:
 
 
 def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int, int]]:
-    """Where the first batch at or behind ``piece.start`` begins, as a walk over all headers before it finds it, and the
-    offsets that are possible from there on.
-
-    Nothing that an index says is trusted for this, so that no damage to one can change what is decoded.
-    """
+    # Nothing in an index is trusted, so that a damaged one cannot change what is decoded.
     end, offsets = 0, offset_range(piece.file.offset, piece.next_base)
     if piece.begins >= 0:
         return piece.start, (piece.begins, offsets[1])
@@ -348,15 +346,15 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
     name, key = piece.file.name, piece.key
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches)
-    if chunk.held is not None and "records" in wanted:
-        runs = decode_stored(chunk.held, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
+    if chunk.data is not None and "records" in wanted:
+        runs = decode_stored(chunk.data, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):
             yield "records", rows
     if collected is None:
         yield from _errors(key, [*chunk.errors, *chunk.body_errors])
         return
     for part in parts(chunk):
-        bodies = collected.add(name, part)  # the errors of bodies, and records that do not parse
+        bodies = collected.add(name, part)  # errors of bodies, and of records that do not parse
         bodies += collected.errors()
         collected.unreadable.clear()
         collected.unknown.clear()
@@ -366,9 +364,9 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
 
 
 def parts(chunk: Chunk) -> Iterator[Chunk]:
-    """A chunk in pieces of about :data:`PART_BYTES` of records: rows of tables are larger than what they are made of.
+    """Split a chunk into parts of about :data:`PART_BYTES` of records: rows of tables are larger than their records.
 
-    What a compressed batch becomes nobody knows before, so each is a piece. The pieces have rows and raw bytes alone.
+    The size of a decompressed batch is unknown before, so each is a part. Parts have only rows and raw bytes.
     """
     compressed = chunk.rows[:, walking.ATTRIBUTES] & walking.CODEC_MASK != 0
     weight = np.where(compressed, PART_BYTES, chunk.rows[:, walking.SIZE])
@@ -380,7 +378,6 @@ def parts(chunk: Chunk) -> Iterator[Chunk]:
 
 
 def _small(piece: FilePiece, how: How) -> Rows:
-    """A file that is read whole: all but segments."""
     data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
         yield from _errors(piece.key, [data])
@@ -394,17 +391,17 @@ def _small(piece: FilePiece, how: How) -> Rows:
 
 def _snapshot(piece: FilePiece, data: bytes) -> Content:
     entries, errors = decode_snapshot(data, piece.file.name)
-    columns = entries._asdict() | {"file": piece.file.name, "snapshot_offset": piece.file.offset}
-    return from_columns(schema.PRODUCER_SNAPSHOTS, piece.key, len(entries.producer_id), columns), errors
+    return _snapshot_rows(piece.key, piece.file.name, piece.file.offset, entries), errors
 
 
-def _offset_index(piece: FilePiece, data: bytes) -> Content:
-    entries, errors = indexes.decode_offset_index(data, max(piece.file.offset, 0), piece.file.name)
-    return _index_rows(piece.key, piece.file.name, entries), errors
+def _snapshot_rows(key: Key, file: str, offset: int, entries: indexes.ProducerEntries) -> pa.RecordBatch:
+    columns = entries._asdict() | {"file": file, "snapshot_offset": offset}
+    return from_columns(schema.PRODUCER_SNAPSHOTS, key, len(entries.producer_id), columns)
 
 
-def _time_index(piece: FilePiece, data: bytes) -> Content:
-    entries, errors = indexes.decode_time_index(data, max(piece.file.offset, 0), piece.file.name)
+def _index(piece: FilePiece, data: bytes) -> Content:
+    decode = indexes.decode_offset_index if piece.file.kind == "index" else indexes.decode_time_index
+    entries, errors = decode(data, max(piece.file.offset, 0), piece.file.name)
     return _index_rows(piece.key, piece.file.name, entries), errors
 
 
@@ -436,26 +433,30 @@ def _leader_epochs(piece: FilePiece, data: bytes) -> Content:
     return from_rows(schema.CHECKPOINTS, piece.key, rows), errors
 
 
+# Files without a table: the name of their value (None: a tuple with names), and the decoder.
+PROPERTY_KINDS: dict[str, tuple[str | None, Callable[[bytes, str], tuple[Any, list[DecodeError]]]]] = {
+    kafka_names.META: (None, small_files.decode_meta_properties),
+    kafka_names.PARTITION_METADATA: ("topic_id", small_files.decode_partition_metadata),
+    kafka_names.QUORUM_STATE: (None, small_files.decode_quorum_state),
+    kafka_names.CLEAN_SHUTDOWN: ("broker_epoch", small_files.decode_clean_shutdown),
+}
+
+
 def _only_errors(decode: Callable[[bytes, str], tuple[object, list[DecodeError]]]) -> Callable[..., Content]:
-    """For a file without a table of its own."""
     return lambda piece, data: (None, decode(data, piece.file.name)[1])
 
 
 _SMALL: dict[str, tuple[str, Callable[[FilePiece, bytes], Content]]] = {
     "snapshot": ("producer_snapshots", _snapshot),
-    "index": ("index_entries", _offset_index),
-    "timeindex": ("index_entries", _time_index),
+    "index": ("index_entries", _index),
+    "timeindex": ("index_entries", _index),
     "txnindex": ("aborted_transactions", _txn_index),
     kafka_names.LEADER_EPOCHS: ("checkpoints", _leader_epochs),
-    kafka_names.PARTITION_METADATA: ("", _only_errors(small_files.decode_partition_metadata)),
-    kafka_names.QUORUM_STATE: ("", _only_errors(small_files.decode_quorum_state)),
-    kafka_names.META: ("", _only_errors(small_files.decode_meta_properties)),
-    kafka_names.CLEAN_SHUTDOWN: ("", _only_errors(small_files.decode_clean_shutdown)),
+    **{kind: ("", _only_errors(decode)) for kind, (_, decode) in PROPERTY_KINDS.items()},
 } | dict.fromkeys(kafka_names.CHECKPOINT_KINDS.values(), ("checkpoints", _offset_checkpoint))
 
 
 def _texts(piece: TextPiece, how: How) -> Rows:
-    """What a folder of dumps shows, each log once."""
     folder = read_texts(piece.place, piece.texts, how.limits)
     for replica in folder.replicas:
         yield from _text_replica((*piece.key[:3], replica.topic, replica.partition), replica)
@@ -467,11 +468,7 @@ def _text_replica(key: Key, replica: TextReplica) -> Rows:
         yield "batches", batch_rows(key, segment.file, segment.batches, segment.cannot_show)
         yield from _errors(key, segment.errors)
     for shown in replica.snapshots:
-        columns = shown.entries._asdict() | {"file": shown.file, "snapshot_offset": shown.offset}
-        yield (
-            "producer_snapshots",
-            from_columns(schema.PRODUCER_SNAPSHOTS, key, len(shown.entries.producer_id), columns),
-        )
+        yield "producer_snapshots", _snapshot_rows(key, shown.file, shown.offset, shown.entries)
     for item in replica.indexes:
         if isinstance(item.entries, indexes.AbortedTransactions):
             yield "aborted_transactions", _aborted_rows(key, item.file, item.entries)
@@ -482,7 +479,7 @@ def _text_replica(key: Key, replica: TextReplica) -> Rows:
     yield from _errors(key, replica.unreadable)
 
 
-# What no table of the contract holds and is still shown of a single file: KRaft's records, and small settings.
+# Single files without a table in the contract: KRaft's records, and small settings.
 
 
 FIELDS = pa.field("fields", pa.string(), metadata=JSON)
@@ -503,9 +500,9 @@ _ADDRESSES = "endPoints"
 
 
 def metadata_records(piece: FilePiece, how: How) -> Rows:
-    """The records of a segment or snapshot of ``__cluster_metadata`` by name, a chunk at a time.
+    """The records of a segment or snapshot of ``__cluster_metadata`` by name, in chunks.
 
-    What may be a password or an address is left out unless ``how.payload``; records with secrets show their name.
+    Possible passwords and addresses are withheld unless ``how.payload``; records with secrets show only their name.
     """
     opened = open_file(piece.place, piece.file.name)
     if isinstance(opened, DecodeError):
@@ -522,16 +519,16 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
                     continue
                 place = (piece.file.name, int(chunk.batches.position[row]))
                 control = bool(chunk.batches.attributes[row] & CONTROL)
-                said = (
+                changes = (
                     decode_control_record(record.key, record.value) if control else decode_metadata_record(record.value)
                 )
-                problem = said if isinstance(said, Problem) else unknown_level(said)
+                problem = changes if isinstance(changes, Problem) else unknown_level(changes)
                 if problem is not None:
                     detail = f"{RECORD_AT} {record.offset}: {problem.detail}"
                     errors.append(DecodeError(*place, int(chunk.batches.size[row]), problem.reason, detail))
-                if not isinstance(said, Problem):
-                    fields = json.dumps(shown_fields(said, how.payload), ensure_ascii=False)
-                    rows.append((*place, record.offset, record.timestamp, said.name, said.version, fields))
+                if not isinstance(changes, Problem):
+                    fields = json.dumps(shown_fields(changes, how.payload), ensure_ascii=False)
+                    rows.append((*place, record.offset, record.timestamp, changes.name, changes.version, fields))
             yield "metadata_records", from_rows(METADATA_RECORDS, piece.key, rows)
             yield "decode_errors", from_errors(piece.key, errors)
     finally:
@@ -539,7 +536,7 @@ def metadata_records(piece: FilePiece, how: How) -> Rows:
 
 
 def shown_fields(record: MetadataRecord, payload: bool) -> Fields:
-    """The fields that may be shown, as Kafka's tool prints them: without the tagged ones that are not there."""
+    """The fields that may be shown, as Kafka's tool prints them, without absent tagged ones."""
     if record.name not in BY_NAME:
         return {}
     fields = as_printed(BY_NAME[record.name], record.version, record.fields, payload=True)
@@ -554,36 +551,19 @@ def shown_fields(record: MetadataRecord, payload: bool) -> Fields:
 
 
 def properties(piece: FilePiece, how: How) -> Rows:
-    """What one of the small files of :data:`PROPERTY_KINDS` says, in one row."""
+    """The content of one of the small files of :data:`PROPERTY_KINDS`, in one row."""
     data = read_file(piece.place, piece.file.name, limit=how.limits.small_file(piece.file.kind))
     if isinstance(data, DecodeError):
         yield "decode_errors", from_errors(piece.key, [data])
         return
-    fields, errors = _decode(piece.file.kind, data, piece.file.name)
+    name, decode = PROPERTY_KINDS[piece.file.kind]
+    value, errors = decode(data, piece.file.name)
+    fields = {name: value} if name is not None else {} if value is None else value._asdict()
     text = json.dumps(fields, ensure_ascii=False)
     yield "properties", from_rows(PROPERTIES, piece.key, [(piece.file.name, text)])
     yield "decode_errors", from_errors(piece.key, errors)
 
 
-def _decode(kind: str, data: bytes, file: str) -> tuple[Fields, list[DecodeError]]:
-    if kind == kafka_names.META:
-        meta, errors = small_files.decode_meta_properties(data, file)
-        return meta._asdict(), errors
-    if kind == kafka_names.PARTITION_METADATA:
-        topic_id, errors = small_files.decode_partition_metadata(data, file)
-        return {"topic_id": topic_id}, errors
-    if kind == kafka_names.QUORUM_STATE:
-        state, errors = small_files.decode_quorum_state(data, file)
-        return ({} if state is None else state._asdict()), errors
-    epoch, errors = small_files.decode_clean_shutdown(data, file)
-    return {"broker_epoch": epoch}, errors
-
-
-PROPERTY_KINDS = frozenset(
-    {kafka_names.META, kafka_names.PARTITION_METADATA, kafka_names.QUORUM_STATE, kafka_names.CLEAN_SHUTDOWN}
-)
-
-
-def named(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of a file without a table of the contract."""
+def unlisted_rows(piece: FilePiece, how: How) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows of a file that has no table in the contract."""
     return properties(piece, how) if piece.file.kind in PROPERTY_KINDS else metadata_records(piece, how)

@@ -28,11 +28,8 @@ from auditor.connectors.stores.storage import open_file
 from auditor.connectors.tables import input_splits as logdir_scope
 from auditor.connectors.tables.rows import FilePiece, How, read_piece
 
-# The options of the Spark data sources, checked.
-
-
 FAR = 1 << 62
-# The tables of what segments hold, which readStream gives.
+# The tables of segments, which readStream supports.
 STREAMED = (
     "batches",
     "records",
@@ -46,10 +43,10 @@ STREAMED = (
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader was asked for; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
+    """Options of a reader; ``split_size`` in bytes, ``refused``: files not to open by path, and why.
 
-    ``offsets``: from which offset to which one, both among them, segments are read; ``columns``: those that the rows
-    have, all where there are none."""
+    ``offsets``: the first and the last offset of segments to read; ``columns``: those of the rows, empty for all.
+    """
 
     paths: list[str]
     scope: Scope
@@ -61,8 +58,7 @@ class ReadOptions:
 
 
 def asked(given: Mapping[str, str]) -> ReadOptions:
-    """The options of a reader, in any case. Errors: :class:`AuditInputError` for one that is wrong, or where
-    no path is given."""
+    """Parse the options of a reader, in any case. Errors: :class:`AuditInputError` for an invalid one, or no path."""
     options = {name.lower(): value for name, value in given.items()}
     paths = options.get("paths") or options.get("path")
     if not paths:
@@ -86,28 +82,28 @@ def asked(given: Mapping[str, str]) -> ReadOptions:
 
 
 def inventory_of(given: Mapping[str, str]) -> Inventory | None:
-    """What is read below the paths, where the auditor has listed them already (option ``inventory``).
+    """The inventory of the paths, if the auditor has listed them already (option ``inventory``).
 
-    Errors: :class:`AuditInputError` for a text that it did not make.
+    Errors: :class:`AuditInputError` for any other text.
     """
     text = {name.lower(): value for name, value in given.items()}.get("inventory", "")
     return logdir_scope.loads(text) if text else None
 
 
 def streamed(table: str, given: Mapping[str, str]) -> None:
-    """Errors: :class:`AuditInputError` for options that are wrong, or a table that has no streaming form."""
+    """Raise :class:`AuditInputError` for invalid options, or a table without a streaming form."""
     asked(given)
     if table not in STREAMED:
         raise AuditInputError(f"{table} has no streaming form; {', '.join(STREAMED)} have: what logs append")
 
 
 def fails(given: Mapping[str, str]) -> bool:
-    """Whether a stream fails where something was deleted before it was read: the option ``failOnDataLoss``."""
+    """Whether a stream fails if data was deleted before it was read: the option ``failOnDataLoss``."""
     return _flag({"failondataloss": "true", **{name.lower(): value for name, value in given.items()}}, "failOnDataLoss")
 
 
 def how_of(given: Mapping[str, str]) -> How:
-    """Those that say how files are read, in any case. Errors: :class:`AuditInputError`."""
+    """Parse the options on how files are read, in any case. Errors: :class:`AuditInputError`."""
     options = {name.lower(): value for name, value in given.items()}
     limits = DEFAULT_LIMITS._replace(
         max_batch_bytes=_number(options, "maxBatchBytes", DEFAULT_LIMITS.max_batch_bytes, 1 << 10),
@@ -117,24 +113,24 @@ def how_of(given: Mapping[str, str]) -> How:
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns that were asked for, none for all. Errors: :class:`AuditInputError`."""
+    """The requested columns, empty for all. Errors: :class:`AuditInputError`."""
     return tuple(map(str, _several({name.lower(): value for name, value in given.items()}, "columns")))
 
 
 def _several(options: Mapping[str, str], name: str) -> list[object]:
-    """A JSON list, or one value alone."""
+    # A JSON list, or a single value.
     text = options.get(name, "[]")
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
-        found = text
-    return found if isinstance(found, list) else [found]
+        value = text
+    return value if isinstance(value, list) else [value]
 
 
 def _numbers(options: Mapping[str, str], name: str) -> list[int]:
-    found = _several(options, name)
-    numbers = [one for one in found if isinstance(one, int)]
-    if len(numbers) < len(found):
+    values = _several(options, name)
+    numbers = [one for one in values if isinstance(one, int)]
+    if len(numbers) < len(values):
         raise AuditInputError(f"option {name} is {options[name]!r}; give a JSON list of whole numbers")
     return numbers
 
@@ -151,11 +147,10 @@ def _number(options: Mapping[str, str], name: str, default: int, least: int) -> 
     return number
 
 
-# Which files a condition of a query rules out, by what is the same in all of their rows: broker, topic, partition.
+# Which files a condition of a query excludes, by values common to all of their rows: broker, topic, partition.
 #
-# Spark asks every condition again of the rows that come, so that what is not understood here costs time and nothing
-# else.
-# Conditions are told by their names: the oldest Spark that may run this has none of them.
+# Spark applies every condition again to the rows, so that an unsupported one only costs time. Conditions are recognised
+# by name: the oldest supported Spark has none of these classes.
 
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
@@ -173,15 +168,15 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class FileFilter(NamedTuple):
-    """Which files may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
-    ``last``; the last segment of a log may hold any that is not below it."""
+    """Selects files that may have rows for which all ``conditions`` hold, and by their names offsets from ``first`` to
+    ``last``; the last segment of a log may have any from its base on."""
 
     conditions: Sequence[Any]
     first: int
     last: int
 
     def __call__(self, piece: FilePiece) -> bool:
-        """Whether a file is one of them."""
+        """Whether a file is selected."""
         starts, behind = piece.file.offset, piece.next_base
         if starts >= 0 and (starts > self.last or 0 <= behind <= self.first):
             return False
@@ -190,7 +185,7 @@ class FileFilter(NamedTuple):
 
 
 def holds(condition: Any, row: Values) -> bool | None:
-    """Whether one of Spark's conditions (``pyspark.sql.datasource.Filter``) holds; None where that is not known."""
+    """Whether one of Spark's conditions (``pyspark.sql.datasource.Filter``) holds; None if unknown."""
     name = type(condition).__name__
     if name == "Not":
         inside = holds(condition.child, row)
@@ -211,11 +206,10 @@ def holds(condition: Any, row: Values) -> bool | None:
         return None
 
 
-# How far logs that grow have been read, and what is new in them: the streaming form of the data sources.
+# The streaming form of the data sources.
 #
-# A log only ever grows behind its end, so how far it was read is one number, the offset behind the last batch that was
-# told. What brokers do meanwhile changes nothing of that: segments are rolled, deleted, or cleaned into others of the
-# same names, and batches keep their offsets. File and position beside it only say where to go on.
+# A log only grows at its end, so progress is one number, the offset after the last batch read. Brokers may roll,
+# delete, or compact segments meanwhile, but batches keep their offsets. File and position only show where to continue.
 
 
 GONE = (
@@ -225,12 +219,12 @@ GONE = (
 
 UNREAD = "{}: its partition.metadata, which says whose log it is, cannot be read now; start the query again"
 
-_HEADER = struct.Struct(">qiibIhi")  # of a batch, up to and with lastOffsetDelta
+_HEADER = struct.Struct(">qiibIhi")  # of a batch, up to lastOffsetDelta
 
 
 class End(NamedTuple):
-    """Up to where a log was read: the offset behind its last batch, and the place in its newest segment then: the bytes
-    behind that batch (``position``) and where it begins (``last``, -1 where the segment had none)."""
+    """Where reading a log ended: the offset after its last batch, and its place in its newest segment: the byte after
+    that batch (``position``) and its first byte (``last``, -1 if the segment had none)."""
 
     offset: int
     file: str
@@ -238,12 +232,12 @@ class End(NamedTuple):
     last: int = -1
 
 
-# By the folder of each replica and its topic's id, as Spark keeps it in its checkpoint.
+# By the directory of each replica and its topic's id, as in Spark's checkpoint.
 Ends = Mapping[str, Values]
 
 
 class Lot(NamedTuple):
-    """A part of a file, of which the batches with offsets in ``[first, behind)`` are wanted."""
+    """A part of a file, of which the batches with offsets in ``[first, behind)`` are read."""
 
     piece: FilePiece
     first: int
@@ -253,10 +247,10 @@ class Lot(NamedTuple):
 def _logs(
     inventory: Inventory, wanted: Callable[[Replica], bool]
 ) -> tuple[dict[str, tuple[LogDir, Replica]], frozenset[str]]:
-    """Each log by the name that ends have of it; and the folders of those whose topic id cannot be read now, so that
-    nobody knows which of the known logs they are."""
-    found, unread = {}, set()
-    failed = {(at, error.file) for at, error in inventory.errors if error.reason in ("unreadable", "vanished")}
+    # By the key that Ends use; also the directories of those whose topic id cannot be read now, so that they match no
+    # known log.
+    logs, unread = {}, set()
+    failed = {(folder, error.file) for folder, error in inventory.errors if error.reason in ("unreadable", "vanished")}
     for log_dir in inventory.log_dirs:
         for replica in log_dir.replicas:
             if wanted(replica):
@@ -264,26 +258,26 @@ def _logs(
                 if (log_dir.name, f"{replica.folder}/partition.metadata") in failed:
                     unread.add(where)
                 else:
-                    found[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
-    return found, frozenset(unread)
+                    logs[f"{where} {replica.topic_id or ''}".rstrip()] = log_dir, replica
+    return logs, frozenset(unread)
 
 
-def ends(inventory: Inventory, known: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
-    """Up to where each log can be read now; none falls behind what is ``known``. ``wanted``: which replicas count.
+def ends(inventory: Inventory, given: Ends, wanted: Callable[[Replica], bool], limits: Limits) -> Fields:
+    """The current end of each log, not before those ``given``. ``wanted``: which replicas count.
 
-    Cost: what was appended to each newest segment is walked, checksums included; where nothing is known, all of it.
+    Cost: data appended to each newest segment is walked, checksums included; without a given end, all of it.
     """
-    found = dict(known)
+    offsets = dict(given)
     for key, (log_dir, replica) in _logs(inventory, wanted)[0].items():
-        before = End(**known[key]) if key in known else None
+        before = End(**given[key]) if key in given else None
         end = _end(log_dir, replica, before, limits)
         if end is not None and (before is None or end.offset > before.offset):
-            found[key] = end._asdict()
-    return found
+            offsets[key] = end._asdict()
+    return offsets
 
 
 def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) -> End | None:
-    """The end of a log's newest segment, None where it cannot be read now."""
+    # None if the newest segment cannot be read now.
     if not replica.segments:
         return None
     segment = replica.segments[-1]
@@ -301,15 +295,15 @@ def _end(log_dir: LogDir, replica: Replica, before: End | None, limits: Limits) 
             for rows in itertools.chain(hopped, _walked(f, segment.size, segment.name, hop, below, limits)):
                 if len(rows):
                     last = rows[-1]
-                    at, size = int(last[walking.POSITION]), int(last[walking.SIZE])
-                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, at + size, at)
+                    position, size = int(last[walking.POSITION]), int(last[walking.SIZE])
+                    end = End(int(last[walking.LAST_OFFSET]) + 1, segment.name, position + size, position)
         except REFUSED:
             return None
     return end
 
 
 def _walked(f: SeekableFile, size: int, name: str, hop: HeaderHop, below: int, limits: Limits) -> Iterator[Any]:
-    """Rows of what the hop left, without those at the end whose bytes are not all there yet."""
+    # Without trailing batches whose bytes are not all written yet.
     if hop.end == size:
         return
     for chunk in read_segment(f, size, file=name, start=hop.end, limits=limits, offsets=(hop.next_offset, below)):
@@ -318,8 +312,7 @@ def _walked(f: SeekableFile, size: int, name: str, hop: HeaderHop, below: int, l
 
 
 def _goes_on(f: SeekableFile, before: End, size: int) -> bool:
-    """Whether the batch that was the last one still lies where it did: not in a file that was cleaned, or cut and
-    written anew."""
+    # Whether the last batch is still at its place: not in a file that was compacted, or truncated and rewritten.
     if isinstance(f, StoredChunks) or before.position > size:
         return False
     if before.last < 0:
@@ -339,16 +332,16 @@ def _goes_on(f: SeekableFile, before: End, size: int) -> bool:
 def lots(
     inventory: Inventory, start: Ends, end: Ends, wanted: Callable[[Replica], bool], fail_on_loss: bool = True
 ) -> Iterator[Lot]:
-    """What came between two ends. Errors: ``AuditInputError`` where some of it was deleted before, unless
-    ``fail_on_loss`` is off."""
-    there, unread = _logs(inventory, wanted)
+    """The data between two ends. Errors: ``AuditInputError`` if some of it was already deleted, unless ``fail_on_loss``
+    is off."""
+    logs, unread = _logs(inventory, wanted)
     for key, says in end.items():
         until, before = End(**says), End(**start[key]) if key in start else None
         if before is not None and until.offset <= before.offset:
             continue
-        if key not in there and key.rpartition(" ")[0] in unread:
+        if key not in logs and key.rpartition(" ")[0] in unread:
             raise AuditInputError(UNREAD.format(key))
-        log_dir, replica = there.get(key, (None, None))
+        log_dir, replica = logs.get(key, (None, None))
         first = replica.segments[0].base_offset if replica is not None and replica.segments else until.offset
         read = before.offset if before is not None else first if replica is not None else 0
         if fail_on_loss and first > read:
@@ -377,14 +370,14 @@ def _of_replica(log_dir: LogDir, replica: Replica, before: End | None, until: En
 
 
 def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
-    """The rows of a lot for a table. Errors: ``AuditInputError`` where its file is gone: what it had is asked for
-    again, or said to be lost."""
-    file, at = lot.piece.file, "base_offset" if table == "batches" else "offset"
+    """The rows of a lot for a table. Errors: ``AuditInputError`` if its file has vanished: it is then planned again, or
+    reported as lost."""
+    file, column = lot.piece.file, "base_offset" if table == "batches" else "offset"
     opened = open_file(lot.piece.place, file.name)
     if isinstance(opened, DecodeError):
         raise AuditInputError(f"{file.name} is gone or cannot be read ({opened.detail}) since it was listed")
     opened.close()
     for _table, batch in read_piece(lot.piece, frozenset({table}), how):
-        offsets = batch.column(at)
-        mine = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
-        yield batch.filter(mine)
+        offsets = batch.column(column)
+        own = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
+        yield batch.filter(own)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from auditor.base.at_rest import Fields
 
 
-TASK_BYTES = 32 << 20  # that a task is given to read, and at least this many tasks:
+TASK_BYTES = 32 << 20  # per task, with at least this many tasks:
 TASKS = 8
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 NO_PACKAGE = (
@@ -31,7 +31,7 @@ NO_PACKAGE = (
 
 
 def ours(name: str) -> Any:
-    """A module of this package. Errors: ``RuntimeError``, one sentence, where this Python has not got it."""
+    """Import a module of this package. Errors: ``RuntimeError``, one sentence, if this Python lacks it."""
     try:
         return importlib.import_module(f"auditor.{name}")
     except ModuleNotFoundError as error:
@@ -47,23 +47,23 @@ class TableReader(DataSourceReader):
         self.conditions: list[Filter] = []
 
     def partitions(self) -> list[InputPartition]:
-        """Lists the paths and shares out what is to be read. Errors: ``AuditInputError`` for a wrong path."""
+        """List the paths and plan the reading. Errors: ``AuditInputError`` for a wrong path."""
         options, pieces = ours("connectors.tables.source_options"), ours("connectors.tables.input_splits")
         asked = options.asked(self.options)
         with ours("connectors.stores.storage").guarded(asked.refused):
             inventory = options.inventory_of(self.options) or self.discovered(asked)
-            wanted = ours("connectors.tables.source_options").FileFilter(self.conditions, *asked.offsets)
-            found = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
-        slots = max(TASKS, sum(pieces.size(piece) for piece in found) // TASK_BYTES)
-        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(found, slots) or [[]]]
+            wanted = options.FileFilter(self.conditions, *asked.offsets)
+            planned = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
+        slots = max(TASKS, sum(pieces.size(piece) for piece in planned) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(planned, slots) or [[]]]
 
     def discovered(self, asked: Any) -> Any:
-        """What is read below the paths."""
+        """The inventory of the paths, reduced to the scope."""
         inventory = ours("connectors.logdir.inventory").discover(asked.paths, asked.how.limits, asked.scope)
         if inventory.remote:
             remote = ours("connectors.logdir.tiered")
             read = remote.read_all(remote.tasks(inventory, asked.how.limits))
-            inventory = ours("connectors.logdir.tiered").with_remote(inventory, read, asked.scope)
+            inventory = remote.with_remote(inventory, read, asked.scope)
         return ours("connectors.tables.input_splits").narrowed(inventory, asked.scope)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -78,16 +78,16 @@ class TableReader(DataSourceReader):
 
 
 class PruningReader(TableReader):
-    """The same on a session that pushes filters down: files without a row that they ask for stay closed."""
+    """A reader on a session that pushes filters down: files without matching rows stay closed."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
-        """Hears the conditions; gives all of them back, to be asked of the rows."""
+        """Note the conditions; return all of them, to be applied to the rows."""
         self.conditions = list(filters)
         return self.conditions
 
 
 class GrowingTable(DataSourceStreamReader):
-    """What is new in one decoded table below some paths, as often as Spark asks."""
+    """New rows of one decoded table below some paths, for a stream."""
 
     def __init__(self, table: str, options: Mapping[str, str]) -> None:
         self.table = table
@@ -95,42 +95,41 @@ class GrowingTable(DataSourceStreamReader):
         self.known: Fields = {}
 
     def _listed(self) -> tuple[Any, Any, Any]:
-        """The options, what is there now, and which replicas count."""
-        asked, pieces = (
-            ours("connectors.tables.source_options").asked(self.options),
-            ours("connectors.tables.input_splits"),
-        )
+        # The options, the current inventory, and which replicas count.
+        asked = ours("connectors.tables.source_options").asked(self.options)
+        pieces = ours("connectors.tables.input_splits")
         with ours("connectors.stores.storage").guarded(asked.refused):
-            found = TableReader(self.table, self.options).discovered(asked)
-        return asked, found, lambda replica: pieces.in_segments(self.table, replica.topic)
+            inventory = TableReader(self.table, self.options).discovered(asked)
+        return asked, inventory, lambda replica: pieces.in_segments(self.table, replica.topic)
 
     def initialOffset(self) -> Fields:
-        """Nothing was read: all that is there is new."""
+        """Nothing read yet."""
         return {}
 
     def latestOffset(self, start: Fields | None = None, limit: object = None) -> Fields:
-        """Up to where each log can be read. Before Spark 4.2 it is asked without arguments, after a restart behind a
-        call of :meth:`partitions` that has the checkpoint's offset twice (``setLatestSeenOffset``)."""
+        """The current end of each log.
+
+        Before Spark 4.2 it is called without arguments; after a restart, :meth:`partitions` is called first with the
+        checkpoint's offset twice (``setLatestSeenOffset``).
+        """
         offsets = ours("connectors.tables.source_options")
         asked, inventory, wanted = self._listed()
         self.known = offsets.ends(inventory, {**self.known, **(start or {})}, wanted, asked.how.limits)
         return self.known
 
     def partitions(self, start: Fields, end: Fields) -> list[InputPartition]:
-        """Shares out what came between. Errors: ``AuditInputError`` where it was deleted before it was read."""
+        """Plan the data between two ends. Errors: ``AuditInputError`` if it was deleted before it was read."""
         pieces, offsets = ours("connectors.tables.input_splits"), ours("connectors.tables.source_options")
         _, inventory, wanted = self._listed()
         self.known = {**self.known, **end}
-        found = list(
-            offsets.lots(inventory, start, end, wanted, ours("connectors.tables.source_options").fails(self.options))
-        )
-        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in found) // TASK_BYTES)
-        return [InputPartition(pickle.dumps(found[number::slots])) for number in range(min(slots, len(found)))]
+        lots = list(offsets.lots(inventory, start, end, wanted, offsets.fails(self.options)))
+        slots = max(TASKS, sum(pieces.size(lot.piece) for lot in lots) // TASK_BYTES)
+        return [InputPartition(pickle.dumps(lots[number::slots])) for number in range(min(slots, len(lots)))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition, as Arrow record batches."""
         offsets, for_spark = ours("connectors.tables.source_options"), ours("connectors.schema").for_spark
-        asked = ours("connectors.tables.source_options").asked(self.options)
+        asked = offsets.asked(self.options)
         with ours("connectors.stores.storage").guarded(asked.refused):
             for lot in pickle.loads(partition.value):
                 for batch in offsets.rows(lot, self.table, asked.how):
@@ -155,16 +154,16 @@ class TableSource(DataSource):
         columns = ours("connectors.tables.rows").table_schema(self.table, options.how_of(self.options).payload)
         if wanted := options.columns_of(self.options):
             columns = ours("connectors.tables.rows").chosen(columns, wanted)
-        found: StructType = ours("connectors.tables.sources").spark_schema(columns)
-        return found
+        schema: StructType = ours("connectors.tables.sources").spark_schema(columns)
+        return schema
 
     def reader(self, schema: StructType) -> TableReader:
-        """A reader of the paths in the options. Errors: ``AuditInputError`` for an option that is wrong."""
+        """A reader of the paths in the options. Errors: ``AuditInputError`` for an invalid option."""
         ours("connectors.tables.source_options").asked(self.options)
         return (PruningReader if self.pushes else TableReader)(self.table, self.options)
 
     def streamReader(self, schema: StructType) -> GrowingTable:
-        """A reader of what is new below the paths. Errors: ``AuditInputError`` for a table that no log appends to."""
+        """A reader of new data below the paths. Errors: ``AuditInputError`` for a table without a streaming form."""
         ours("connectors.tables.source_options").streamed(self.table, self.options)
         return GrowingTable(self.table, self.options)
 
@@ -176,103 +175,30 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-class BatchesSource(TableSource):
-    """Batch headers."""
-
-    table, format = "batches", "kafka_log_batches"
-
-
-class RecordsSource(TableSource):
-    """Records, without keys and values unless ``includePayload``."""
-
-    table, format = "records", "kafka_log_records"
-
-
-class ProducerSnapshotsSource(TableSource):
-    """``.snapshot`` files."""
-
-    table, format = "producer_snapshots", "kafka_producer_snapshots"
-
-
-class AbortedTransactionsSource(TableSource):
-    """``.txnindex`` files."""
-
-    table, format = "aborted_transactions", "kafka_aborted_transactions"
-
-
-class IndexEntriesSource(TableSource):
-    """``.index`` and ``.timeindex`` files."""
-
-    table, format = "index_entries", "kafka_index_entries"
-
-
-class CheckpointsSource(TableSource):
-    """Offset and leader epoch checkpoints."""
-
-    table, format = "checkpoints", "kafka_checkpoints"
-
-
-class TransactionLogSource(TableSource):
-    """Records of ``__transaction_state``."""
-
-    table, format = "transaction_log", "kafka_transaction_log"
-
-
-class OffsetCommitsSource(TableSource):
-    """Offset commits in ``__consumer_offsets``."""
-
-    table, format = "offset_commits", "kafka_offset_commits"
-
-
-class GroupMetadataSource(TableSource):
-    """Groups in ``__consumer_offsets``."""
-
-    table, format = "group_metadata", "kafka_group_metadata"
-
-
-class ShareGroupStateSource(TableSource):
-    """Records of ``__share_group_state``."""
-
-    table, format = "share_group_state", "kafka_share_group_state"
-
-
-class RemoteLogMetadataSource(TableSource):
-    """Records of ``__remote_log_metadata``."""
-
-    table, format = "remote_log_metadata", "kafka_remote_log_metadata"
-
-
-class MetadataHistorySource(TableSource):
-    """What ``__cluster_metadata`` says, change by change."""
-
-    table, format = "metadata_history", "kafka_metadata_history"
-
-
-class DecodeErrorsSource(TableSource):
-    """Bytes that could not be read or decoded, and why."""
-
-    table, format = "decode_errors", "kafka_decode_errors"
-
-
-SOURCES = (
-    BatchesSource,
-    RecordsSource,
-    ProducerSnapshotsSource,
-    AbortedTransactionsSource,
-    IndexEntriesSource,
-    CheckpointsSource,
-    TransactionLogSource,
-    OffsetCommitsSource,
-    GroupMetadataSource,
-    ShareGroupStateSource,
-    RemoteLogMetadataSource,
-    MetadataHistorySource,
-    DecodeErrorsSource,
-)
+# Names for ``spark.read.format`` by table.
+FORMATS = {
+    "batches": "kafka_log_batches",
+    "records": "kafka_log_records",
+    "producer_snapshots": "kafka_producer_snapshots",
+    "aborted_transactions": "kafka_aborted_transactions",
+    "index_entries": "kafka_index_entries",
+    "checkpoints": "kafka_checkpoints",
+    "transaction_log": "kafka_transaction_log",
+    "offset_commits": "kafka_offset_commits",
+    "group_metadata": "kafka_group_metadata",
+    "share_group_state": "kafka_share_group_state",
+    "remote_log_metadata": "kafka_remote_log_metadata",
+    "metadata_history": "kafka_metadata_history",
+    "decode_errors": "kafka_decode_errors",
+}
+SOURCES: list[type[TableSource]] = [
+    type(f"{table.title().replace('_', '')}Source", (TableSource,), {"table": table, "format": name})
+    for table, name in FORMATS.items()
+]
 
 
 def register_all(spark: SparkSession) -> None:
-    """Makes all sources known to a session, once, and again where it began or ceased to push filters down."""
+    """Register all sources in a session, once, and again after filter pushdown was switched."""
     pushes = hasattr(DataSourceReader, "pushFilters") and spark.conf.get(PUSHDOWN, "false") == "true"  # from 4.1 on
     if _KNOWING.get(spark) != pushes:
         for source in SOURCES:

@@ -1,1 +1,1 @@
-"""Text dumps that people share in tickets, parsed into the same tables as the binary formats."""
+"""Text dumps from tickets, parsed into the same tables as the binary formats."""

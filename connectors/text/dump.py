@@ -1,4 +1,4 @@
-"""What kafka-dump-log.sh printed, read back section by section."""
+"""Output of ``kafka-dump-log.sh``, parsed section by section."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
 from auditor.connectors.text import lines
 from auditor.connectors.text.internal_topics import looks_decoded
 
-# From the batch and record lines of a segment's dump to :class:`BatchColumns`, and a list of what text cannot show.
+# From the batch and record lines of a segment's dump to :class:`BatchColumns`.
 
 
 _CODECS = {b"no": 0, b"none": 0, b"gzip": 1, b"snappy": 2, b"lz4": 3, b"zstd": 4}
 _CONTROL_NAMES = {b"LeaderChange": 2, b"SnapshotHeader": 3, b"SnapshotFooter": 4, b"KRaftVersion": 5, b"KRaftVoters": 6}
-_LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL, _HORIZON = 0x08, 0x10, 0x20, 0x40
 _LIMITS = {
     name: (np.iinfo(dtype).min, np.iinfo(dtype).max)
     for name, dtype in zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
@@ -30,7 +29,7 @@ Match = re.Match[bytes]
 
 @dataclass(slots=True)
 class BatchRow:
-    """One batch; the names and meanings of :class:`BatchColumns`."""
+    """One batch; names and meanings as in :class:`BatchColumns`."""
 
     position: int = -1
     size: int = -1
@@ -51,19 +50,19 @@ class BatchRow:
     flaws: int = 0
 
     def fits(self) -> bool:
-        """Whether every number fits its column; a garbled line may hold any."""
+        """Whether every number fits its column; those of a garbled line may not."""
         return all(_LIMITS[item.name][0] <= getattr(self, item.name) <= _LIMITS[item.name][1] for item in fields(self))
 
     @property
     def is_control(self) -> bool:
         """Whether it is a control batch."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & col.CONTROL)
 
 
 class Batches(NamedTuple):
-    """What a dump shows of a segment. ``cannot_show``: names of columns that are unknown or guessed in some row.
+    """The batches of a segment in a dump. ``cannot_show``: columns that are unknown or guessed in some row.
 
-    ``cut``: records were shown, but not all of the last batch.
+    ``cut``: records are shown, but not all of the last batch.
     """
 
     columns: BatchColumns
@@ -72,17 +71,17 @@ class Batches(NamedTuple):
 
 
 class SegmentBuilder:
-    """Takes the lines of one segment in order. A line whose numbers fit no column is refused (False)."""
+    """Collects the lines of one segment in order; returns False for a line whose numbers fit no column."""
 
     def __init__(self) -> None:
         self.rows: list[BatchRow] = []
         self._cannot_show: set[str] = set()
-        self._seen = 0  # records shown of the last batch
+        self._shown = 0  # records shown of the last batch
         self._shows_records = False
         self._deep = False  # records without batch lines: batches are guessed from equal positions
 
     def batch(self, line: Match) -> bool:
-        """A batch of magic 2."""
+        """Add a batch of magic 2."""
         row = _row(line, "position", "size", "magic", "base_offset", "last_offset", "partition_leader_epoch", "crc")
         _fill(row, line, "producer_id", "producer_epoch", "base_sequence")
         codec = _codec(line)
@@ -97,14 +96,14 @@ class SegmentBuilder:
             row.record_count = int(line["record_count"])
         if line["delete_horizon"] is not None:
             row.base_timestamp = int(line["delete_horizon"])
-            row.attributes |= _HORIZON
+            row.attributes |= col.DELETE_HORIZON
         if line["control"] is None:
             self._cannot_show.add("is_control")
             # Data of a producer has a sequence, a marker has none.
             if row.producer_id >= 0 and row.base_sequence < 0:
-                row.attributes |= _CONTROL
+                row.attributes |= col.CONTROL
         elif line["control"] == b"true":
-            row.attributes |= _CONTROL
+            row.attributes |= col.CONTROL
         self._cannot_show.add("base_timestamp")
         return self._add(row)
 
@@ -125,7 +124,7 @@ class SegmentBuilder:
         offset = int(line["offset"])
         if not self.rows:
             return True  # the dump begins in the middle of a batch
-        self._seen += 1
+        self._shown += 1
         self._shows_records = True
         row = self.rows[-1]
         before = replace(row)
@@ -139,7 +138,7 @@ class SegmentBuilder:
         return self._fits(before)
 
     def deep_record(self, line: Match) -> bool:
-        """A record of a release that prints no batch lines in deep mode: records at one position are one batch."""
+        """Add a record of a release without batch lines in deep mode: records at one position are one batch."""
         offset, position = int(line["offset"]), int(line["position"])
         self._deep = True
         if self.rows and self.rows[-1].position == position:
@@ -159,7 +158,7 @@ class SegmentBuilder:
                 return False
             _header(row, line, codec)
             if row.magic == 2 and row.producer_id >= 0 and row.base_sequence < 0:
-                row.attributes |= _CONTROL
+                row.attributes |= col.CONTROL
             if not self._add(row):
                 return False
             before = replace(row)
@@ -193,11 +192,11 @@ class SegmentBuilder:
                 row.flaws |= _flaws(row)
         if any(row.is_control and row.control_type < 0 for row in self.rows):
             self._cannot_show |= {"control_type", "coordinator_epoch"}
-        cut = self._shows_records and bool(self.rows) and self._seen < self.rows[-1].record_count
+        cut = self._shows_records and bool(self.rows) and self._shown < self.rows[-1].record_count
         return Batches(columns(self.rows), frozenset(self._cannot_show), cut)
 
     def _fits(self, before: BatchRow) -> bool:
-        """Whether the last row still fits after a line was added to it; if not, it becomes what it was ``before``."""
+        # If the last row no longer fits, restores it to before.
         if self.rows[-1].fits():
             return True
         self.rows[-1] = before
@@ -207,7 +206,7 @@ class SegmentBuilder:
         if not row.fits():
             return False
         self.rows.append(row)
-        self._seen = 0
+        self._shown = 0
         return True
 
 
@@ -228,31 +227,28 @@ def _row(line: Match, *names: str) -> BatchRow:
 
 
 def _fill(row: BatchRow, line: Match, *names: str) -> None:
-    """Set the columns that the line shows."""
     for name in names:
         if line[name] is not None:
             setattr(row, name, int(line[name]))
 
 
 def _codec(line: Match) -> int | None:
-    """The codec's number by any of the names it had; None for no known one."""
+    # By any name in any release; None for an unknown one.
     return _CODECS.get(line["codec"].lower().removesuffix(b"compressioncodec"))
 
 
 def _header(row: BatchRow, line: Match, codec: int) -> None:
-    """Attributes and checksum as the line says them."""
     groups = line.groupdict()
     row.attributes |= codec
     if groups["time_label"] == b"LogAppendTime":
-        row.attributes |= _LOG_APPEND_TIME
+        row.attributes |= col.LOG_APPEND_TIME
     if groups.get("transactional") == b"true":
-        row.attributes |= _TRANSACTIONAL
+        row.attributes |= col.TRANSACTIONAL
     if b"false" in (groups.get("valid"), groups.get("valid_early")):
         row.flaws |= col.FLAW_CRC
 
 
 def _control(row: BatchRow, line: Match) -> None:
-    """The type of a control record, and the coordinator epoch of an end marker."""
     if line["marker"] is not None:
         row.control_type = int(line["marker"] == b"COMMIT")
         row.coordinator_epoch = int(line["coordinator_epoch"])
@@ -263,14 +259,14 @@ def _control(row: BatchRow, line: Match) -> None:
 
 
 def _flaws(row: BatchRow) -> int:
-    """The FLAW_* bits that the fields of a magic 2 header show."""
+    # The FLAW_* bits that the fields of a magic 2 header show.
     flaws = 0
     span = row.last_offset - row.base_offset + 1
     flaws |= col.FLAW_NEGATIVE_SPAN * (span < 1 or row.record_count < 0)
     flaws |= col.FLAW_COUNT_ABOVE_SPAN * (row.record_count > span >= 1)
     flaws |= col.FLAW_COUNT_BELOW_SPAN * (0 <= row.record_count < span)
     if row.producer_id < 0:
-        fields_set = row.producer_epoch >= 0 or row.base_sequence >= 0 or row.attributes & _TRANSACTIONAL
+        fields_set = row.producer_epoch >= 0 or row.base_sequence >= 0 or row.attributes & col.TRANSACTIONAL
         flaws |= col.FLAW_NO_PRODUCER_FIELDS * bool(fields_set)
     else:
         flaws |= col.FLAW_PRODUCER_EPOCH * (row.producer_epoch < 0)
@@ -279,24 +275,22 @@ def _flaws(row: BatchRow) -> int:
     flaws |= col.FLAW_CONTROL_NO_PRODUCER * (row.producer_id < 0)
     flaws |= col.FLAW_CONTROL_SEQUENCE * (row.base_sequence >= 0)
     flaws |= col.FLAW_CONTROL_RECORDS * (row.record_count > 1)
-    flaws |= col.FLAW_CONTROL_NOT_TRANSACTIONAL * (not row.attributes & _TRANSACTIONAL)
+    flaws |= col.FLAW_CONTROL_NOT_TRANSACTIONAL * (not row.attributes & col.TRANSACTIONAL)
     flaws |= col.FLAW_CONTROL_TYPE * (row.control_type > 1)
     return flaws | col.FLAW_CONTROL_COMPRESSED * bool(row.attributes & 0x07)
 
 
-# What ``kafka-dump-log.sh`` printed, read back: one :class:`Section` a dumped file.
-#
-# Every line is either known or part of an error. A dump that was cut, or whose tool crashed, gives what it shows.
+# The text: one :class:`Section` per dumped file. Every line is either known or part of an error.
 
 
 Numbers = dict[str, int]
 
 
 class ShownRecord(NamedTuple):
-    """A record whose key a decoder printed. ``batch`` is the row of its batch (-1: none above it).
+    """A record whose key was printed by a decoder. ``batch`` is the row of its batch (-1: none above it).
 
-    ``offset`` and ``timestamp`` (ms) are None where the dump leaves them out (``--skip-record-metadata``);
-    ``position`` and ``length`` are bytes of the text.
+    ``offset`` and ``timestamp`` (ms) are None if the dump omits them (``--skip-record-metadata``); ``position`` and
+    ``length`` are bytes of the text.
     """
 
     batch: int
@@ -313,8 +307,8 @@ class Section:
     """One dumped file: ``path`` from its banner (None without one).
 
     ``snapshot``, ``aborted``, ``offset_entries`` and ``time_entries`` are the lines of a snapshot or index, name to
-    number (a snapshot's names as printed). ``invalid_tail`` is bytes that the tool found at a segment's end;
-    ``crashed``: it printed an exception, so the dump ends early.
+    number (a snapshot's names as printed). ``invalid_tail`` is the number of invalid bytes that the tool found at a
+    segment's end; ``crashed``: it printed an exception, so the dump ends early.
     """
 
     path: str | None
@@ -329,24 +323,22 @@ class Section:
 
 
 class Dump(NamedTuple):
-    """A whole text: its sections in order, and what in it no tool prints."""
+    """A whole text: its sections in order, and errors for other lines."""
 
     sections: list[Section]
     errors: list[DecodeError]
 
 
 def parse_dump(text: bytes, file: str = "") -> Dump:
-    """Read back a dump. ``text`` is as :func:`auditor.connectors.text.lines.normalise` gives it; positions are bytes
-    of it.
+    """Parse a dump. ``text`` as from :func:`auditor.connectors.text.lines.normalise`; positions are bytes of it.
 
-    Errors: ``bad_line`` for stretches that no tool prints, ``truncated`` for a last line cut short. Cost: one pass.
+    Errors: ``bad_line`` for text that no tool prints, ``truncated`` for an incomplete last line. Cost: one pass.
     """
     return _DumpReader(text, file).read()
 
 
 class _DumpReader:
-    """Reads line by line; what a section holds is closed into it when the next banner comes."""
-
+    # Reads line by line; a section is complete when the next banner comes.
     def __init__(self, text: bytes, file: str) -> None:
         self.text = text
         self.file = file
@@ -354,30 +346,30 @@ class _DumpReader:
         self.section = Section(None, SegmentBuilder().build())
         self.sections = [self.section]
         self.builder = SegmentBuilder()
-        self.loose = False  # the last payload ended by guess, so a line that is none of ours may belong to it
+        self.loose = False  # the end of the last payload is a guess, so an unknown line may belong to it
 
     def read(self) -> Dump:
-        at = 0
-        while at < len(self.text):
-            end = self._line(at)
+        position = 0
+        while position < len(self.text):
+            end = self._line(position)
             if end < 0:
-                end = lines.line_end(self.text, at)
+                end = lines.line_end(self.text, position)
                 if not self.loose:
-                    self._bad(at, end)
-            at = end + 1
+                    self._bad(position, end)
+            position = end + 1
         self._close()
         return Dump([item for item in self.sections if not _blank(item)], self.errors)
 
-    def _line(self, at: int) -> int:
-        """Take in the line at ``at``; the index of its end, or -1 for one that no tool prints."""
-        if self.text[at : at + 1] == b"|" or self.text.startswith(lines.PAYLOAD, at):
-            return self._record(at)
-        end = lines.line_end(self.text, at)
-        line = self.text[at:end]
+    def _line(self, position: int) -> int:
+        # The end of the line at position, or -1 for one that no tool prints.
+        if self.text[position : position + 1] == b"|" or self.text.startswith(lines.PAYLOAD, position):
+            return self._record(position)
+        end = lines.line_end(self.text, position)
+        line = self.text[position:end]
         whole = lines.LEGACY_BATCH.fullmatch(line) or lines.OFFSET_ENTRY.fullmatch(line)
         if line.startswith(b"offset: ") and not whole:
-            return self._deep_record(at)
-        if not (self._batch(line) or self._entry(line) or self._said(line)):
+            return self._deep_record(position)
+        if not (self._batch(line) or self._entry(line) or self._other_line(line)):
             return -1
         self.loose = False
         return end
@@ -387,18 +379,17 @@ class _DumpReader:
             (lines.BATCH, SegmentBuilder.batch),
             (lines.LEGACY_BATCH, SegmentBuilder.legacy_batch),
         ):
-            if found := pattern.fullmatch(line):
-                self._next_segment(found)
-                return take(self.builder, found)
+            if match := pattern.fullmatch(line):
+                self._next_segment(match)
+                return take(self.builder, match)
         return False
 
-    def _next_segment(self, found: Match) -> None:
-        """Where no banners were kept, a position that goes back shows that the next segment begins."""
-        if self.builder.rows and int(found["position"]) < self.builder.rows[-1].position:
+    def _next_segment(self, match: Match) -> None:
+        # Without banners, a position that decreases starts the next segment.
+        if self.builder.rows and int(match["position"]) < self.builder.rows[-1].position:
             self._open(None)
 
     def _entry(self, line: bytes) -> bool:
-        """A line of a snapshot or an index."""
         if lines.SNAPSHOT.fullmatch(line):
             pairs = lines.SNAPSHOT_PAIR.finditer(line)
             return _append(self.section.snapshot, {pair["name"].decode(): pair["number"] for pair in pairs})
@@ -407,59 +398,59 @@ class _DumpReader:
             (lines.OFFSET_ENTRY, self.section.offset_entries),
             (lines.TIME_ENTRY, self.section.time_entries),
         ):
-            if found := pattern.fullmatch(line):
-                return _append(entries, found.groupdict())
+            if match := pattern.fullmatch(line):
+                return _append(entries, match.groupdict())
         return False
 
-    def _said(self, line: bytes) -> bool:
-        """What is no content: banners, and what the tool, the JVM or a shell say."""
-        if found := lines.BANNER.fullmatch(line):
-            self._open(found["path"].decode("utf-8", "replace").strip())
-        elif found := lines.INVALID_TAIL.fullmatch(line):
-            self.section.invalid_tail = int(found["size"])
+    def _other_line(self, line: bytes) -> bool:
+        # Banners, and messages of the tool, the JVM or a shell.
+        if match := lines.BANNER.fullmatch(line):
+            self._open(match["path"].decode("utf-8", "replace").strip())
+        elif match := lines.INVALID_TAIL.fullmatch(line):
+            self.section.invalid_tail = int(match["size"])
         elif lines.CRASH.fullmatch(line):
             self.section.crashed = True
         else:
             return bool(lines.STARTING.fullmatch(line) or lines.is_noise(line))
         return True
 
-    def _record(self, at: int) -> int:
-        """A record line with its key and payload, which may go over several lines."""
-        found = lines.RECORD.match(self.text, at) or lines.RECORD_28.match(self.text, at)
-        if not found:
-            return self._bare_record(at)
-        shown = lines.take(self.text, found.end(), int(found["key_size"]), int(found["value_size"]))
-        if shown is None or not self.builder.record(found):
+    def _record(self, position: int) -> int:
+        # Key and payload may span several lines.
+        match = lines.RECORD.match(self.text, position) or lines.RECORD_28.match(self.text, position)
+        if not match:
+            return self._bare_record(position)
+        shown = lines.take(self.text, match.end(), int(match["key_size"]), int(match["value_size"]))
+        if shown is None or not self.builder.record(match):
             return -1
-        self._keep(shown, at, int(found["offset"]), int(found["timestamp"]))
+        self._keep(shown, position, int(match["offset"]), int(match["timestamp"]))
         return shown.end
 
-    def _bare_record(self, at: int) -> int:
-        """A record printed with ``--skip-record-metadata``: key and payload alone."""
-        start = at + 1 if self.text[at : at + 1] == b"|" else at
+    def _bare_record(self, position: int) -> int:
+        # Printed with --skip-record-metadata: key and payload alone.
+        start = position + 1 if self.text[position : position + 1] == b"|" else position
         shown = lines.take(self.text, start, -1, -1)
         if shown is None or shown.end == start:
             return -1
-        self._keep(shown, at, None, None)
+        self._keep(shown, position, None, None)
         return shown.end
 
-    def _deep_record(self, at: int) -> int:
-        """A record of a release before 2.2, without a batch line above it."""
-        found = lines.DEEP_RECORD.match(self.text, at)
-        if not found:
+    def _deep_record(self, position: int) -> int:
+        # Of a release before 2.2, without a batch line above it.
+        match = lines.DEEP_RECORD.match(self.text, position)
+        if not match:
             return -1
-        key_size = int(found["key_size"] or found["late_key_size"] or -1)
-        shown = lines.take(self.text, found.end(), key_size, int(found["value_size"] or found["payload_size"] or -1))
+        key_size = int(match["key_size"] or match["late_key_size"] or -1)
+        shown = lines.take(self.text, match.end(), key_size, int(match["value_size"] or match["payload_size"] or -1))
         if shown is None:
             return -1
-        self._next_segment(found)
-        if not self.builder.deep_record(found):
+        self._next_segment(match)
+        if not self.builder.deep_record(match):
             return -1
-        self._keep(shown, at, int(found["offset"]), int(found["timestamp"] or -1))
+        self._keep(shown, position, int(match["offset"]), int(match["timestamp"] or -1))
         return shown.end
 
-    def _keep(self, shown: lines.PrintedRecord, at: int, offset: int | None, timestamp: int | None) -> None:
-        """Keep a decoder's print; payload of other topics is forgotten at once."""
+    def _keep(self, shown: lines.PrintedRecord, position: int, offset: int | None, timestamp: int | None) -> None:
+        # Payload of other topics is dropped at once.
         self.loose = not shown.exact
         if shown.key is None:
             return
@@ -467,10 +458,9 @@ class _DumpReader:
         if looks_decoded(key):
             value = None if shown.value is None else shown.value.decode("utf-8", "replace")
             row = len(self.builder.rows) - 1
-            self.section.records.append(ShownRecord(row, offset, timestamp, key, value, at, shown.end - at))
+            self.section.records.append(ShownRecord(row, offset, timestamp, key, value, position, shown.end - position))
 
     def _open(self, path: str | None) -> None:
-        """Begin the next dumped file."""
         self._close()
         self.section = Section(path, SegmentBuilder().build())
         self.sections.append(self.section)
@@ -479,20 +469,24 @@ class _DumpReader:
         self.section.batches = self.builder.build()
         self.builder = SegmentBuilder()
 
-    def _bad(self, at: int, end: int) -> None:
-        """A line that no tool prints; lines one after the other become one error."""
+    def _bad(self, position: int, end: int) -> None:
+        # Consecutive lines become one error.
         last = self.errors[-1] if self.errors else None
         if end == len(self.text):
-            self.errors.append(DecodeError(self.file, at, end - at, "truncated", "the last line is cut short"))
-        elif last and last.position + last.length == at:
+            self.errors.append(
+                DecodeError(self.file, position, end - position, "truncated", "the last line is cut short")
+            )
+        elif last and last.position + last.length == position:
             self.errors[-1] = last._replace(length=end + 1 - last.position)
         else:
-            self.errors.append(DecodeError(self.file, at, end + 1 - at, "bad_line", "not printed by kafka-dump-log"))
+            self.errors.append(
+                DecodeError(self.file, position, end + 1 - position, "bad_line", "not printed by kafka-dump-log")
+            )
 
 
 def _blank(section: Section) -> bool:
-    """Whether a section says nothing at all: the one before the first banner."""
-    said = (
+    # Such as before the first banner.
+    printed = (
         section.path,
         section.records,
         section.snapshot,
@@ -500,11 +494,11 @@ def _blank(section: Section) -> bool:
         section.offset_entries,
         section.time_entries,
     )
-    return not any(said) and not len(section.batches.columns.position)
+    return not any(printed) and not len(section.batches.columns.position)
 
 
 def _append(entries: list[Numbers], texts: dict[str, bytes | None]) -> bool:
-    """Add a line's numbers, unless one fits no long."""
+    # Unless a number exceeds 64 bits.
     numbers = {name: int(text) for name, text in texts.items() if text is not None}
     if not all(-(1 << 63) <= number < 1 << 63 for number in numbers.values()):
         return False

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
-from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow
-from auditor.connectors.codec.transaction_log import TransactionLogRow
+from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow, member_columns
+from auditor.connectors.codec.transaction_log import TransactionLogRow, value_columns
 from auditor.connectors.schema import TRANSACTION_STATES
 from auditor.connectors.text import lines
 from auditor.connectors.text.lines import line_end
 
-# Rows of the internal topics whose values come from text: each checked against its column before it is believed.
+# Rows from text: each value is checked against its column.
 
 
 Row = TransactionLogRow | OffsetCommitRow | GroupMetadataRow
@@ -24,7 +24,7 @@ PARTITION = re.compile(r"[a-zA-Z0-9._-]{1,249}-[0-9]{1,10}")
 
 
 class Unread(NamedTuple):
-    """Why a record gives no row: a reason code and words without payload. ``skipped``: Kafka's tool skipped it too."""
+    """Why a record has no row: a reason code and words without payload. ``skipped``: Kafka's tool skipped it too."""
 
     reason: str
     detail: str
@@ -51,12 +51,12 @@ _NEEDED = {"transactional_id", "group_id", "consumed_topic", "consumed_partition
 
 
 def typed(row: Row, **fields: Any) -> Row | Unread:
-    """``row`` with ``fields``, every value of its column's type: a JSON text may hold anything anywhere."""
+    """``row`` with ``fields``, every value checked for its column's type: JSON may have anything anywhere."""
     return checked(row._replace(**fields))
 
 
 def checked(row: Row) -> Row | Unread:
-    """The row with its texts clean, or why a value fits no column."""
+    """The row with its texts clean, or why a value does not fit its column."""
     result: Fields = {}
     for name, value in row._asdict().items():
         if not _fits(name, value):
@@ -69,7 +69,6 @@ def checked(row: Row) -> Row | Unread:
 
 
 def _fits(name: str, value: object) -> bool:
-    """Whether a value may stand in the column ``name``."""
     if value is None:
         return name not in _NEEDED
     if name in _TEXTS:
@@ -84,12 +83,12 @@ def _fits(name: str, value: object) -> bool:
 
 
 def clean(text: str) -> str:
-    """The text with lone halves of UTF-16 pairs, which JSON can express and UTF-8 cannot, made U+FFFD."""
+    """Replace lone UTF-16 surrogates, which JSON can express and UTF-8 cannot, by U+FFFD."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def load(text: str) -> Fields | None:
-    """A JSON object, None for anything else."""
+    """Parse a JSON object; None for anything else."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
@@ -98,17 +97,17 @@ def load(text: str) -> Fields | None:
 
 
 def small_number(value: object) -> int | None:
-    """A number, also one printed as a string, as types and versions are by dump-log."""
+    """A number, also one printed as a string, as dump-log prints types and versions."""
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,5}", value):
         return int(value)
     return value if type(value) is int and 0 <= value < 1 << 15 else None
 
 
-# Records of the internal topics as JSON of their stored structures, as printed since 3.8, 3.9 (console) or 4.0.
+# JSON of the stored structures, printed since 3.8, 3.9 (console) or 4.0.
 
 
 def read_json_texts(key: str, value: str | None) -> Row | Unread:
-    """A record from key and value as separate JSON texts; here types and versions are strings."""
+    """A record from key and value as separate JSON texts; types and versions are strings here."""
     key_fields = load(key)
     if key_fields is None or value is None:
         return NOT_OURS
@@ -117,7 +116,7 @@ def read_json_texts(key: str, value: str | None) -> Row | Unread:
 
 
 def read_json(key: Fields, value: Fields | None) -> Row | Unread:
-    """A record as JSON of its stored key and value; None for a tombstone."""
+    """A record from its stored key and value as JSON; None for a tombstone."""
     kind = small_number(key.get("type", key.get("version")))
     names = key.get("data")
     if kind is None:
@@ -144,28 +143,11 @@ def _json_transaction(names: Fields, version: int | None, fields: Fields | None)
     partitions = None if topics is None else _partitions(topics)
     if topics is not None and partitions is None:
         return NOT_OURS
-    status = fields.get("transactionStatus")
-    return typed(
-        row,
-        value_version=version,
-        producer_id=fields.get("producerId"),
-        producer_epoch=fields.get("producerEpoch"),
-        timeout_ms=fields.get("transactionTimeoutMs"),
-        status=status,
-        state=dict(enumerate(TRANSACTION_STATES)).get(status) if isinstance(status, int) else None,
-        partitions=partitions,
-        partitions_null=topics is None,
-        last_update_timestamp=fields.get("transactionLastUpdateTimestampMs"),
-        start_timestamp=fields.get("transactionStartTimestampMs"),
-        previous_producer_id=fields.get("previousProducerId", -1),
-        next_producer_id=fields.get("nextProducerId", -1),
-        client_transaction_version=fields.get("clientTransactionVersion", 0),
-        next_producer_epoch=fields.get("nextProducerEpoch", -1),
-    )
+    return typed(row, partitions=partitions, **value_columns(version, fields))
 
 
 def _partitions(topics: object) -> list[str] | None:
-    """``topic-partition`` of each, None for anything else than the stored structure."""
+    # None if it is not the stored structure.
     if not isinstance(topics, list):
         return None
     names = []
@@ -191,39 +173,26 @@ def _json_commit(names: Fields, version: int | None, fields: Fields | None) -> R
 
 
 def _json_group(kind: int, names: Fields, version: int | None, fields: Fields | None) -> Row | Unread:
-    known = GROUP_TYPES.get(kind)
-    if known is None:
+    message = GROUP_TYPES.get(kind)
+    if message is None:
         return Unread("unknown_key_type", f"key type {kind} is not read", skipped=True)
     group = names.get("group", names.get("groupId"))
-    row = GroupMetadataRow(group, kind, known.kind, tombstone=fields is None)  # type: ignore[arg-type]
+    row = GroupMetadataRow(group, kind, message.kind, tombstone=fields is None)  # type: ignore[arg-type]
     if "memberId" in names:
         row = row._replace(member_ids=[names["memberId"]])
     if fields is None:
         return typed(row)
-    row = row._replace(value_version=version, generation=fields.get(known.epoch) if known.epoch else None)
+    row = row._replace(value_version=version, generation=fields.get(message.epoch) if message.epoch else None)
     if kind != 2:
         return typed(row)
     members = fields.get("members")
     if not isinstance(members, list) or not all(isinstance(member, dict) for member in members):
         return NOT_OURS
-    return typed(
-        row,
-        protocol_type=fields.get("protocolType"),
-        protocol=fields.get("protocol"),
-        leader=fields.get("leader"),
-        state_timestamp=fields.get("currentStateTimestamp"),
-        member_ids=[member.get("memberId") for member in members],
-        group_instance_ids=[member.get("groupInstanceId") for member in members],
-        client_ids=[member.get("clientId") for member in members],
-    )
+    return typed(row, **member_columns(fields))
 
 
-# Records of ``__transaction_state`` and ``__consumer_offsets`` as Kafka's decoders and formatters print them.
-#
-# Old releases print texts of their own, 3.8 (offsets), 3.9 (console) and 4.0 (dump-log) on JSON of the stored
-# structures.
-# The rows are those that the binary decoders give; what a text cannot show is None. reference/formats.md
-# section 11.6 to 11.8.
+# Older releases print texts of their own, before 3.8 (offsets), 3.9 (console) and 4.0 (dump-log). The rows equal those
+# of the binary decoders; what a text cannot show is None. reference/formats.md section 11.6 to 11.8.
 
 
 _KEYS = (
@@ -240,7 +209,7 @@ _KEYS = (
     "Error at offset ",
     "Unknown record type ",
 )
-_SAID_UNREADABLE = ("unknown::", "Error at offset ", "Unknown record type ")
+_UNREADABLE_KEYS = ("unknown::", "Error at offset ", "Unknown record type ")
 _OLD_TRANSACTION = re.compile(
     r"producerId:(-?\d{1,19}),producerEpoch:(-?\d{1,5}),state=(\w+),partitions=(?:(?:Hash)?Set\(|\[)(.*?)[)\]],"
     r"txnLastUpdateTimestamp=(-?\d{1,19}),txnTimeoutMs=(\d{1,10})",
@@ -261,10 +230,10 @@ def looks_decoded(key: str) -> bool:
 
 
 def read_printed(key: str, value: str | None) -> Row | Unread:
-    """A record as ``kafka-dump-log.sh`` prints it under a decoder."""
+    """A record as ``kafka-dump-log.sh`` prints it with a decoder."""
     if key.startswith("{") and not key.startswith('{"metadata":'):
         return read_json_texts(key, value)
-    if key.startswith(_SAID_UNREADABLE):
+    if key.startswith(_UNREADABLE_KEYS):
         return Unread("unknown_key_type", "the tool could not read the record either", skipped=True)
     if value is None:
         return NOT_OURS
@@ -280,10 +249,10 @@ def old_transaction(transactional_id: str, value: str) -> Row | Unread:
     """A transaction's state as printed up to 3.9."""
     if value == DELETE:
         return TransactionLogRow(transactional_id, tombstone=True)
-    found = _OLD_TRANSACTION.fullmatch(value)
-    if not found:
+    match = _OLD_TRANSACTION.fullmatch(value)
+    if not match:
         return NOT_OURS
-    producer_id, epoch, state, partitions, updated, timeout = found.groups()
+    producer_id, epoch, state, partitions, updated, timeout = match.groups()
     return transaction(
         transactional_id,
         state,
@@ -306,10 +275,10 @@ def transaction(transactional_id: str, state: str, partitions: str, **numbers: i
 
 def _old_commit(key: str, value: str) -> Row | Unread:
     newer = key.startswith("offset_commit::")
-    found = (_OLD_COMMIT_KEY if newer else _OLDEST_COMMIT_KEY).fullmatch(key)
-    if not found:
+    match = (_OLD_COMMIT_KEY if newer else _OLDEST_COMMIT_KEY).fullmatch(key)
+    if not match:
         return NOT_OURS
-    row = OffsetCommitRow(found[1], found[2], int(found[3]), tombstone=value == DELETE)
+    row = OffsetCommitRow(match[1], match[2], int(match[3]), tombstone=value == DELETE)
     if row.tombstone:
         return checked(row)
     offset = (_OLD_DECODED_COMMIT if newer else _OLDEST_COMMIT).fullmatch(value)
@@ -326,8 +295,8 @@ def _old_group(key: str, value: str) -> Row | Unread:
     row = GroupMetadataRow(clean(group), 2, GROUP_TYPES[2].kind, tombstone=value == DELETE)
     if row.tombstone:
         return row
-    if found := _OLDEST_GROUP.fullmatch(value):
-        return checked(row._replace(protocol_type=found[1], protocol=found[2], generation=int(found[3])))
+    if match := _OLDEST_GROUP.fullmatch(value):
+        return checked(row._replace(protocol_type=match[1], protocol=match[2], generation=int(match[3])))
     fields = load(value)
     if fields is None:
         return NOT_OURS
@@ -339,10 +308,10 @@ def _old_group(key: str, value: str) -> Row | Unread:
     )
 
 
-# What the console consumer printed of ``__transaction_state`` and ``__consumer_offsets`` with a formatter.
+# Output of the console consumer for ``__transaction_state`` and ``__consumer_offsets`` with a formatter.
 #
-# Up to 3.9 one line a record, since 3.9 JSON objects without anything between them. Neither shows the record's offset,
-# partition or time: records of one id or group are in order, others need not be. reference/formats.md section 11.8.
+# Up to 3.9 one line per record, since 3.9 JSON objects without separators. Neither shows the record's offset, partition
+# or time: records of one id or group are in order, others need not be. reference/formats.md section 11.8.
 
 
 _JSON = b'{"key":'
@@ -376,7 +345,7 @@ _UNKNOWN = re.compile(rb"unknown::version=-?[0-9]{1,5}")
 
 
 class PrintedRow(NamedTuple):
-    """A record as the console shows it, and where in the text (bytes)."""
+    """A record in the console's output, and its place in the text (bytes)."""
 
     row: Row
     position: int
@@ -384,18 +353,18 @@ class PrintedRow(NamedTuple):
 
 
 class Console(NamedTuple):
-    """A whole text: its records in order, and what in it no formatter prints."""
+    """A whole text: its records in order, and errors for other text."""
 
     rows: list[PrintedRow]
     errors: list[DecodeError]
 
 
 def parse_console(text: bytes, file: str = "") -> Console:
-    """Read back the formatter's output. ``text`` is as :func:`auditor.connectors.text.lines.normalise` gives it.
+    """Parse a formatter's output. ``text`` as from :func:`auditor.connectors.text.lines.normalise`.
 
-    ``id::NULL`` alone does not say what was deleted: it is taken for a group where the text shows groups, else for a
-    transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``.
-    Cost: one pass.
+    ``id::NULL`` alone does not show what was deleted: it counts as a group if the text has groups, else as a
+    transactional id. Errors: ``bad_line``, ``bad_value``, ``bad_version``, ``unknown_key_type``, ``truncated``. Cost:
+    one pass.
     """
     return _TopicReader(text, file).read()
 
@@ -406,59 +375,59 @@ class _TopicReader:
         self.file = file
         self.result = Console([], [])
         self.shows_groups = b"::GroupMetadata(" in text
-        self.next_transaction = 0  # where the next _TRANSACTION stands, so that bad lines cost no search each
+        self.next_transaction = 0  # index of the next _TRANSACTION, so that bad lines need no search each
 
     def read(self) -> Console:
-        at = 0
-        while at < len(self.text):
-            at = self._json(at) if self.text.startswith(_JSON, at) else self._line(at)
+        position = 0
+        while position < len(self.text):
+            position = self._json(position) if self.text.startswith(_JSON, position) else self._line(position)
         return self.result
 
-    def _json(self, at: int) -> int:
-        """One JSON object; the index after it, or after a stretch that is none."""
-        end = _json_end(self.text, at)
+    def _json(self, position: int) -> int:
+        # Returns the index after one JSON object, or after invalid text.
+        end = _json_end(self.text, position)
         try:
-            fields = json.loads(self.text[at:end])
+            fields = json.loads(self.text[position:end])
         except (ValueError, RecursionError):
             fields = None
         if not isinstance(fields, dict) or not isinstance(fields.get("key"), dict):
-            return self._bad(at, end)
+            return self._bad(position, end)
         value = fields.get("value")
         if value is not None and not isinstance(value, dict):
-            return self._bad(at, end)
-        self._take(read_json(fields["key"], value), at, end)
+            return self._bad(position, end)
+        self._take(read_json(fields["key"], value), position, end)
         return end
 
-    def _line(self, at: int) -> int:
-        """One record of an old formatter, or a line of something else."""
-        end = self._transaction(at)
+    def _line(self, position: int) -> int:
+        # One record of an old formatter, or another line.
+        end = self._transaction(position)
         if end >= 0:
             return end + 1
-        stop = line_end(self.text, at)
-        json_at = self.text.find(_JSON, at, stop)
-        if json_at > at:  # a message of the tool got in front of the objects, which have no line ends
+        stop = line_end(self.text, position)
+        json_at = self.text.find(_JSON, position, stop)
+        if json_at > position:  # a message of the tool before the objects, which have no line ends
             stop = json_at
-        line = self.text[at:stop]
+        line = self.text[position:stop]
         row = self._keyed(line)
         if row is not None:
-            self._take(row, at, stop)
+            self._take(row, position, stop)
         elif not lines.is_noise(line) and not lines.CRASH.fullmatch(line):
-            return self._bad(at, stop)
+            return self._bad(position, stop)
         return stop if stop == json_at else stop + 1
 
-    def _transaction(self, at: int) -> int:
-        """A transaction's state at ``at``: the id stands in it twice, and may hold anything; the end, or -1."""
-        if 0 <= self.next_transaction < at or at == 0:
-            self.next_transaction = self.text.find(_TRANSACTION, at)
+    def _transaction(self, position: int) -> int:
+        # The id occurs twice and may contain anything. Returns the end, or -1.
+        if 0 <= self.next_transaction < position or position == 0:
+            self.next_transaction = self.text.find(_TRANSACTION, position)
         middle = self.next_transaction
-        if not at <= middle <= at + _MAX_ID:
+        if not position <= middle <= position + _MAX_ID:
             return -1
-        transactional_id = self.text[at:middle]
+        transactional_id = self.text[position:middle]
         again = middle + len(_TRANSACTION)
-        found = _STATE.match(self.text, again + len(transactional_id))
-        if not found or not self.text.startswith(transactional_id, again):
+        match = _STATE.match(self.text, again + len(transactional_id))
+        if not match or not self.text.startswith(transactional_id, again):
             return -1
-        texts = [item.decode("utf-8", "replace") for item in found.groups()]
+        texts = [item.decode("utf-8", "replace") for item in match.groups()]
         producer_id, epoch, timeout, state, partitions, start, updated = texts
         row = transaction(
             transactional_id.decode("utf-8", "replace"),
@@ -470,18 +439,18 @@ class _TopicReader:
             start_timestamp=int(start),
             last_update_timestamp=int(updated),
         )
-        self._take(row, at, found.end())
-        return found.end()
+        self._take(row, position, match.end())
+        return match.end()
 
     def _keyed(self, line: bytes) -> Row | Unread | None:
-        """A line ``key::value`` of any old formatter."""
+        # A line "key::value" of any old formatter.
         if _UNKNOWN.fullmatch(line):
             return Unread("unknown_key_type", "the tool did not know the key's version either", skipped=True)
-        found = _VALUE.search(line)
-        if not found:
+        match = _VALUE.search(line)
+        if not match:
             return None
-        key, value = line[: found.start()], line[found.end() :]
-        if found[0].startswith(b"]"):
+        key, value = line[: match.start()], line[match.end() :]
+        if match[0].startswith(b"]"):
             return _commit(key, value)
         name = key.decode("utf-8", "replace")
         if value.startswith(b"GroupMetadata("):
@@ -492,34 +461,34 @@ class _TopicReader:
             return checked(GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=True))
         return checked(TransactionLogRow(name, tombstone=True))
 
-    def _take(self, row: Row | Unread, at: int, end: int) -> None:
+    def _take(self, row: Row | Unread, position: int, end: int) -> None:
         if not isinstance(row, Unread):
-            self.result.rows.append(PrintedRow(row, at, end - at))
+            self.result.rows.append(PrintedRow(row, position, end - position))
         elif not row.skipped:
-            self.result.errors.append(DecodeError(self.file, at, end - at, row.reason, row.detail))
+            self.result.errors.append(DecodeError(self.file, position, end - position, row.reason, row.detail))
 
-    def _bad(self, at: int, end: int) -> int:
-        """Report a stretch, and go on after it and the line end that follows it."""
+    def _bad(self, position: int, end: int) -> int:
+        # Continues after the text and the line end that follows it.
         reason, detail = "bad_line", "not printed by a formatter"
         if end >= len(self.text):
             reason, detail = "truncated", "the last record is cut short"
-        self.result.errors.append(DecodeError(self.file, at, end - at, reason, detail))
-        return end + 1 if self.text[end : end + 1] == b"\n" else max(end, at + 1)
+        self.result.errors.append(DecodeError(self.file, position, end - position, reason, detail))
+        return end + 1 if self.text[end : end + 1] == b"\n" else max(end, position + 1)
 
 
-def _json_end(text: bytes, at: int) -> int:
-    """Where the object at ``at`` ends: at the next object's beginning or the line's end, outside of strings."""
+def _json_end(text: bytes, position: int) -> int:
+    # At the next object's start or the line's end, outside of strings.
     in_string = depth = 0
-    for found in _JSON_SIGNS.finditer(text, at):
-        sign = found[0]
+    for match in _JSON_SIGNS.finditer(text, position):
+        sign = match[0]
         if sign == b"\n":
-            return found.start()  # Kafka's JSON has no newline in it
+            return match.start()  # Kafka's JSON contains no newline
         if sign == b'"':
             in_string ^= 1
         elif not in_string and len(sign) == 1:
             depth += 1 if sign in b"{[" else -1
             if depth <= 0:
-                return found.end()
+                return match.end()
     return len(text)
 
 
@@ -527,7 +496,7 @@ _JSON_SIGNS = re.compile(rb'\\.|["{}\[\]\n]', re.DOTALL)
 
 
 def _commit(key: bytes, value: bytes) -> Row | Unread | None:
-    """An offset commit, or its tombstone; the key is ``[group,topic,partition``."""
+    # Also a tombstone; the key is "[group,topic,partition".
     parts = key[1:].decode("utf-8", "replace").rsplit(",", 2)
     if not key.startswith(b"[") or len(parts) != 3:
         return None
@@ -536,28 +505,28 @@ def _commit(key: bytes, value: bytes) -> Row | Unread | None:
     row = OffsetCommitRow(parts[0], parts[1], int(parts[2]), tombstone=value == b"NULL")
     if row.tombstone:
         return checked(row)
-    found = _COMMIT.fullmatch(value) or _OLD_PRINTED_COMMIT.fullmatch(value)
-    if not found:
+    match = _COMMIT.fullmatch(value) or _OLD_PRINTED_COMMIT.fullmatch(value)
+    if not match:
         return None
     return typed(
         row,
-        committed_offset=int(found["offset"]),
-        leader_epoch=int(found.groupdict().get("epoch") or -1),
-        commit_timestamp=int(found["committed"]),
-        expire_timestamp=int(found["expires"]) if found["expires"] else None,
+        committed_offset=int(match["offset"]),
+        leader_epoch=int(match.groupdict().get("epoch") or -1),
+        commit_timestamp=int(match["committed"]),
+        expire_timestamp=int(match["expires"]) if match["expires"] else None,
     )
 
 
 def _group(name: str, value: bytes) -> Row | Unread | None:
-    """A classic group's state; since 2.4 the id stands in the value too."""
-    found = _GROUP.fullmatch(value)
-    if not found or (found["again"] is not None and found["again"].decode("utf-8", "replace") != name):
+    # Since 2.4 the value has the id too.
+    match = _GROUP.fullmatch(value)
+    if not match or (match["again"] is not None and match["again"].decode("utf-8", "replace") != name):
         return None
-    members = _MEMBER.findall(found["members"])
-    kind = found["type"]
+    members = _MEMBER.findall(match["members"])
+    kind = match["type"]
     return typed(
         GroupMetadataRow(name, 2, GROUP_TYPES[2].kind, tombstone=False),
-        generation=int(found["generation"]),
+        generation=int(match["generation"]),
         protocol_type=None if kind is None else kind.decode("utf-8", "replace"),
         member_ids=[member.decode("utf-8", "replace") for member, _, _ in members],
         group_instance_ids=[_option(instance) for _, instance, _ in members],
@@ -566,5 +535,5 @@ def _group(name: str, value: bytes) -> Row | Unread | None:
 
 
 def _option(text: bytes) -> str | None:
-    """What a Scala Option prints: ``None`` or ``Some(x)``."""
+    # A Scala Option: None or Some(x).
     return text[5:-1].decode("utf-8", "replace") if text.startswith(b"Some(") else None

@@ -1,21 +1,19 @@
-"""The lines that Kafka's tools print, as regular expressions over bytes."""
+"""The lines that ``kafka-dump-log.sh`` prints, of all releases since 0.8, as regular expressions over bytes.
+
+reference/formats.md section 11. Numbers have at most 19 digits, so that a garbled line costs no more than its length;
+their range is checked by the users.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# The lines that ``kafka-dump-log.sh`` prints, of all releases since 0.8, as regular expressions over bytes.
-#
-# reference/formats.md section 11. Numbers have at most 19 digits, so that a garbled line costs no more than its length;
-# whether they fit their column is checked where they are used.
-
-
 _NUMBER = rb"-?[0-9]{1,19}"
 _SHORTHANDS = {
     b"<TIME>": rb"(?P<time_label>CreateTime|LogAppendTime|NoTimestampType): @timestamp",
-    # Header keys are printed raw, so one may hold a bracket or a newline: take the shortest that lets the line go on,
-    # and look beyond the line's end only a little, since a garbled dump may have many such lines.
+    # Header keys are printed raw, so one may contain a bracket or a newline: match the shortest after which the line
+    # continues, and only a little beyond the line's end, since a garbled dump may have many such lines.
     b"<HEADERS>": rb" headerKeys: \[(?:(?:[^\]\n]|<BRACKET>){0,65536}|(?:[^\]]|<BRACKET>){0,1024})\](?=<AFTER>)",
     b"<BRACKET>": rb"\](?!<AFTER>)",
     b"<AFTER>": rb" (?:key|payload|endTxnMarker|controlType|isValid|crc|LeaderChange): | (?:Snapshot|KRaft)|\r?\n|\Z",
@@ -28,15 +26,15 @@ _SHORTHANDS = {
 
 
 def _line(pattern: bytes) -> re.Pattern[bytes]:
-    """Compile a line: ``@name`` is a number, ``&name`` true or false, ``#`` a number of no interest."""
+    # @name is a number, &name true or false, # a number of no interest.
     for shorthand, meaning in _SHORTHANDS.items():
         pattern = pattern.replace(shorthand, meaning)
     pattern = pattern.replace(b"#", _NUMBER)
-    pattern = re.sub(rb"@(\w+)", lambda found: b"(?P<%s>%s)" % (found[1], _NUMBER), pattern)
+    pattern = re.sub(rb"@(\w+)", lambda match: b"(?P<%s>%s)" % (match[1], _NUMBER), pattern)
     return re.compile(re.sub(rb"&(\w+)", rb"(?P<\1>true|false)", pattern))
 
 
-# The banner of a file, the first line of a segment's, and what is said of a torn end.
+# The banner of a file, the first line of a segment's, and the message about an incomplete end.
 BANNER = _line(rb"Dumping (?P<path>[^\n]+)")
 STARTING = _line(rb"(?:Log s|S)tarting offset: #|Snapshot end offset: .*|KRaft bootstrap snapshot")
 INVALID_TAIL = _line(rb"Found @size invalid bytes at the end of (?P<path>[^\n]+)")
@@ -84,7 +82,7 @@ ABORTED = _line(
 OFFSET_ENTRY = _line(rb"offset: @offset position: @position")
 TIME_ENTRY = _line(rb"timestamp: @timestamp offset: @offset")
 
-# What the tools, the JVM and a shell put between the lines above: known, and of no meaning here.
+# Irrelevant lines of the tools, the JVM and a shell.
 _NOISE = re.compile(
     rb"\s*|\[cut here\]|\[stderr\]|\.\.\.|\$ .*|Non-consecutive offsets in .*|\s+-?[0-9]+ is followed by -?[0-9]+"
     rb"|Mismatches in ?:.*|\s+Index (?:offset|position|timestamp): .*"
@@ -94,17 +92,17 @@ _NOISE = re.compile(
     rb"|(?:[a-z]\w*\.){2,}\w*(?:Exception|Error)(?::.*)?|\s+at [\w.$/@-]+[.<][\w$<>]+\(.*\)|\s+\.\.\. [0-9]+ more"
     rb"|Caused by: .*|SLF4J.*|log4j:.*|OpenJDK .*warning.*|WARNING: .*|Picked up \w+: .*|.*has been deprecated.*"
 )
-# After such a line the tool printed nothing more of that file.
+# After such a line the tool printed nothing more about that file.
 CRASH = re.compile(rb"Exception in thread \".*|Could not read record at offset .*|Error: .*")
-_MAX_NOISE = 8192  # bytes; longer lines are none, and the pattern's cost may grow with the square of a line
+_MAX_NOISE = 8192  # bytes; no longer ones are printed, and the pattern's cost may be quadratic
 
 
 def is_noise(line: bytes) -> bool:
-    """Whether a line is one of a tool's, the JVM's or a shell's, of no meaning here."""
+    """Whether a line is irrelevant output of a tool, the JVM or a shell."""
     return len(line) <= _MAX_NOISE and bool(_NOISE.fullmatch(line))
 
 
-# Where a record line's key and payload end: they are printed raw, newlines and lines like ours in them too.
+# The end of a record line's key and payload, which are printed raw: they may contain newlines, and lines like ours.
 
 
 KEY = b" key: "
@@ -119,9 +117,9 @@ _ID_OVERHEAD = 4  # a stored key holds two bytes of type and two of length besid
 
 
 class PrintedRecord(NamedTuple):
-    """Key and payload as printed, None where not shown; ``end`` is where the line ends.
+    """Key and payload as printed, None if not shown; ``end`` is the end of the line.
 
-    ``exact``: the printed text has the stored sizes, or ends where they say, so it ends here for sure.
+    ``exact``: the sizes in the line confirm where the text ends.
     """
 
     key: bytes | None
@@ -130,40 +128,44 @@ class PrintedRecord(NamedTuple):
     exact: bool
 
 
-def line_end(text: bytes, at: int) -> int:
-    """The index of the newline that ends the line at ``at``, or the length of the text."""
-    end = text.find(b"\n", at)
+def line_end(text: bytes, position: int) -> int:
+    """The index of the newline that ends the line at ``position``, or the length of the text."""
+    end = text.find(b"\n", position)
     return len(text) if end < 0 else end
 
 
-def take(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
-    """Key and payload from ``at``, where a record line's known part ends; None if something else stands there."""
-    if at == len(text) or text[at : at + 1] == b"\n":
-        return PrintedRecord(None, None, at, True)
-    if not text.startswith((KEY, PAYLOAD), at):
+def take(text: bytes, position: int, key_size: int, value_size: int) -> PrintedRecord | None:
+    """Key and payload from ``position`` on, the end of a record line's known part; None for other text."""
+    if position == len(text) or text[position : position + 1] == b"\n":
+        return PrintedRecord(None, None, position, True)
+    if not text.startswith((KEY, PAYLOAD), position):
         return None
-    return _by_sizes(text, at, key_size, value_size) or _decoded_id(text, at, key_size) or _by_line(text, at)
+    return (
+        _by_sizes(text, position, key_size, value_size)
+        or _decoded_id(text, position, key_size)
+        or _by_line(text, position)
+    )
 
 
-def _by_sizes(text: bytes, at: int, key_size: int, value_size: int) -> PrintedRecord | None:
-    """Raw print: key and payload have the stored sizes (as they have unless they are no UTF-8)."""
+def _by_sizes(text: bytes, position: int, key_size: int, value_size: int) -> PrintedRecord | None:
+    # Printed raw: key and payload have the stored sizes, unless they are not UTF-8.
     key = value = None
-    if text.startswith(KEY, at) and key_size >= 0:
-        key = text[at + len(KEY) : at + len(KEY) + key_size]
-        at += len(KEY) + key_size
-    if text.startswith(PAYLOAD, at) and value_size >= 0:
-        value = text[at + len(PAYLOAD) : at + len(PAYLOAD) + value_size]
-        at += len(PAYLOAD) + value_size
+    if text.startswith(KEY, position) and key_size >= 0:
+        key = text[position + len(KEY) : position + len(KEY) + key_size]
+        position += len(KEY) + key_size
+    if text.startswith(PAYLOAD, position) and value_size >= 0:
+        value = text[position + len(PAYLOAD) : position + len(PAYLOAD) + value_size]
+        position += len(PAYLOAD) + value_size
     elif value_size >= 0:
         return None
-    whole = at == len(text) or (at < len(text) and text[at] == ord("\n"))
-    return PrintedRecord(key, value, at, True) if whole else None
+    whole = position == len(text) or (position < len(text) and text[position] == ord("\n"))
+    return PrintedRecord(key, value, position, True) if whole else None
 
 
-def _decoded_id(text: bytes, at: int, key_size: int) -> PrintedRecord | None:
-    """A decoder's print of a key that is nothing but an id: its length follows from the stored key's."""
-    start = at + len(KEY)
-    prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, at)), None)
+def _decoded_id(text: bytes, position: int, key_size: int) -> PrintedRecord | None:
+    # A decoded key that is only an id: its length follows from the stored key's.
+    start = position + len(KEY)
+    prefix = next((item for item in _ID_PREFIXES if text.startswith(KEY + item, position)), None)
     if prefix is None:
         return None
     end = start + len(prefix) + key_size - _ID_OVERHEAD
@@ -173,19 +175,19 @@ def _decoded_id(text: bytes, at: int, key_size: int) -> PrintedRecord | None:
     return PrintedRecord(text[start:end], text[end + len(PAYLOAD) : stop], stop, True)
 
 
-def _by_line(text: bytes, at: int) -> PrintedRecord:
-    """Everything up to the line's end, cut at the last place where a payload may begin."""
-    stop = line_end(text, at)
-    key, found, value = text[at:stop].partition(PAYLOAD)
-    return PrintedRecord(key[len(KEY) :] if key.startswith(KEY) else None, value if found else None, stop, False)
+def _by_line(text: bytes, position: int) -> PrintedRecord:
+    # Up to the line's end, split at the first place where a payload may start.
+    stop = line_end(text, position)
+    key, separator, value = text[position:stop].partition(PAYLOAD)
+    return PrintedRecord(key[len(KEY) :] if key.startswith(KEY) else None, value if separator else None, stop, False)
 
 
-# Tell text dumps from other files by their first bytes.
+# Recognising text dumps by their first bytes.
 
 
 HEAD_BYTES = 64 * 1024
 
-# What at least one line near the top of a dump matches. reference/formats.md section 11.
+# At least one line near the top of a dump matches. reference/formats.md section 11.
 _DUMP = re.compile(
     r"Dumping \S.*|(?:Log s|S)tarting offset: [0-9]+"
     r"|baseOffset: [0-9]+ lastOffset: [0-9]+ .*|\|? ?offset: [0-9]+ .*"
@@ -200,19 +202,19 @@ _MAX_LINES = 400
 
 
 def decode_text(data: bytes) -> str:
-    """The text of a dump: UTF-8, or what its byte order mark says (as PowerShell writes).
+    """The text of a dump: UTF-8, or as its byte order mark says (PowerShell writes UTF-16).
 
-    Wrong bytes become U+FFFD.
+    Invalid bytes become U+FFFD.
     """
     encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, "replace")
 
 
 def sniff(head: bytes) -> str | None:
-    """The kind of a text dump by its first bytes (:data:`HEAD_BYTES` are enough), None for anything else.
+    """The kind of a text dump by its first bytes (:data:`HEAD_BYTES` are enough), None for any other file.
 
-    ``dump``: what kafka-dump-log.sh prints of segments, snapshots and indexes. ``console``: what the console consumer
-    prints of internal topics with a formatter.
+    ``dump``: output of kafka-dump-log.sh for segments, snapshots and indexes. ``console``: output of the console
+    consumer for internal topics with a formatter.
     """
     text = decode_text(head)
     if "\0" in text:
@@ -226,7 +228,7 @@ def sniff(head: bytes) -> str | None:
 
 
 def normalise(data: bytes) -> bytes:
-    """A dump as UTF-8 without a byte order mark and with LF line ends, whatever wrote it to a file."""
+    """A dump as UTF-8 without a byte order mark and with LF line ends."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = decode_text(data).encode("utf-8", "replace")
     return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")

@@ -130,7 +130,7 @@ def remote_metadata(data: bytes) -> None:
 def _log_of(data: bytes) -> list[Chunk]:
     """A log in which a record comes in three batches, as the readers of internal topics get it."""
     one = record(0, *_parts(data))
-    return chunks(b"".join(batch(one, 1, base_offset=offset) for offset in range(3)), held=True, limits=LIMITS)
+    return chunks(b"".join(batch(one, 1, base_offset=offset) for offset in range(3)), keep_bytes=True, limits=LIMITS)
 
 
 def transactions_read(data: bytes) -> None:

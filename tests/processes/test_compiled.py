@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from auditor import running
-from auditor.base import at_rest
+from auditor.base import code_cache
 
 ROOT = Path(__file__).parents[2]
-OF_BASE = ("__init__", "at_rest", "compiled", "machine_code", "version")
+OF_BASE = ("__init__", "code_cache", "compiled", "machine_code")
 BASE = ("__init__", *(f"base/{name}" for name in OF_BASE))
 CONSTANTS = "STEP = 1\n"
 KERNEL = """from auditor.base.compiled import kernel
@@ -200,7 +200,7 @@ def test_only_the_first_run_says_that_it_compiles(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A minute in which nothing else would be said; asked before anything of the kernels is imported."""
-    monkeypatch.setattr(at_rest, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
+    monkeypatch.setattr(code_cache, "folder_for", lambda module, file: tmp_path if Path(file).is_file() else None)
     for expected in ("auditor: the first run compiles", ""):
         running.runner_for("inline[1]").close()
         assert capsys.readouterr().err.startswith(expected)

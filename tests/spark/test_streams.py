@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from auditor import register
-from auditor.connectors.tables.sources import BatchesSource, GrowingTable
+from auditor.connectors.tables.sources import SOURCES, GrowingTable
 from tests import growing
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def test_a_spark_that_gives_no_start_says_first_what_was_told(spark: SparkSessio
                 f.write(f"{len(self.known)}\n")
             return super().latestOffset()
 
-    class Source(BatchesSource):
+    class Source(SOURCES[0]):  # type: ignore[misc,valid-type]
         format = "batches_without_start"
 
         def streamReader(self, schema: Any) -> GrowingTable:

@@ -290,12 +290,12 @@ def test_bytes_are_held_until_the_next_chunk() -> None:
     parts.insert(2, batch(b"", 0, magic=3)[:-1] + b"?")  # its checksum is wrong with any magic
     data = b"".join(parts)
     found: list[Any] = []
-    for chunk in read_segment(File(data), len(data), file="s.log", held=True):
-        assert chunk.held is not None
+    for chunk in read_segment(File(data), len(data), file="s.log", keep_bytes=True):
+        assert chunk.data is not None
         for position, size in zip(chunk.batches.position.tolist(), chunk.batches.size.tolist(), strict=True):
             at = position - chunk.origin
-            assert chunk.held[at : at + size].tobytes() == data[position : position + size]
-        for run in decode_stored(chunk.held, chunk.origin, chunk.batches):
+            assert chunk.data[at : at + size].tobytes() == data[position : position + size]
+        for run in decode_stored(chunk.data, chunk.origin, chunk.batches):
             found += zip(run.records.offset.tolist(), run.records.value_size.tolist(), strict=True)
     assert found == list(enumerate(sizes))
 

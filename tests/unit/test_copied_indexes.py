@@ -39,7 +39,7 @@ def test_any_bytes_come_back_or_are_not_coded(kind: str) -> None:
     dice, tried = random.Random(5), 0
     for number in range(300):
         data = dice.randbytes(copy_view.ENTRY[kind] * dice.randrange(1, 20)) if number % 2 else _sound(kind, number)
-        if (text := copy_view.coded(kind, data, rows(200), 4_000)) is not None:
+        if (text := copy_view.encoded_index(kind, data, rows(200), 4_000)) is not None:
             assert copy_view.decoded_index(kind, text, rows(200), 4_000) == data
             tried += 1
     assert tried > 200

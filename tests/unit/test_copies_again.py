@@ -13,7 +13,7 @@ import pytest
 
 from auditor import cli
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.connectors.logdir.copy_lists import LIST, Taken
+from auditor.connectors.logdir.copy_format import LIST, TakenSegment
 from auditor.connectors.logdir.inventory import Drafts, discover, drafts
 from auditor.connectors.stores import storage
 from auditor.connectors.stores import storage as stores_storage
@@ -277,7 +277,7 @@ def right_when_it_was_read(monkeypatch: pytest.MonkeyPatch, change: Callable[[],
     the folders that are read, each time that they are."""
     finish, times = taken_segments.SegmentsTaken.finish, list[str]()
 
-    def finished(self: taken_segments.SegmentsTaken) -> dict[str, Taken]:
+    def finished(self: taken_segments.SegmentsTaken) -> dict[str, TakenSegment]:
         found, name = finish(self), self.folder.rpartition("/")[2]
         if name == "t-0" and times.count(name) < most:
             change()

@@ -15,9 +15,18 @@ import pytest
 
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batches import BatchColumns
-from auditor.connectors.logdir import copy_lists
-from auditor.connectors.logdir.copied_segments import COLUMNS, SegmentRows, SegmentWriter, columns_of, digest_of
-from auditor.connectors.logdir.copy_lists import LIST, FolderList, Listed, Taken
+from auditor.connectors.logdir import copy_format
+from auditor.connectors.logdir.copy_format import (
+    COLUMNS,
+    LIST,
+    FolderList,
+    Listed,
+    SegmentRows,
+    SegmentWriter,
+    TakenSegment,
+    columns_of,
+    digest_of,
+)
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
@@ -38,13 +47,13 @@ def file_of(**more: Any) -> bytes:
 
 def test_a_list_comes_back_as_it_was() -> None:
     error = DecodeError("x", 70, 30, "zero_filled", "d")
-    taken = Taken("a.parquet", 3, 1, ((1, 70, -5),), (error,), (), ((1,) * 17,))
+    taken = TakenSegment("a.parquet", 3, 1, ((1, 70, -5),), (error,), (), ((1,) * 17,))
     found = FolderList(
         (Listed("x.log", 100, taken=taken), Listed("y", 9, content=b"\xff\0a", length=9), Listed("ü", 3, unused="y"),
          Listed("q", 1, refused=("vanished", "gone")), Listed("k", 1, kept="k.gz", length=5)),
         (DecodeError("f", 0, -1, "unreadable", "denied"),),
     )  # fmt: skip
-    assert copy_lists.decoded(copy_lists.encoded(found)) == found
+    assert copy_format.decode_list(copy_format.encode_list(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -71,14 +80,14 @@ def test_a_list_comes_back_as_it_was() -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_list_is_none(data: bytes) -> None:
-    assert isinstance(copy_lists.decoded(data), str)
+    assert isinstance(copy_format.decode_list(data), str)
 
 
 def test_a_list_that_explodes_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copy_lists, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(copy_format, "MOST_UNPACKED_BYTES", 1 << 20)
     bomb = gzip.compress(b" " * (1 << 24))
     assert len(bomb) < 1 << 16
-    assert "becomes more than" in str(copy_lists.decoded(bomb))
+    assert "becomes more than" in str(copy_format.decode_list(bomb))
 
 
 def rows(count: int, size: int = 100) -> np.ndarray:

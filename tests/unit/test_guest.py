@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from auditor.connectors.stores import remote_files, storage
-from auditor.connectors.stores.remote_files import Guest, Pace, visiting
+from auditor.connectors.stores.remote_files import Pace, ThrottledReader, throttled
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import throttling
 from auditor.copying.run import copied
@@ -67,7 +67,7 @@ TRIES = 3  # the system may take pages of any file at any time
 def read_as_guest(path: Path, sizes: Iterator[int], starts: Iterator[int] | None = None) -> bytes:
     """What a guest reads of a file by requests of these sizes, from where it is on or from ``starts``."""
     data, size = b"", path.stat().st_size
-    with visiting(Guest(FAST)):
+    with throttled(ThrottledReader(FAST)):
         f = storage.open_file(StorageLocation("", str(path)))
         assert not isinstance(f, storage.DecodeError)
         while len(data) < size:
@@ -117,7 +117,7 @@ def test_a_copy_leaves_the_cache_as_it_was(tmp_path: Path) -> None:
         remember(path, 0, -(-path.stat().st_size // PAGE))
     before = {path: state(path) for path in files}
     assert any(map(any, before.values()))  # type: ignore[arg-type]
-    with visiting(Guest(FAST, tmp_path / "copy")):
+    with throttled(ThrottledReader(FAST, tmp_path / "copy")):
         done = copied([str(source)], tmp_path / "copy")
     assert done.bytes_read > 100_000
     assert {path: state(path) for path in files} == before
@@ -127,7 +127,7 @@ def test_our_own_files_are_read_as_they_come(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(bytes(PAGE))
     forget(path)
-    with visiting(Guest(Pace(1), tmp_path)):  # a byte a second
+    with throttled(ThrottledReader(Pace(1), tmp_path)):  # a byte a second
         assert storage.read_file(StorageLocation("", str(path))) == bytes(PAGE)
     assert state(path) == [True]
 

@@ -49,7 +49,7 @@ def by_id(found: list[StateRecord]) -> list[StateRecord]:
 
 def both_logs(data: bytes) -> tuple[InternalRows, CoordinatorReader, list[StateRecord], list[StateRecord]]:
     plain, quick = InternalRows(STATE, LIMITS), CoordinatorReader(0, LIMITS)
-    for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
+    for one, other in zip(chunks(data, raw=True), chunks(data, keep_bytes=True), strict=False):
         assert plain.add("0.log", one) == quick.take("0.log", other)
     tables = plain.tables(("cluster", 1, "broker-1", STATE, 0))
     rows = by_id(entries(tables["transaction_log"])) if tables else []
@@ -187,7 +187,7 @@ def test_committed_offsets_of_all_sorts(seed: int, log_start: int) -> None:
     data, ends = offsets_log(seed)
     assert same_both_ways(OFFSETS, data, payload=log_start > 0).keys() == TABLES[OFFSETS]
     plain, quick = InternalRows(OFFSETS, LIMITS), OffsetsReader(log_start, LIMITS)
-    for one, other in zip(chunks(data, raw=True), chunks(data, held=True), strict=False):
+    for one, other in zip(chunks(data, raw=True), chunks(data, keep_bytes=True), strict=False):
         assert plain.add("0.log", one) == quick.take("0.log", other)
     replica = made.facts(
         OFFSETS, log_start=log_start, log_end=600, tables=plain.tables(KEY), transactions=made.transactions(*ends)
@@ -214,7 +214,7 @@ def taking_turns(count: int) -> bytes:
 def test_more_commits_behind_open_transactions_than_the_limit_are_an_error(count: int, reasons: list[str]) -> None:
     """One is undecided anyway, five may wait behind it; all that is in force or pending is known as before."""
     reader = OffsetsReader(0, LIMITS, most_waiting=5)
-    errors = [error for chunk in chunks(taking_turns(count), held=True) for error in reader.take("0.log", chunk)]
+    errors = [error for chunk in chunks(taking_turns(count), keep_bytes=True) for error in reader.take("0.log", chunk)]
     assert [error.reason for error in errors] == reasons
     assert all("from the record at offset 6 on" in error.detail for error in errors)
     seen = reader.finish()
@@ -230,7 +230,7 @@ def test_more_distinct_text_than_the_limit_is_an_error_and_all_else_is_read() ->
     records = [record(0, struct.pack(">hh", 0, 100) + name, stored) for name in ids * 2]
     data = b"".join(batch(one, 1, base_offset=offset) for offset, one in enumerate(records))
     reader = CoordinatorReader(0, LIMITS, Room(dictionary_bytes=1000))
-    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    errors = [error for chunk in chunks(data, keep_bytes=True) for error in reader.take("0.log", chunk)]
     assert [error.reason for error in errors] == ["limit"]
     log = reader.finish()
     assert (log.id_count, log.count, log.broken_at) == (10, 20, 79)
@@ -240,7 +240,7 @@ def test_more_records_than_the_limit_are_an_error_and_those_before_are_read() ->
     stored = struct.pack(">hqhibiqq", 0, 5, 0, 60_000, 1, 0, 5, 5)
     data = b"".join(batch(record(0, b"\0\0\0\1a", stored), 1, base_offset=offset) for offset in range(9))
     reader = CoordinatorReader(0, LIMITS, Room(records=5))
-    errors = [error for chunk in chunks(data, held=True) for error in reader.take("0.log", chunk)]
+    errors = [error for chunk in chunks(data, keep_bytes=True) for error in reader.take("0.log", chunk)]
     log = reader.finish()
     assert [(e.reason, "5 are before it" in e.detail) for e in errors] == [("limit", True)]
     assert (log.count, log.broken_at, [e.offset for e in log.entries_of(0)]) == (5, 8, [0, 1, 2, 3, 4])

@@ -59,7 +59,7 @@ SOUND = {
 def test_nothing_is_doubted_in_a_sound_log(name: str, epochs: tuple[tuple[int, int], ...]) -> None:
     sound = SOUND[name]
     expected = [(b[0], b[0] + 2, b[1]) for b in (struct.unpack_from(">q4xi", data) for data in sound)]
-    assert read(sound, known=SegmentContext(epochs=lambda: epochs)) == (expected, [])
+    assert read(sound, context=SegmentContext(epochs=lambda: epochs)) == (expected, [])
 
 
 @pytest.mark.parametrize("bit", [0, 1, 5, 20, 40, 62, 63])
@@ -99,7 +99,7 @@ def test_in_a_cleaned_log_the_one_value_of_one_bit_is_likely() -> None:
 )
 def test_a_last_base_offset_by_the_end_that_a_shutdown_wrote_or_by_a_leap(stored: int, end: int, sure: bool) -> None:
     sound = log(0, 3, 6, 9)
-    rows, fields = read([*sound[:3], put(sound[3], "base offset", stored)], known=SegmentContext(end))
+    rows, fields = read([*sound[:3], put(sound[3], "base offset", stored)], context=SegmentContext(end))
     assert rows == read(sound)[0]
     assert fields == [DamagedField("base offset", stored, 9, sure)]
 
@@ -107,7 +107,7 @@ def test_a_last_base_offset_by_the_end_that_a_shutdown_wrote_or_by_a_leap(stored
 def test_a_small_hole_before_a_last_batch_is_no_damage_but_where_nothing_is_ever_missing() -> None:
     odd = [*log(0, 3), put(log(6)[0], "base offset", 14)]
     assert read(odd)[1] == []
-    assert read(odd, known=SegmentContext(has_holes=False))[1] == [DamagedField("base offset", 14, 6, sure=False)]
+    assert read(odd, context=SegmentContext(has_holes=False))[1] == [DamagedField("base offset", 14, 6, sure=False)]
 
 
 @pytest.mark.parametrize(("number", "stored"), [(1, 5), (1, 0), (1, 1 << 30), (2, 4), (1, 4 - (1 << 31)), (3, 68)])
@@ -126,7 +126,7 @@ def test_of_two_epochs_either_of_which_may_be_wrong_the_checkpoint_tells() -> No
     assert read(odd)[1] == []  # epoch 3 may have begun with the last batch
     high = [sound[0], put(sound[1], "leader epoch", 7), put(sound[2], "leader epoch", 2), *log(9, epochs=(7,))]
     told = SegmentContext(epochs=lambda: [(1, 0), (2, 6), (7, 9)])
-    assert read(high, known=told)[1] == [DamagedField("leader epoch", 7, 1, sure=True)]
+    assert read(high, context=told)[1] == [DamagedField("leader epoch", 7, 1, sure=True)]
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])

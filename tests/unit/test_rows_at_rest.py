@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auditor.base import at_rest as base_at_rest
-from auditor.base.at_rest import SORTED_TOGETHER, TOGETHER, ExternalSort, RowsAtRest, RowsSeen
+from auditor.base.at_rest import SORTED_TOGETHER, TOGETHER, ExternalSort, MappedRows, RowsAtRest
 
 
 @pytest.mark.parametrize("count", [0, 1, TOGETHER - 1, TOGETHER, TOGETHER + 1, 3 * TOGETHER + 5])
@@ -70,7 +70,7 @@ def test_rows_that_come_in_order_are_joined_and_one_that_does_not_is_found(count
 
 
 def test_rows_are_seen_as_a_function_gives_them() -> None:
-    seen = RowsSeen(RowsAtRest(range(100)), lambda n: n * n)
+    seen = MappedRows(RowsAtRest(range(100)), lambda n: n * n)
     assert (len(seen), seen[9], seen[:3], sum(seen)) == (100, 81, [0, 1, 4], 328_350)
 
 
@@ -80,7 +80,7 @@ def test_json_in_pieces_is_the_same_text(count: int) -> None:
     rows = [{"topic": 'é\n"', "n": n, "sub": {"b": [], "a": {}}, "half": n / 2, "none": None} for n in range(count)]
     content = {"logs": rows, "a": {"x": [1, {"y": 2}]}, "z": None, "text": "two\nlines", "blocked": rows[:1]}
     expected = json.dumps(content, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    at_rest = content | {"logs": RowsAtRest(rows), "blocked": RowsSeen(rows[:1], lambda row: row)}
+    at_rest = content | {"logs": RowsAtRest(rows), "blocked": MappedRows(rows[:1], lambda row: row)}
     assert base_at_rest.as_json(at_rest) == expected
     assert base_at_rest.as_json(content) == expected
     assert base_at_rest.as_json({}) == "{}\n"
@@ -106,7 +106,7 @@ def test_rows_that_are_packed_by_others_are_joined_whatever_their_blocks(order: 
     apart, mixed = [range(70), range(70, 75), range(75, 300)], [range(k, 300, 3) for k in range(3)]
     gathered = ExternalSort[int](lambda row: row)
     for run in apart if order == "as they are" else mixed:
-        gathered.take(RowsAtRest(run).settled())
+        gathered.take(RowsAtRest(run).packed())
     found = gathered.in_order()
     assert list(found) == list(range(300))
     assert (len(found), found[0], found[69], found[70], found[74], found[75], found[-1]) == (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, running
-from auditor.connectors.logdir.copy_lists import LIST
+from auditor.connectors.logdir.copy_format import LIST
 from auditor.copying.folders import Folders
 from auditor.copying.run import copied, log_of, names_in, wanted
 from auditor.pipeline.options import AuditOptions

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import cli
-from auditor.connectors.logdir.copied_segments import digest_of
+from auditor.connectors.logdir.copy_format import digest_of
 from auditor.copying import run
 from auditor.copying.run import copied
 from auditor.outputs.publish import run_report

@@ -146,9 +146,9 @@ def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: ByteRange) -> I
             limits=task.limits,
             records=task.records,
             offsets=(lowest if span.lowest < 0 else span.lowest, until),
-            held=task.replica.topic in PACKED,
+            keep_bytes=task.replica.topic in PACKED,
             raw=task.has_internal_rows and task.replica.topic not in PACKED,
-            known=known_of(task, number),
+            context=known_of(task, number),
             look=look_of(task),
         )
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.

@@ -416,7 +416,7 @@ def _chunks(
                 raw=raw,
                 crc=False,
                 offsets=(max(least, lowest), below),
-                known=known_of(task, number),
+                context=known_of(task, number),
             )
             # Remote segments of different leaders overlap; a broker's own never do where they are sound.
             yield from before(chunks, behind[0].base_offset) if segment.place is not None and behind else chunks

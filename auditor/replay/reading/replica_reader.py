@@ -20,7 +20,7 @@ from auditor.base.errors import DecodeError, FlippedBit
 from auditor.connectors import schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
-from auditor.connectors.codec.blanking import KEPT, METADATA, Blanks
+from auditor.connectors.codec.blanking import COPIED, METADATA, Blanks
 from auditor.connectors.codec.cluster_metadata import decode_metadata_record
 from auditor.connectors.codec.indexes import AbortedTransactions, decode_snapshot, decode_txn_index
 from auditor.connectors.codec.records import Record, records_of
@@ -287,7 +287,7 @@ def _readings_of(row: np.ndarray, raw: bytes | None, bit: FlippedBit, task: Repl
         return _of_marker(row, bit)
     topic = task.replica.topic or ""
     compressed = int(row[walking.ATTRIBUTES]) & walking.CODEC_MASK != 0
-    if is_control or raw is None or len(raw) != size or topic not in KEPT or compressed:
+    if is_control or raw is None or len(raw) != size or topic not in COPIED or compressed:
         return {"field": "records"}
     plain = Blanks(topic, task.limits).blanked(columns_of(row[None, :]), [raw])[0]
     both = [_records(row, plain, topic, task), _records(row, _inverted(plain, bit), topic, task)]

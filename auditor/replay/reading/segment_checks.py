@@ -92,7 +92,7 @@ class SegmentHeaders:
                     stop=stop,
                     limits=self.limits,
                     offsets=(max(lowest, least), below),
-                    known=context,
+                    context=context,
                 ):
                     yield columns_of(chunk.rows, number)
             except REFUSED as error:
