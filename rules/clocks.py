@@ -31,13 +31,13 @@ RULE = "clock-skew"
 MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
-def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
+def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
     """One finding for two brokers in place of one a partition: the farthest apart.
 
     Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
     """
     of: dict[tuple[int, ...], list[Finding]] = {}
-    for f in found:
+    for f in findings:
         of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
     pairs = [pair for pair in of if pair[0] != pair[1]]
     common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
@@ -54,7 +54,7 @@ def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
 def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
     first = min(several, key=lambda f: f.evidence["since"] or "")
-    f.severity = highest(*(each.severity for each in several))
+    f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
     f.evidence |= {name: first.evidence[name] for name in ("since", "since_by")}
     f.message = _said(f.evidence)
@@ -106,25 +106,26 @@ def _back(log: LogView) -> Iterator[Finding]:
 def _apart(log: LogView) -> Iterator[Finding]:
     """Markers whose times lie outside of what their decisions allow, by the brokers of both."""
     named = naming(log)
-    seen: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
+    by_brokers: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
     for producer_id in np.unique(named.rows["producer_id"]).tolist():
         of = matching(log, producer_id)
-        at = np.flatnonzero(of.numbers >= 0)
-        mine, windows = markers_of(log, producer_id, at), of.windows[of.numbers[at]]
-        ahead = ahead_by(windows, mine["marker_timestamp"])
+        matched = np.flatnonzero(of.numbers >= 0)
+        markers, windows = markers_of(log, producer_id, matched), of.windows[of.numbers[matched]]
+        ahead = ahead_by(windows, markers["marker_timestamp"])
         if not (np.abs(ahead) > SAME_CLOCK_MS).any():
             continue
-        for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, mine["marker_offset"]), strict=False):
+        for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, markers["marker_offset"]), strict=False):
             broker = _decided_by(log, named, windows[k])
             if writer is None or broker is None or writer == broker:
                 continue  # its own clock went back between the two, which its markers show
             pair, sign = ((broker, writer), 1) if broker < writer else ((writer, broker), -1)
             prepared = int(windows["prepared"][k]), broker
-            seen.setdefault(pair, []).append((sign * int(ahead[k]), prepared, mine[k]))
-    for pair, found in seen.items():
-        off = [each for each in found if abs(each[0]) > SAME_CLOCK_MS]
-        if 2 * len(off) > len(found):  # fewer are markers that came late, or were written by hand
-            by, _, row = sorted(off, key=lambda each: abs(each[0]))[len(off) // 2]  # a lost marker's neighbours mislead
+            by_brokers.setdefault(pair, []).append((sign * int(ahead[k]), prepared, markers[k]))
+    for pair, pairings in by_brokers.items():
+        off = [pairing for pairing in pairings if abs(pairing[0]) > SAME_CLOCK_MS]
+        if 2 * len(off) > len(pairings):  # fewer are markers that came late, or were written by hand
+            off.sort(key=lambda pairing: abs(pairing[0]))
+            by, _, row = off[len(off) // 2]  # the median: a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
             far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
@@ -133,13 +134,13 @@ def _apart(log: LogView) -> Iterator[Finding]:
 def _said(evidence: Values) -> str:
     """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
     *others, it = evidence["brokers"]
-    by, seen = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
+    by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
     since = f"since {evidence['since']} by the clock of broker {evidence['since_by']}"
     if it in others:
-        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {seen})"
+        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {partitions})"
     word = "ahead of" if by > 0 else "behind"
-    said = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)}"
-    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said} ({since}; seen in {seen})"
+    whose = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)} ({since}; seen in {partitions})"
+    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {whose}"
 
 
 def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int | None:
@@ -148,8 +149,8 @@ def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int 
     partition, row, complete = (int(window[name]) for name in ("partition", "prepare_row", "complete_row"))
     _, columns = named.chunks[window["chunk"]]
     led, last = (
-        log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][at])) if at >= 0 else None
-        for at in (row, complete)
+        log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][number])) if number >= 0 else None
+        for number in (row, complete)
     )
     if None not in (led, last) and led != last:
         return None
@@ -166,7 +167,7 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
     led = [log.cluster.led(log.topic, log.partition, epoch) for epoch, _ in epochs]
     if all(broker is None for broker in led) and len(log.replicas) == 1:
         led = [log.leader.broker_id] * len(epochs)
-    return [led[max(0, at)] for at in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
+    return [led[max(0, index)] for index in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
 
 
 def _finding(

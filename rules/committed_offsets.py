@@ -116,9 +116,9 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     __consumer_offsets partition with its start offset; else its coordinator has to end it.
     Source: KIP-447
     """
-    seen = watched(log)
-    for t in open_transactions(log) if seen is not None else ():
-        pending = seen.pending.get(int(t.row["producer_id"]), []) if seen is not None else []
+    watch = watched(log)
+    for t in open_transactions(log) if watch is not None else ():
+        pending = watch.pending.get(int(t.row["producer_id"]), []) if watch is not None else []
         severity = _severity(log, t) if pending and t.klass != "ghost" else None
         if severity is not None:
             yield _blocked(log, t, pending, severity)
@@ -186,9 +186,9 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
     Source: KIP-447
     """
-    seen = watched(log)
+    watch = watched(log)
     harmless: dict[str, list[AlternatingCommits]] = {}
-    for turns in seen.interleaved if seen is not None else ():
+    for turns in watch.interleaved if watch is not None else ():
         if turns.grave:
             yield _in_turn(log, turns)
         else:
@@ -241,9 +241,9 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
     Source: KIP-447
     """
-    seen = watched(log)
+    watch = watched(log)
     runs: dict[tuple[GroupPartition, int, str], list[tuple[OffsetCommit, OffsetCommit, int]]] = {}
-    for fall in seen.falls if seen is not None else ():
+    for fall in watch.falls if watch is not None else ():
         c = fall[1]
         runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append(fall)
     for (_, _, severity), run in runs.items():
@@ -293,9 +293,9 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     enable.auto.commit off in transactional applications, and seek back to the committed offset after an abort.
     Source: KIP-447
     """
-    seen = watched(log)
+    watch = watched(log)
     others: dict[str, list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]] = {}
-    for start, aborted, c in seen.skips if seen is not None else ():
+    for start, aborted, c in watch.skips if watch is not None else ():
         if c.plain:
             yield _skips(log, start, aborted, c)
         elif log.owner(c.producer_id) is None or log.owner(c.producer_id) != log.owner(aborted.producer_id):
@@ -364,13 +364,13 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
-    seen = watched(log)
+    watch = watched(log)
 
     def limits(topic: str, partition: int) -> tuple[int, int] | None:
         bounds = log.cluster.bounds.get((topic, partition))
         return None if bounds is None else (bounds.log_start, bounds.log_end)
 
-    for c in seen.in_force.outside(limits) if seen is not None else ():
+    for c in watch.in_force.outside(limits) if watch is not None else ():
         bounds = log.cluster.bounds[(c.topic, c.partition)]
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
@@ -424,11 +424,11 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
     Source: KIP-447, Upgrade path
     """
-    seen = watched(log)
-    for group, producers in sorted(seen.committers.items()) if seen is not None else ():
+    watch = watched(log)
+    for group, producers in sorted(watch.committers.items()) if watch is not None else ():
         named = [(log.owner(producer_id) or "", *ends) for producer_id, ends in producers.items()]
-        tasks = [each for each in named if TASK_ID.fullmatch(each[0])]
-        threads = [each for each in named if THREAD_ID.fullmatch(each[0])]
+        tasks = [committer for committer in named if TASK_ID.fullmatch(committer[0])]
+        threads = [committer for committer in named if THREAD_ID.fullmatch(committer[0])]
         severity = _both_kinds(tasks, threads) if tasks and threads else None
         if severity is not None:
             yield _mixed(log, group, severity, tasks, threads)
@@ -439,11 +439,11 @@ Committer = tuple[str, OffsetCommit, OffsetCommit]  # a transactional id with it
 
 def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
     """How grave it is that a group has both, None where one came after the other."""
-    begun, ended = zip(*(_span(each) for each in (tasks, threads)), strict=True)
+    begun, ended = zip(*(_span(committers) for committers in (tasks, threads)), strict=True)
     generations = [since(last.generation) for last in ended]
     if generations[0] == generations[1] >= 0:
         return "warning"
-    if max(each.record_offset for each in begun) > min(each.record_offset for each in ended):
+    if max(committers.record_offset for committers in begun) > min(committers.record_offset for committers in ended):
         return None
     return "info" if generations[0] != generations[1] else "warning"
 
@@ -547,12 +547,12 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
 
 def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
     """Each with the first of its steps."""
-    seen = watched(log)
-    for zombie in seen.zombies if seen is not None else ():
+    watch = watched(log)
+    for zombie in watch.zombies if watch is not None else ():
         older = zombie.older
         if older is not None and not _initialised_between(log, older, zombie.late):
             yield zombie, f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
-    for pair in seen.handed_over if seen is not None else ():
+    for pair in watch.handed_over if watch is not None else ():
         for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
             window = _transaction(log, zombie.late)
             if window is not None and _begun_before(log, zombie.late, window):
@@ -575,9 +575,9 @@ def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) 
 def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
     """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
     named = naming(log)
-    mine = named.of(c.producer_id)
+    span = named.of(c.producer_id)
     near = []
-    for number, row in enumerate(named.rows[mine], mine.start):
+    for number, row in enumerate(named.rows[span], span.start):
         slack = skew(log, int(row["partition"]) if row["partition"] >= 0 else None)
         begun = row["begun"] >= 0 and row["begun"] - slack <= c.time
         if begun and (not row["has_complete"] or c.time <= row["ended"] + slack):
@@ -588,8 +588,8 @@ def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
 def _begun_before(log: LogView, c: OffsetCommit, window: TransactionWindow) -> bool:
     """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
     entry = window.first or window.decided
-    known = c.generation is not None and c.generation.time >= 0 and entry is not None
-    if not known or c.generation is None or entry is None:
+    dated = c.generation is not None and c.generation.time >= 0 and entry is not None
+    if not dated or c.generation is None or entry is None:
         return False
     return window.start_time + skew(log, entry.partition) < c.generation.time
 

@@ -213,10 +213,10 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
     Source: KIP-98, KIP-730
     """
-    history, found = log.cluster.coordinator, records(log)
-    if history is None or found is None:
+    history, state_log = log.cluster.coordinator, records(log)
+    if history is None or state_log is None:
         return
-    runs = producer_runs(found, log.leader.log_start)
+    runs = producer_runs(state_log, log.leader.log_start)
     pairs, times = np.unique(runs[:, :2], axis=0, return_counts=True)
     odd = np.isin(runs[:, 0], pairs[times > 1, 0]) | np.isin(runs[:, 1], history.with_several_owners())
     odd = np.isin(runs[:, 0], runs[odd, 0])
@@ -226,7 +226,7 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     for number, producer_id, piece, row in runs[odd].tolist():
         if number != last_id:
             previous, last_id = set(), number
-        entry = found.at(piece, row)
+        entry = state_log.at(piece, row)
         tid = entry.transactional_id
         if producer_id in previous:
             if failed is None:  # a rotation that failed leaves the producer id as it was
@@ -323,8 +323,8 @@ def _stuck_finding(
     which = "whether" if len(entry.partitions) == 1 else "which of"
     named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
-    taken = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
-    lacks = "to take its marker" if away else taken
+    marker_state = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
+    lacks = "to take its marker" if away else marker_state
     return at_entry(
         log,
         "stuck-prepare",
@@ -455,9 +455,9 @@ def _one_setting(f: Finding) -> Hashable:
     return f.evidence["timeout_ms"], f.evidence["commits_offsets"], f.advice == OF_FLINK
 
 
-def _all_of_one_setting(found: Sequence[Finding]) -> str:
-    offsets = " and commit offsets" if found[0].evidence["commits_offsets"] else ""
-    return f"{count(found)} transactional ids have {_timeout(found[0].evidence['timeout_ms'])}{offsets}"
+def _all_of_one_setting(findings: Sequence[Finding]) -> str:
+    offsets = " and commit offsets" if findings[0].evidence["commits_offsets"] else ""
+    return f"{count(findings)} transactional ids have {_timeout(findings[0].evidence['timeout_ms'])}{offsets}"
 
 
 @rule(
@@ -479,13 +479,13 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     ends what it has prepared.
     Source: KIP-447
     """
-    (columns, there), found = last_records(log), records(log)
-    if found is None:
+    (columns, has_record), state_log = last_records(log), records(log)
+    if state_log is None:
         return
-    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
-    having = commit_offsets(found, log.leader.log_start) if len(long) else there
+    long = np.flatnonzero(has_record & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
+    having = commit_offsets(state_log, log.leader.log_start) if len(long) else has_record
     long = long[having[long] | (columns["timeout_ms"][long] != 60_000)]
-    for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
+    for number, last in zip(long.tolist(), state_log.entries(columns, long), strict=True):
         tid, offsets = last.transactional_id, bool(having[number])
         yield at_entry(
             log,
@@ -527,15 +527,15 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     if log.topic not in COUNT_SETTINGS or not log.cluster.knows_count(log.topic):
         return
     sure = log.cluster.has_metadata
-    if (found := records(log)) is not None:
+    if (state_log := records(log)) is not None:
         for number in np.flatnonzero(last_records(log)[1]).tolist():
-            owner = partition_for(found.ids[number], count)
+            owner = partition_for(state_log.ids[number], count)
             if owner != log.partition:
-                judged = (e for e in found.entries_of(number) if e.offset >= log.leader.log_start)
-                yield _misplaced(log, found.ids[number], None, owner, count, sure, next(judged))
+                judged = (e for e in state_log.entries_of(number) if e.offset >= log.leader.log_start)
+                yield _misplaced(log, state_log.ids[number], None, owner, count, sure, next(judged))
     elif log.topic == "__consumer_offsets":
-        seen = watched(log)
-        for group in seen.groups if seen is not None else ():
+        watch = watched(log)
+        for group in watch.groups if watch is not None else ():
             if partition_for(group, count) != log.partition:
                 yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
 
@@ -624,8 +624,8 @@ def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
         return
     rows = rows[np.argsort(rows["offset"])]
     names = list(ids)
-    for mine in np.split(rows, np.flatnonzero(np.diff(rows["time"]) >= APART_MS) + 1):
-        yield _stretch(log, mine, names)
+    for stretch in np.split(rows, np.flatnonzero(np.diff(rows["time"]) >= APART_MS) + 1):
+        yield _stretch(log, stretch, names)
 
 
 def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool, bool]]:

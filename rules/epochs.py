@@ -240,17 +240,17 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
 
 def _coordinator_storms(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
-    for found, counts in history.whole_ids(log.partition) if history is not None else ():
-        rises = np.zeros(found.id_count, np.int64)
-        for columns in found.neighbours():
+    for state_log, counts in history.whole_ids(log.partition) if history is not None else ():
+        rises = np.zeros(state_log.id_count, np.int64)
+        for columns in state_log.neighbours():
             tally(rises, columns["id"][raised(columns)])
         for number in np.flatnonzero(counts & (rises >= 10)).tolist():
-            yield from _storms(log, _rises(found, number), int(rises[number]))
+            yield from _storms(log, _rises(state_log, number), int(rises[number]))
 
 
-def _rises(found: CoordinatorLog, number: int) -> Iterator[StateRecord]:
+def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
     """The records of an id that :func:`raised` names."""
-    for old, new in itertools.pairwise(found.entries_of(number)):
+    for old, new in itertools.pairwise(state_log.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
         same = new.producer_id == old.producer_id
         if (new.state == "Empty" or ended) and same and new.producer_epoch > old.producer_epoch:
@@ -431,13 +431,13 @@ def _named(log: LogView, t: np.void) -> bool:
     What stands between the two markers shows when the data came; its own stamps may be of any time. Where both markers'
     decisions are known, no clock is asked.
     """
-    found = matching(log, int(t["producer_id"]))
-    own, before = (found.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
+    matched = matching(log, int(t["producer_id"]))
+    own, before = (matched.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
     if own is not None:
-        between = found.windows[(0 if before is None else before + 1) : own + 1]
+        between = matched.windows[(0 if before is None else before + 1) : own + 1]
         if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
             return True
-    slack = max((skew(log, p) for p in np.unique(found.windows["partition"]).tolist()), default=SKEW_MS)
+    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=SKEW_MS)
     slack = max(slack, SKEW_MS)
     after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
@@ -464,8 +464,8 @@ def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding
     )
 
 
-def _not_there_yet(found: Sequence[Finding]) -> str:
-    producers, places = len({f.producer_id for f in found}), len(logs_of(found))
+def _not_there_yet(findings: Sequence[Finding]) -> str:
+    producers, places = len({f.producer_id for f in findings}), len(logs_of(findings))
     return (
         f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
         f"coordinators do not know of, in {plural(places, 'partition')}: {TOPIC} may have been copied before"

@@ -92,8 +92,8 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
 
 def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
     """What the first batches say as they are stored, and with the one bit inverted that explains the mismatch."""
-    found = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
-    return [each for each in found if each is not None] or None
+    readings = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
+    return [reading for reading in readings if reading is not None] or None
 
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
@@ -458,8 +458,8 @@ def _of_one_directory(f: Finding) -> Hashable:
     return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
 
 
-def _all_beyond(found: Sequence[Finding]) -> str:
-    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
+def _all_beyond(findings: Sequence[Finding]) -> str:
+    return f"Checkpoints of {plural(len(findings), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
 
 
 @rule(

@@ -315,10 +315,10 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
     is known.
     """
     if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
-        found, rows = matching(log, int(t["producer_id"])), log.leader.transactions
+        matched, rows = matching(log, int(t["producer_id"])), log.leader.transactions
         later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
         behind = later["marker_offset"][later["first_offset"] >= 0]
-        if np.isin(behind, found.markers[found.numbers >= 0]).any():
+        if np.isin(behind, matched.markers[matched.numbers >= 0]).any():
             return False
     replica = log.leader
     whole = (
@@ -418,7 +418,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
         own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
         late = own is not None and is_late(t, own)
-        found = _at_marker(
+        finding = _at_marker(
             log,
             "marker-without-decision",
             "warning" if closed and not by_hand else "info",
@@ -432,7 +432,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
-        yield replace(found, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
+        yield replace(finding, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
 
 
 def _decided(log: LogView, t: np.void) -> bool:
@@ -469,11 +469,11 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
-        at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
+        key = (int(t["producer_id"]), int(t["coordinator_epoch"]))
         latest = -1 if p is None else history.leader_epochs.get(p, -1)
-        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or key in reported:
             continue
-        reported.add(at)
+        reported.add(key)
         yield _at_marker(
             log,
             "unknown-coordinator-epoch",

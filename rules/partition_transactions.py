@@ -109,11 +109,11 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    hanging = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
     yield from made(
         log,
         "hanging-transaction",
-        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in hanging),
     )
 
 
@@ -200,8 +200,8 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
 
 
 def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
-    known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-    how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
+    dated = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+    how_long = f"for {duration(age)}" if dated else "for a time that nothing in the input shows"
     return _open_finding(
         log,
         "long-open-transaction",
@@ -486,11 +486,11 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     if not gaps or not len(rows):
         return
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
-        mine = gaps.get(int(t["producer_id"]), [])
-        at = bisect.bisect_left(mine, t["gap_offset"], key=lambda e: e["base_offset"])
-        if at == len(mine) or mine[at]["base_offset"] > t["last_offset"]:
+        producer_gaps = gaps.get(int(t["producer_id"]), [])
+        index = bisect.bisect_left(producer_gaps, t["gap_offset"], key=lambda e: e["base_offset"])
+        if index == len(producer_gaps) or producer_gaps[index]["base_offset"] > t["last_offset"]:
             continue
-        e, sure = mine[at], certainty(log, mine[at])
+        e, sure = producer_gaps[index], certainty(log, producer_gaps[index])
         yield log.at_event(
             "committed-transaction-hole",
             "info" if sure.get("missing") == LEADERS_LOG else "critical",
@@ -516,9 +516,9 @@ def _of_one_cleaner(f: Finding) -> Hashable:
     return (f.topic, f.partition) if f.evidence.get("cleaned") else None
 
 
-def _all_cleaned(found: Sequence[Finding]) -> str:
-    many = plural(sum(f.evidence["closed_nothing"] for f in found), "marker")
-    return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
+def _all_cleaned(findings: Sequence[Finding]) -> str:
+    many = plural(sum(f.evidence["closed_nothing"] for f in findings), "marker")
+    return f"{many} of {count(findings)} producers in {findings[0].topic}-{findings[0].partition} {NO_DATA}"
 
 
 @rule(
@@ -546,10 +546,10 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
-        mine = lone[lone["producer_id"] == producer_id]
-        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= whole_from(log))]
+        empty = lone[lone["producer_id"] == producer_id]
+        counted = empty[(empty["repeated"] == 0) & (empty["marker_offset"] >= whole_from(log))]
         habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
-        yield _lone_markers(log, mine, habit, markers[producer_id])
+        yield _lone_markers(log, empty, habit, markers[producer_id])
 
 
 def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
@@ -584,17 +584,17 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if log.topic != "__transaction_state" or history is None:
         return
-    for found, counts in history.whole_ids(log.partition):
-        decided, aborted, forced = decisions(found)
+    for ids, counts in history.whole_ids(log.partition):
+        decided, aborted, forced = decisions(ids)
         often = (decided >= 20) & ((aborted * 5 >= decided) | (forced * 20 >= decided))
         for number in np.flatnonzero(counts & often).tolist():
-            yield _aborted_often(log, found, number, int(decided[number]), int(aborted[number]), int(forced[number]))
+            yield _aborted_often(log, ids, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
 def _aborted_often(
-    log: LogView, found: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
+    log: LogView, state_log: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
 ) -> Finding:
-    first, last = next(found.entries_of(number)), found.last(number)
+    first, last = next(state_log.entries_of(number)), state_log.last(number)
     return log.finding(
         "transaction-abort-rate",
         "warning",
@@ -673,13 +673,13 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     for t in judged_transactions(log):
         if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0:
             continue
-        found = matching(log, int(t["producer_id"]))
-        number = found.number(int(t["marker_offset"]))
-        window = None if number is None else found.window(number)
+        matched = matching(log, int(t["producer_id"]))
+        number = matched.number(int(t["marker_offset"]))
+        window = None if number is None else matched.window(number)
         added = window.added if window is not None else None
         if number is None or window is None or added is None or window.client_version >= 2:
             continue
-        if not _whole(log, found, number) or _marker_is_missing(found, t, number):
+        if not _whole(log, matched, number) or _marker_is_missing(matched, t, number):
             continue
         merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
         if merged is not None:
@@ -707,19 +707,19 @@ def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRe
     )
 
 
-def _marker_is_missing(found: Matching, t: np.void, number: int) -> bool:
+def _marker_is_missing(matched: Matching, t: np.void, number: int) -> bool:
     """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
     and what is wrong is the marker that is lost or cannot be read."""
-    before = found.number(int(t["prev_marker_offset"]))
-    return bool(np.any((found.unmarked > (-1 if before is None else before)) & (found.unmarked < number)))
+    before = matched.number(int(t["prev_marker_offset"]))
+    return bool(np.any((matched.unmarked > (-1 if before is None else before)) & (matched.unmarked < number)))
 
 
-def _whole(log: LogView, found: Matching, number: int) -> bool:
+def _whole(log: LogView, matched: Matching, number: int) -> bool:
     """Whether all that the coordinator wrote of this transaction is in the input, from before it on."""
-    if owner_complete(log, int(found.windows["producer_id"][number])):
+    if owner_complete(log, int(matched.windows["producer_id"][number])):
         return True
     history = log.cluster.coordinator
-    before = found.window(number - 1).complete if number else None
+    before = matched.window(number - 1).complete if number else None
     return history is not None and before is not None and history.intact(before)
 
 
@@ -778,12 +778,12 @@ def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
     A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
     producer has its transaction and every transaction its marker is it sure which goes with which.
     """
-    found = matching(log, int(t["producer_id"]))
-    if len(found.unmarked) or np.any(found.numbers < 0):
+    matched = matching(log, int(t["producer_id"]))
+    if len(matched.unmarked) or np.any(matched.numbers < 0):
         return None
     least: list[int] = []
     for row in _markers_near(log, t):
-        window = found.window(found.number(int(row["marker_offset"])) or 0)
+        window = matched.window(matched.number(int(row["marker_offset"])) or 0)
         prepare, end = window.prepare, window.end_time
         if prepare is not None and end is not None and prepare.leader_epoch == added.leader_epoch:
             least.append(int(row["marker_timestamp"]) - end)
@@ -793,8 +793,8 @@ def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
 def _markers_near(log: LogView, t: np.void) -> np.ndarray:
     """The producer's last markers up to this one that the leader of the data wrote."""
     markers = _all_markers(log)
-    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
-    return mine[mine["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
+    near = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
+    return near[near["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
 
 
 # By the client's stamps
@@ -828,18 +828,18 @@ def _reads_a_clock(t: np.void) -> bool:
 
 def _other_leads(log: LogView, t: np.void) -> list[int]:
     """By how much the stamps of the producer's other transactions here precede the coordinator's records, ms."""
-    found, markers = matching(log, int(t["producer_id"])), _all_markers(log)
-    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
-    mine = mine[mine["first_offset"] >= 0]
-    numbers = found.numbers[np.searchsorted(found.markers, mine["marker_offset"])]
-    mine, windows = mine[numbers >= 0], found.windows[numbers[numbers >= 0]]
-    leads = (windows["added_time"] - mine["first_timestamp"])[windows["added_row"] >= 0]
+    matched, markers = matching(log, int(t["producer_id"])), _all_markers(log)
+    others = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
+    others = others[others["first_offset"] >= 0]
+    numbers = matched.numbers[np.searchsorted(matched.markers, others["marker_offset"])]
+    others, windows = others[numbers >= 0], matched.windows[numbers[numbers >= 0]]
+    leads = (windows["added_time"] - others["first_timestamp"])[windows["added_row"] >= 0]
     return [int(lead) for lead in leads]
 
 
 def _coordinator_moved(log: LogView, t: np.void, added: StateRecord) -> bool:
     """Whether another broker may have become the coordinator between the transaction before and this one."""
-    found = matching(log, int(t["producer_id"]))
-    before = found.number(int(t["prev_marker_offset"]))
-    last = None if before is None else found.window(before).decided
+    matched = matching(log, int(t["producer_id"]))
+    before = matched.number(int(t["prev_marker_offset"]))
+    last = None if before is None else matched.window(before).decided
     return last is None or last.leader_epoch != added.leader_epoch

@@ -36,8 +36,8 @@ def _of_one_stop(f: Finding) -> Hashable:
     return f.message.partition(WHILE)[2] if stopped else None
 
 
-def _all_offline(found: Sequence[Finding]) -> str:
-    return f"Nobody leads {plural(len(found), 'partition')}{WHILE}{found[0].message.partition(WHILE)[2]}"
+def _all_offline(findings: Sequence[Finding]) -> str:
+    return f"Nobody leads {plural(len(findings), 'partition')}{WHILE}{findings[0].message.partition(WHILE)[2]}"
 
 
 @rule(
@@ -121,10 +121,10 @@ def _of_one_copy(f: Finding) -> Hashable:
     return None if f.severity != "info" else f.broker_id
 
 
-def _all_absent(found: Sequence[Finding]) -> str:
-    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in found)
+def _all_absent(group: Sequence[Finding]) -> str:
+    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in group)
     return (
-        f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
+        f"Broker {group[0].broker_id} has no folder of {plural(len(group), 'partition')}, which it has in sync by the "
         "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
     )
 
@@ -272,8 +272,8 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
 
 def twice(log: LogView) -> dict[str, str]:
     """By log directory another one of its broker that is known to have the same partition: no such broker starts."""
-    known = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
-    return {b: a for a, b in known} | dict(known)
+    pairs = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
+    return {b: a for a, b in pairs} | dict(pairs)
 
 
 def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
@@ -304,9 +304,9 @@ def _one_start(f: Finding) -> Hashable:
     return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
-def _elected(found: Sequence[Finding]) -> str:
-    leader, how = found[0].evidence["leader"], found[0].message.partition(WITHOUT)[2]
-    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
+def _elected(findings: Sequence[Finding]) -> str:
+    leader, how = findings[0].evidence["leader"], findings[0].message.partition(WITHOUT)[2]
+    return f"Broker {leader} became leader of {plural(len(findings), 'partition')}{WITHOUT}{how}"
 
 
 @rule(
@@ -354,7 +354,7 @@ def _in_sync(brokers: Sequence[int]) -> str:
 
 def _unclean(log: LogView, election: Election) -> Finding:
     pair = next((p for p in replica_pairs(log) if p.replica.broker_id == election.last_leader), None)
-    begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
+    begins = next((start for epoch, start in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
     # Only a replica that has not followed the new leader yet can show what there was.
     as_it_was = pair if pair is not None and pair.replica.last_leader_epoch < election.leader_epoch else None
     lost = lost_of(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
@@ -532,10 +532,10 @@ def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     out = []
     finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
     for s in sorted(finished, key=lambda s: s.record_offset):
-        at = (s.start_offset, s.end_offset, s.leader_epochs)
-        if at in last:
-            out.append(last[at])
-        last[at] = s
+        key = (s.start_offset, s.end_offset, s.leader_epochs)
+        if key in last:
+            out.append(last[key])
+        last[key] = s
     return out
 
 

@@ -144,7 +144,7 @@ def _fewer(log: LogView, first: str) -> Advice:
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
     """What all partitions of a log directory hold together: the sums of their peaks, as it is and under the draft."""
     heavy = now.bytes > MANY_BYTES
-    found = Finding(
+    finding = Finding(
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
@@ -159,7 +159,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
             "confidence": "likely",
         },
     )
-    (whole,) = kinds()["producer-state-memory"].completed([found])
+    (whole,) = kinds()["producer-state-memory"].completed([finding])
     return whole
 
 
@@ -214,10 +214,10 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 def _shared(plain: int, transactional: int) -> str:
     """How there are fewer of both kinds. A client refuses a transactional.id with enable.idempotence=false."""
-    said = ["share producers between requests"]
-    said += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
-    said += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
-    return "; ".join(said)
+    steps = ["share producers between requests"]
+    steps += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
+    steps += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
+    return "; ".join(steps)
 
 
 @rule(
@@ -277,9 +277,9 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
         & (p["below_last_sequence"] >= 0)
         & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
     )
-    kept = (p["markers"] > 0) & (counts_markers(log.leader))
-    found = p[below & (gone | restarted) & ~kept]
-    yield from found[np.lexsort((found["producer_id"], found["below_last_offset"]))]
+    remembered = (p["markers"] > 0) & (counts_markers(log.leader))
+    exposed = p[below & (gone | restarted) & ~remembered]
+    yield from exposed[np.lexsort((exposed["producer_id"], exposed["below_last_offset"]))]
 
 
 def _exposed(log: LogView, row: np.void) -> Finding:
@@ -394,15 +394,15 @@ def broker_memory_differs(log: LogView) -> Iterator[Finding]:
             yield from _transactional_id(log, transactional_id, listing, coordinator.asked_at)
 
 
-def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
+def _producer(log: LogView, state: dict[str, int]) -> Iterator[Finding]:
     rows = log.leader.producers
-    mine = rows[rows["producer_id"] == held["producer_id"]]
-    started = held["txn_first_offset"]
-    if not len(mine):
+    matching_rows = rows[rows["producer_id"] == state["producer_id"]]
+    started = state["txn_first_offset"]
+    if not len(matching_rows):
         if started >= log.leader.log_start:
-            yield _differs(log, held, {"txn_first_offset": started}, {"txn_first_offset": None})
+            yield _differs(log, state, {"txn_first_offset": started}, {"txn_first_offset": None})
         return
-    row = mine[0]
+    row = matching_rows[0]
     names = ["txn_first_offset"] if started < 0 or started >= log.leader.log_start else []
     if row["batches"] or row["markers"]:
         names.append("producer_epoch")
@@ -410,19 +410,19 @@ def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
         names.append("last_sequence")
     if row["markers"]:
         names.append("coordinator_epoch")
-    other = [name for name in names if held[name] != int(row[name])]
+    other = [name for name in names if state[name] != int(row[name])]
     if other:
-        yield _differs(log, held, {n: held[n] for n in other}, {n: int(row[n]) for n in other})
+        yield _differs(log, state, {n: state[n] for n in other}, {n: int(row[n]) for n in other})
 
 
-def _unknown_to_the_broker(log: LogView, known: list[int]) -> Iterator[Finding]:
+def _unknown_to_the_broker(log: LogView, ids: list[int]) -> Iterator[Finding]:
     """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
     rows = log.leader.transactions
-    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], known)]:
+    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], ids)]:
         if row["first_offset"] >= log.leader.log_start:
-            held = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
+            state = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
             first = int(row["first_offset"])
-            yield _differs(log, held, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
+            yield _differs(log, state, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
 
 
 def _differs(
@@ -557,17 +557,17 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:
     """Producers that a snapshot lacks between two of their batches, one finding each."""
-    replica, seen = log.leader, set()
+    replica, reported = log.leader, set()
     for link in replica.snapshots if log.has_sequences else ():
         for d in link.differences:
             last = link.went_on.get(d.producer_id, -1)
-            if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
+            if d.name != "missing" or last < 0 or d.producer_id in reported or not link.comparable:
                 continue
             if built_without(replica, link, d) or d.last_offset < replica.own_start:
                 continue
             if verdict(log, replica, link, d) != EXPLAINED:
                 continue
-            seen.add(d.producer_id)
+            reported.add(d.producer_id)
             yield log.finding(
                 "producer-expired-while-active",
                 "warning",
@@ -611,12 +611,12 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """
     producers = log.leader.producers
     marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
-    kept = set(map(int, marked))
+    refreshed = set(map(int, marked))
     for kind, word in ((EventKind.TIMESTAMP_BEHIND, "behind"), (EventKind.TIMESTAMP_AHEAD, "ahead of")):
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
             behind = kind == EventKind.TIMESTAMP_BEHIND
-            if behind and e["producer_id"] in kept:
+            if behind and e["producer_id"] in refreshed:
                 continue
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
             off = duration(abs(e["broker_time"] - e["timestamp"]))

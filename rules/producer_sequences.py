@@ -154,8 +154,8 @@ def certainty(log: LogView, e: Event) -> dict[str, str]:
     """For the evidence of a gap: how sure it is that the log had what is missing, and what would decide it."""
     if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    said = between(log, e)
-    return {"confidence": said, **({"missing": LEADERS_LOG} if said == Missing.UNDECIDABLE else {})}
+    missing = between(log, e)
+    return {"confidence": missing, **({"missing": LEADERS_LOG} if missing == Missing.UNDECIDABLE else {})}
 
 
 def _between_committed(log: LogView, e: Event) -> bool:
@@ -197,13 +197,13 @@ def _gaps(log: LogView) -> list[list[Event]]:
             continue
         if behind_another_number(log, e):
             continue
-        mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
-        if any(_goes_on_as_expected(g[0], e) for g in mine):
+        recent = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
+        if any(_goes_on_as_expected(g[0], e) for g in recent):
             continue
         gap = next(
             (
                 g
-                for g in mine
+                for g in recent
                 if e["found_sequence"] == g[0]["expected_sequence"]
                 or (len(g) > 1 and e["expected_sequence"] == g[0]["found_sequence"])
             ),
@@ -213,8 +213,8 @@ def _gaps(log: LogView) -> list[list[Event]]:
             gap.append(e)
             continue
         out.append([e])
-        mine.append(out[-1])
-        del mine[:-GAPS_REMEMBERED]
+        recent.append(out[-1])
+        del recent[:-GAPS_REMEMBERED]
     return out
 
 
@@ -260,10 +260,10 @@ def _numbers_ahead(log: LogView) -> list[Event]:
 @once
 def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
     """Batches with a lower number than was expected, by their last offset."""
-    found: dict[int, list[Event]] = {}
+    by_last_offset: dict[int, list[Event]] = {}
     for low in log.events(EventKind.SEQUENCE_OVERLAP, EventKind.SEQUENCE_RESET):
-        found.setdefault(int(low["last_offset"]), []).append(low)
-    return found
+        by_last_offset.setdefault(int(low["last_offset"]), []).append(low)
+    return by_last_offset
 
 
 @once

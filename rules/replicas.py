@@ -47,8 +47,8 @@ def _place(replica: ReplicaFacts, row: dict[str, int]) -> Fields:
 
 def _lineage(replica: ReplicaFacts) -> list[list[int]]:
     """The newest leader epochs that a replica's checkpoint knows, each with its first offset."""
-    known = replica.leader_epochs
-    return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
+    epochs = replica.leader_epochs
+    return [list(entry) for entry in epochs[-EPOCHS_SHOWN:]]
 
 
 @rule(
@@ -97,9 +97,9 @@ def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
     """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail. Info
     where nothing of that has to be sent again."""
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
-    known = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
+    elected = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
     below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
-    committed = not known or below or not all(e.clean for e in since)
+    committed = not elected or below or not all(e.clean for e in since)
     if lost is not None and (lost["all_sent_again"] or (never_visible(log) and not committed)):
         return "info"
     return "critical" if committed else "warning"
@@ -107,7 +107,7 @@ def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
     """The leader replica's first epoch at or behind the offset where the lineages part; its last one if none is."""
-    later = [epoch for epoch, at in pair.leader.leader_epochs if epoch > pair.lost_epoch and at <= pair.forked_at]
+    later = [epoch for epoch, start in pair.leader.leader_epochs if epoch > pair.lost_epoch and start <= pair.forked_at]
     return min(later, default=pair.leader.last_leader_epoch)
 
 
@@ -224,11 +224,11 @@ def _behind(f: Finding) -> Hashable:
     return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
 
 
-def _all_behind(found: Sequence[Finding]) -> str:
-    broker, offsets = found[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in found)
-    why = found[0].message.endswith(ABOVE)
+def _all_behind(group: Sequence[Finding]) -> str:
+    broker, offsets = group[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in group)
+    why = group[0].message.endswith(ABOVE)
     return (
-        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(found)), 'partition')}, which other "
+        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(group)), 'partition')}, which other "
         f"brokers have: {'they begin at or above the high watermarks, ' + ABOVE if why else COPIED_BEFORE}"
     )
 
@@ -426,9 +426,9 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
 def _went_back(pair: Pair) -> bool:
     """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
     replica, leader = pair.replica, pair.leader
-    known = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
-    known = known and replica.unread_from < 0  # else nobody looked whether it begins within a segment
-    return bool(known) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
+    comparable = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
+    comparable = comparable and replica.unread_from < 0  # else nobody looked whether it begins within a segment
+    return bool(comparable) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
 
 
 def _start_back(log: LogView, pair: Pair) -> Finding:

@@ -72,12 +72,12 @@ def _one_unknown(f: Finding) -> Hashable:
     return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
 
 
-def _all_undecidable(found: Sequence[Finding]) -> str:
-    name, why = "largest_expiration_that_fits_ms", found[0].message.rpartition(", ")[2]
-    limits = [int(f.evidence[name]) for f in found if f.evidence.get(name) is not None]
-    if len(limits) == len(found):
+def _all_undecidable(findings: Sequence[Finding]) -> str:
+    name, why = "largest_expiration_that_fits_ms", findings[0].message.rpartition(", ")[2]
+    limits = [int(f.evidence[name]) for f in findings if f.evidence.get(name) is not None]
+    if len(limits) == len(findings):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
-    return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
+    return f"Snapshots of {plural(len(findings), 'partition')} disagree with their logs, {why}"
 
 
 @rule(
@@ -722,11 +722,11 @@ def _another_leads(
         return (look,), (), (), Moves()
     others = (c for c in log.replicas if c is not replica and not len(c.exposed))
     other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
-    there = Condition(
+    may_lead = Condition(
         f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
     )
     if other is None:
         look = CheckCommand(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
-        return (look,), (), (there,), Moves()
-    seen, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
-    return (seen,), repairs.lead(log, other), (there, synced), Moves(leads=other.broker_id)
+        return (look,), (), (may_lead,), Moves()
+    check, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
+    return (check,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)

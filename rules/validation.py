@@ -86,8 +86,8 @@ def _structural(
 ) -> Iterator[list[Event]]:
     """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
     mask = sum(table)
-    found = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
-    return runs(found, "kind", "flaws", "producer_id")
+    flawed = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
+    return runs(flawed, "kind", "flaws", "producer_id")
 
 
 @rule(

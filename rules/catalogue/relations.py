@@ -133,8 +133,8 @@ def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
     if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
         return False
     ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
-    found = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
-    return found == [(cause.producer_id, "last_sequence", ends)]
+    differences = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
+    return differences == [(cause.producer_id, "last_sequence", ends)]
 
 
 @relation("topic", "partition", "producer_id")
@@ -177,9 +177,9 @@ def snapshot_of_its_batch(cause: Finding, other: Finding) -> bool:
     """All that a snapshot has otherwise is one producer, whose last batch is the cause's."""
     if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
         return False
-    found = other.evidence["differences"]
-    offsets = [d[side] for d in found if d["field"] == "last_offset" for side in ("stored", "replayed")]
-    alone = len({d["producer_id"] for d in found}) == 1
+    differences = other.evidence["differences"]
+    offsets = [d[side] for d in differences if d["field"] == "last_offset" for side in ("stored", "replayed")]
+    alone = len({d["producer_id"] for d in differences}) == 1
     return alone and any(cause.offset <= offset <= cause.last_offset for offset in offsets)
 
 
@@ -189,9 +189,9 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
     if not _same_replica(cause, other):
         return False
     first, last = cause.evidence["missing_range"]
-    found = other.evidence["differences"]
-    known = {d["producer_id"] for d in found if d["field"] == "last_offset" and first <= d["stored"] <= last}
-    return {d["producer_id"] for d in found} == known
+    differences = other.evidence["differences"]
+    missing = {d["producer_id"] for d in differences if d["field"] == "last_offset" and first <= d["stored"] <= last}
+    return {d["producer_id"] for d in differences} == missing
 
 
 @relation("topic", "partition")
@@ -290,16 +290,16 @@ def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another epoch of the producer than the cause's marker gave it."""
     if "marker" not in cause.evidence:
         return False
-    found = other.evidence["differences"]
-    epochs = [d["replayed"] for d in found if d["field"] == "producer_epoch"]
-    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in found} == {cause.producer_id}
+    differences = other.evidence["differences"]
+    epochs = [d["replayed"] for d in differences if d["field"] == "producer_epoch"]
+    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in differences} == {cause.producer_id}
 
 
 @relation("topic", "partition")
 def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
-    found = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
-    return found == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
+    differences = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
+    return differences == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
 
 
 @relation("topic", "partition")

@@ -105,8 +105,8 @@ def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
 def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
     """Whether a transaction may be open because its time is not up. A two-phase commit has no time-out (KIP-939)."""
     timeout, age = (finding.evidence.get(name) for name in ("timeout_ms", "age_ms"))
-    known = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
-    return timeout != NO_TIMEOUT_MS and (not known or timeout is None or age is None or age <= timeout)
+    has_coordinator = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    return timeout != NO_TIMEOUT_MS and (not has_coordinator or timeout is None or age is None or age <= timeout)
 
 
 def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
@@ -327,17 +327,17 @@ class Present(NamedTuple):
 def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Cluster) -> list[Prevention]:
     """What of the declared would have prevented a finding of a cluster. A defect of Kafka itself no setting prevents;
     what keeps it from showing is said instead."""
-    mine = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
-    found = (_held(safeguard, finding, cluster) for safeguard in mine)
-    return [each for each in found if each is not None]
+    candidates = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
+    preventions = (_held(safeguard, finding, cluster) for safeguard in candidates)
+    return [prevention for prevention in preventions if prevention is not None]
 
 
-def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
+def summed(prevented: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
     """Rows, a safeguard each, with how many findings it would have prevented: the worst severity first, then most
     findings."""
     rows: dict[str, Fields] = {}
     ranks: dict[str, int] = {}
-    for finding, preventions in found:
+    for finding, preventions in prevented:
         for safeguard, now, command in preventions:
             name = safeguard.setting
             ranks[name] = safeguard.rank
@@ -355,8 +355,8 @@ def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
             )
             row["severity"] = min(row["severity"], finding.severity, key=SEVERITIES.index)
             row["findings"] += 1
-            for key, said in (("now", now), ("commands", command)):
-                row[key] |= {said: None} if said else {}
+            for key, text in (("now", now), ("commands", command)):
+                row[key] |= {text: None} if text else {}
     ordered = sorted(
         rows.values(),
         key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], ranks[row["setting"]], row["setting"]),
@@ -364,18 +364,18 @@ def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
     return [row | {key: _first(row[key]) for key in ("now", "commands")} for row in ordered]
 
 
-def _first(said: Iterable[str]) -> list[str]:
-    return list(said)[:SHOWN]
+def _first(texts: Iterable[str]) -> list[str]:
+    return list(texts)[:SHOWN]
 
 
 def _held(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:
-    taken = _takes(safeguard, cluster)
-    if taken is False or not safeguard.applies(finding, cluster):
+    supported = _takes(safeguard, cluster)
+    if supported is False or not safeguard.applies(finding, cluster):
         return None if safeguard.or_else is None else _held(safeguard.or_else, finding, cluster)
-    present = _present(safeguard, finding, cluster, sure=bool(taken))
+    present = _present(safeguard, finding, cluster, sure=bool(supported))
     if present is not None and _prevents(safeguard, present.value):
         return None
-    command = _command(safeguard, finding, cluster, present) if taken and present is not None else ""
+    command = _command(safeguard, finding, cluster, present) if supported and present is not None else ""
     return Prevention(safeguard, _now(safeguard, finding, present), command)
 
 
@@ -430,8 +430,8 @@ def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure
             return _readable(safeguard, Present(value, f"by server.properties of broker {broker}", ("brokers", "")))
         if value is not None:
             return _readable(safeguard, Present(value, f"by {cluster.configs_by}", ("brokers", entity)))
-    known = sure and cluster.has_metadata and in_file is not None and not cluster.is_unknown(broker, name)
-    return Present(safeguard.default, BY_DEFAULT, ("brokers", "")) if known and safeguard.default else None
+    is_default = sure and cluster.has_metadata and in_file is not None and not cluster.is_unknown(broker, name)
+    return Present(safeguard.default, BY_DEFAULT, ("brokers", "")) if is_default and safeguard.default else None
 
 
 def _readable(safeguard: Safeguard, present: Present) -> Present | None:

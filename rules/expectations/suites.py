@@ -119,7 +119,7 @@ def _table(name: str, columns: str) -> list[Expectation]:
 
 def _findings() -> list[Expectation]:
     kinds = sorted(registry.kinds())
-    known = sorted({*registry.load(), *kinds})  # kept runs of the past have rules that are kinds by now
+    names = sorted({*registry.load(), *kinds})  # kept runs of the past have rules that are kinds by now
     return [
         gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=["cluster_id", *FIELDS], description="findings have the contract's fields"
@@ -133,7 +133,7 @@ def _findings() -> list[Expectation]:
         gxe.ExpectColumnValuesToBeInSet(
             column="severity", value_set=list(SEVERITIES), description="severities are the contract's"
         ),
-        gxe.ExpectColumnValuesToBeInSet(column="rule", value_set=known, description="rules are in the catalogue"),
+        gxe.ExpectColumnValuesToBeInSet(column="rule", value_set=names, description="rules are in the catalogue"),
         gxe.ExpectColumnValuesToBeInSet(column="kind", value_set=kinds, description="and so are their kinds"),
         gxe.ExpectColumnValuesToNotBeNull(column="message", description="every finding says what it found"),
         gxe.ExpectColumnValuesToMatchRegex(
@@ -223,10 +223,10 @@ def run(
             gx.Checkpoint(name=name, validation_definitions=[definition], result_format=_format(frame))
         )
         result = checkpoint.run(batch_parameters={"dataframe": data})
-        evaluated = [each for validation in result.run_results.values() for each in validation.results]
+        evaluated = [result_row for validation in result.run_results.values() for result_row in validation.results]
         if len(evaluated) != len(wanted):
             raise AssertionError(f"suite {name}: {len(wanted)} expectations built, {len(evaluated)} evaluated")
-        rows += [_row(name, each) for each in evaluated]
+        rows += [_row(name, result_row) for result_row in evaluated]
     return rows
 
 
@@ -243,12 +243,12 @@ def _to_spark(spark: SparkSession, frame: pd.DataFrame) -> Any:
     return spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 
-def _row(suite: str, each: Any) -> Fields:
-    config, result = each.expectation_config, each.result
+def _row(suite: str, result_row: Any) -> Fields:
+    config, result = result_row.expectation_config, result_row.result
     keys = ("column", "column_list", "column_A", "column_B")
     named = [config.kwargs[key] for key in keys if config.kwargs.get(key)]
     columns = [name for item in named for name in (item if isinstance(item, list) else [item])]
-    info = each.exception_info  # of the expectation, or of each metric that failed
+    info = result_row.exception_info  # of the expectation, or of each metric that failed
     exception = info if "raised_exception" in info else next(iter(info.values()), {})
     return {
         "suite": suite,
@@ -256,7 +256,7 @@ def _row(suite: str, each: Any) -> Fields:
         "column": ", ".join(columns),
         "says": config.description,
         "severity": str(getattr(config.severity, "value", config.severity)),
-        "success": bool(each.success),
+        "success": bool(result_row.success),
         "rows": result.get("element_count"),
         "broken": result.get("unexpected_count"),
         "where": ", ".join(dict.fromkeys(map(_where, _broken_rows(result)))) or None,
@@ -333,23 +333,23 @@ def _suites(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, list[Expect
             column_list=columns[name].names, description="the columns are the contract's", severity="critical"
         )
         yield name, [as_declared]
-        yield f"{name}_counts", [_plain(each) for each in expectations(name)[1:]]
+        yield f"{name}_counts", [_plain(own) for own in expectations(name)[1:]]
     for name in OVER_RUNS:
-        yield f"{name}_judged", [_plain(each) for each in expectations(name)]
+        yield f"{name}_judged", [_plain(own) for own in expectations(name)]
     of_list, *others = expectations("findings")
     of_list = gxe.ExpectTableColumnsToMatchOrderedList(
         column_list=columns["findings"].names, description=of_list.description, severity=of_list.severity
     )
-    yield "findings", [of_list, *(each for each in others if getattr(each, "column", "") != "timestamp")]
+    yield "findings", [of_list, *(own for own in others if getattr(own, "column", "") != "timestamp")]
 
 
-def _plain(each: Expectation) -> Expectation:
+def _plain(own: Expectation) -> Expectation:
     """An expectation of great-expectations' own that says the same: a project elsewhere has none of ours."""
-    said: Fields = {"description": each.description, "severity": each.severity}
-    if isinstance(each, ExpectPartsToSumToWhole):
-        return gxe.ExpectColumnValuesToBeBetween(column=SUMS[each.column_list[-1]], min_value=0, max_value=0, **said)
-    if isinstance(each, ExpectNoViolations | ExpectSteadyRatio):
+    texts: Fields = {"description": own.description, "severity": own.severity}
+    if isinstance(own, ExpectPartsToSumToWhole):
+        return gxe.ExpectColumnValuesToBeBetween(column=SUMS[own.column_list[-1]], min_value=0, max_value=0, **texts)
+    if isinstance(own, ExpectNoViolations | ExpectSteadyRatio):
         return gxe.ExpectColumnValuesToBeBetween(
-            column=each.column, min_value=each.min_value, max_value=each.max_value, **said
+            column=own.column, min_value=own.min_value, max_value=own.max_value, **texts
         )
-    return each
+    return own

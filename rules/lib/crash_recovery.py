@@ -29,9 +29,9 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
     if replica.text or not replica.scans:
         return None
     first = _first_scanned(replica, recovery_point)
-    end, truncates, kept = _cuts(replica, first)
-    fatal = _fatal(replica, first, kept)
-    deletes = [replica.segments[k] for k in range(kept, len(replica.scans))]
+    end, truncates, segments_left = _cuts(replica, first)
+    fatal = _fatal(replica, first, segments_left)
+    deletes = [replica.segments[k] for k in range(segments_left, len(replica.scans))]
     if end < replica.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
         deletes, end = replica.segments[_first_local(replica) :], replica.log_start
     result = {
@@ -183,15 +183,15 @@ def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
     return end, cuts, len(replica.scans)
 
 
-def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
+def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields]:
     """Batches that throw what nothing catches, among those that are scanned or replayed."""
     replayed_from = _state_base(replica, first)
-    found = []
+    batches = []
 
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
         reached = _scanned(replica, number, first) or (number >= _first_local(replica) and offset >= replayed_from)
-        if number < kept and reached:
-            found.append(
+        if number < segments_left and reached:
+            batches.append(
                 {
                     "topic": replica.topic,
                     "partition": replica.partition,
@@ -211,7 +211,7 @@ def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
     for e in itertools.islice(events_of(replica.events, EventKind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
         if not 0 <= replica.scans[e["segment"]].cut <= e["position"]:
             add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
-    return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
+    return sorted(batches, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
 
 
 def _state_base(replica: ReplicaFacts, first: int) -> int:

@@ -46,41 +46,41 @@ def blamed(
     """
     rows = []
     for e in run[:SHOWN]:
-        found = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
-        if found is None:
+        culprits = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
+        if culprits is None:
             continue
         if newest is not None:
-            found = found._replace(ahead=tuple(named for named in found.ahead if named[1] > newest))
-        if mine := _of(found, kind):
-            rows.append(_row(int(e["base_offset"]), found, mine))
+            culprits = culprits._replace(ahead=tuple(named for named in culprits.ahead if named[1] > newest))
+        if indexes := _of(culprits, kind):
+            rows.append(_row(int(e["base_offset"]), culprits, indexes))
     return rows or None
 
 
-def _of(found: Culprits, kind: str) -> list[int]:
-    named = getattr(found, kind)
+def _of(culprits: Culprits, kind: str) -> list[int]:
+    named = getattr(culprits, kind)
     return [index for index, _stamp in named] if kind == "ahead" else list(named)
 
 
-def _row(base_offset: int, found: Culprits, mine: list[int]) -> Fields:
-    row: Fields = {"base_offset": base_offset, "records": found.records, "error_records": mine}
-    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(found, kind)}
-    if found.left_out:
-        row["left_out"] = found.left_out
-    elif found.records == found.declared:  # else nobody can tell what is behind the last one that could be read
-        row["remaining"] = _remaining(found, others)
+def _row(base_offset: int, culprits: Culprits, indexes: list[int]) -> Fields:
+    row: Fields = {"base_offset": base_offset, "records": culprits.records, "error_records": indexes}
+    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(culprits, kind)}
+    if culprits.left_out:
+        row["left_out"] = culprits.left_out
+    elif culprits.records == culprits.declared:  # else nobody can tell what is behind the last one that could be read
+        row["remaining"] = _remaining(culprits, others)
     return row
 
 
-def _remaining(found: Culprits, culprits: set[int]) -> Mapping[str, int]:
+def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
     """The batch that a client would send again by the KIP: without any culprit, numbered from 0 on."""
-    records = found.records - len(culprits)
+    records = batch.records - len(culprits)
     if not records:
         return {"records": 0}
     out = {"records": records, "last_offset_delta": records - 1}
-    if found.base_sequence >= 0:
+    if batch.base_sequence >= 0:
         out |= {
-            "base_sequence": found.base_sequence,
-            "last_sequence": (found.base_sequence + records - 1) % SEQUENCES,
+            "base_sequence": batch.base_sequence,
+            "last_sequence": (batch.base_sequence + records - 1) % SEQUENCES,
         }
     return out
 
@@ -217,14 +217,14 @@ Step = tuple[int, str, tuple[Any, ...]]
 
 def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iterator[Step]:
     """The judged rows of a table by offset; rows without an offset (console text) cannot be placed and stay out."""
-    found = log.leader.tables.get(table)
-    if found is None:
+    rows = log.leader.tables.get(table)
+    if rows is None:
         return
     import pyarrow.compute  # a tenth of a second that whoever only names the rules need not wait for
 
-    found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
-    found = found.sort_by("offset")
-    lists = [_plain(found[name]) for name in ("offset", *columns)]
+    rows = rows.filter(pyarrow.compute.greater_equal(rows["offset"], log.leader.log_start))
+    rows = rows.sort_by("offset")
+    lists = [_plain(rows[name]) for name in ("offset", *columns)]
     damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(EventKind.CRC)]
     for offset, *row in zip(*lists, strict=True):
         if not any(first <= offset <= last for first, last in damaged):
@@ -278,9 +278,9 @@ def readers(log: LogView) -> list[Fields]:
     ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
     is its consumers' setting, which no broker stores.
     """
-    seen = watched(log)
+    watch = watched(log)
     by_topic: dict[str, set[str]] = {}
-    for topic, group in seen.in_force.topics_of_groups() if seen is not None else ():
+    for topic, group in watch.in_force.topics_of_groups() if watch is not None else ():
         by_topic.setdefault(topic, set()).add(group)
     return [
         {

@@ -93,19 +93,19 @@ class HeadersAgain:
 
     def everything(self) -> PackedColumns | None:
         """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
-        found: PackedColumns | None = None
+        packed: PackedColumns | None = None
         again = BatchSums(self.sums.key)
         if self.sums.total[0] > MOST_AT_ONCE:
             raise Unknown(limited=True)
         for number in range(len(self.replica.segments)):
             for rows in self._read(number, 0, None, -1, evidence=False):
-                found = found or PackedColumns({name: column.dtype for name, column in rows.items()})
-                found.add(np.array([*rows.values()], np.int64))
+                packed = packed or PackedColumns({name: column.dtype for name, column in rows.items()})
+                packed.add(np.array([*rows.values()], np.int64))
                 again.add_columns(rows)
         if again.total != self.sums.total:
             self._changed(0, 0, 0, self.replica.log_end - 1)
             raise Unknown
-        return found
+        return packed
 
     def limit(self, offset: int, why: str) -> None:
         """Notes that the comparison with other replicas ends at an offset, for a limit's sake."""
@@ -250,12 +250,12 @@ class ReplicaBatches:
             pieces = [self.again.between(places[0], places[-1], NAMES)]
         else:
             pieces = [self._rows(place, NAMES) for place in places]
-        found = []
+        parts = []
         for rows in pieces:
             low = 0 if first is None else int(np.searchsorted(rows["base_offset"], first))
             high = len(rows["base_offset"]) if until is None else int(np.searchsorted(rows["base_offset"], until))
-            found.append({name: rows[name][low:high] for name in NAMES})
-        return joined(found)
+            parts.append({name: rows[name][low:high] for name in NAMES})
+        return joined(parts)
 
     def above(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
         """Columns of the batches between two offsets, some at a time, also of those that came twice; as many as can be
@@ -293,28 +293,28 @@ class ReplicaBatches:
         names = tuple(self._kept.dtypes if isinstance(self._kept, PackedColumns) else self._kept)
         place = self._place(offset)
         rows = self._rows(place, names)
-        at = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
-        at += at < 0 or int(rows["last_offset"][at]) < offset
-        if at == len(rows["base_offset"]):
+        index = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
+        index += index < 0 or int(rows["last_offset"][index]) < offset
+        if index == len(rows["base_offset"]):
             more = place + 1 < len(self.starts)
-            rows, at = (self._rows(place + 1, names), 0) if more else (rows, at - 1)
-        return {name: int(column[at]) for name, column in rows.items()}
+            rows, index = (self._rows(place + 1, names), 0) if more else (rows, index - 1)
+        return {name: int(column[index]) for name, column in rows.items()}
 
     @functools.cached_property
     def lineage(self) -> dict[int, int]:
         """The first offset of each leader epoch that sound batches have."""
-        found: dict[int, int] = {}
+        first_offsets: dict[int, int] = {}
         if self.sums is not None:
             for run in self.sums.runs.tolist():
-                found.setdefault(run[0], run[1])
-            return found
+                first_offsets.setdefault(run[0], run[1])
+            return first_offsets
         for place in range(len(self.starts)):
             rows = self._unpacked(place, LINEAGE)
             sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (rows["partition_leader_epoch"] >= 0)
-            epochs, at = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
-            for epoch, base in zip(epochs.tolist(), rows["base_offset"][sound][at].tolist(), strict=True):
-                found.setdefault(epoch, base)
-        return found
+            epochs, first_rows = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
+            for epoch, base in zip(epochs.tolist(), rows["base_offset"][sound][first_rows].tolist(), strict=True):
+                first_offsets.setdefault(epoch, base)
+        return first_offsets
 
     def summed(self, key: bytes) -> BatchSums:
         """Its sums under a key, made of its headers where these are kept. Cost: then, a pass over them."""
@@ -377,16 +377,16 @@ class Lineage:
         """Which batches are outside."""
         epochs = rows["partition_leader_epoch"]
         sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (epochs >= 0)
-        found: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
-        return found
+        is_outside: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
+        return is_outside
 
     def may_leave(self, runs: np.ndarray, ranges: np.ndarray) -> np.ndarray:
         """In which ranges some may be. ``runs``: of leader epochs, in the order of the log."""
         begin = np.maximum(self.ends(runs["epoch"]), runs["first"])
         wrong = begin <= runs["last"]
         begin, end = np.append(begin[wrong], MAX_OFFSET), runs["last"][wrong]
-        found: np.ndarray = begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
-        return found
+        may_leave: np.ndarray = begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
+        return may_leave
 
 
 class Apart(NamedTuple):
@@ -440,31 +440,33 @@ def _start(batches: ReplicaBatches, low: int) -> int:
 def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False) -> Apart:
     none = {name: np.empty(0, np.int64) for name in (*NAMES, "batches")}
     parts = [(none, none), *parts]
-    return Apart(joined([here for here, _ in parts]), joined([there for _, there in parts]), until, undecided)
+    return Apart(joined([ours for ours, _ in parts]), joined([theirs for _, theirs in parts]), until, undecided)
 
 
 def _each(rows: Columns) -> Columns:
     return rows | {"batches": np.ones(len(rows["base_offset"]), np.int64)}
 
 
-def thinned(here: Columns, there: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
+def thinned(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
     """Both without the batches that follow one that is the same in both, are so themselves, and within the lineage."""
-    keep_here, keep_there = np.ones(len(here["magic"]), bool), np.ones(len(there["magic"]), bool)
-    outside = lineage.outside(here)
-    if all(np.array_equal(here[name], there[name]) for name in NAMES):
+    keep_here, keep_there = np.ones(len(ours["magic"]), bool), np.ones(len(theirs["magic"]), bool)
+    outside = lineage.outside(ours)
+    if all(np.array_equal(ours[name], theirs[name]) for name in NAMES):
         same = ~outside
         keep_here[1:] = ~(same[1:] & same[:-1])
         keep_there = keep_here
     else:
-        _, at, to = np.intersect1d(here["base_offset"], there["base_offset"], assume_unique=True, return_indices=True)
-        same = np.logical_and.reduce([here[name][at] == there[name][to] for name in NAMES]) & ~outside[at]
-        at, to = at[same], to[same]
-        follow = (np.diff(at) == 1) & (np.diff(to) == 1)
-        keep_here[at[1:][follow]] = False
+        _, rows, to = np.intersect1d(
+            ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True
+        )
+        same = np.logical_and.reduce([ours[name][rows] == theirs[name][to] for name in NAMES]) & ~outside[rows]
+        rows, to = rows[same], to[same]
+        follow = (np.diff(rows) == 1) & (np.diff(to) == 1)
+        keep_here[rows[1:][follow]] = False
         keep_there[to[1:][follow]] = False
     return (
-        _each({name: column[keep_here] for name, column in here.items()}),
-        _each({name: column[keep_there] for name, column in there.items()}),
+        _each({name: column[keep_here] for name, column in ours.items()}),
+        _each({name: column[keep_there] for name, column in theirs.items()}),
     )
 
 
@@ -482,32 +484,32 @@ def _by_sums(
     ours: ReplicaBatches, theirs: ReplicaBatches, a: BatchSums, b: BatchSums, first: int, lineage: Lineage
 ) -> Apart:
     shift = max(a.shift, b.shift)
-    here, there = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
-    numbers = np.union1d(here["number"], there["number"])
-    mine, other = _aligned(here, numbers), _aligned(there, numbers)
-    kinds = _kinds(mine, other, lineage.may_leave(a.runs, mine), first, lineage.low)
+    our_wide, their_wide = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
+    numbers = np.union1d(our_wide["number"], their_wide["number"])
+    our_ranges, other = _aligned(our_wide, numbers), _aligned(their_wide, numbers)
+    kinds = _kinds(our_ranges, other, lineage.may_leave(a.runs, our_ranges), first, lineage.low)
     kinds[numbers < first >> shift] = BELOW
     parts: list[tuple[Columns, Columns]] = []
-    held, undecided = 0, False
+    batches_held, undecided = 0, False
     none = _row(0, 0, 0)
-    for start, stop in _groups(kinds, mine["batches"] + other["batches"]):
-        batches = [int(rows["batches"][start:stop].sum()) for rows in (mine, other)]
+    for start, stop in _groups(kinds, our_ranges["batches"] + other["batches"]):
+        batches = [int(rows["batches"][start:stop].sum()) for rows in (our_ranges, other)]
         if kinds[start] == SAME:
-            stands = _row(int(mine["first"][start]), int(mine["first"][start]), 1)
+            stands = _row(int(our_ranges["first"][start]), int(our_ranges["first"][start]), 1)
             parts.append((stands, stands))
         elif kinds[start] == OURS:
-            parts.append((_row(int(mine["first"][start]), int(mine["last"][stop - 1]), batches[0]), none))
+            parts.append((_row(int(our_ranges["first"][start]), int(our_ranges["last"][stop - 1]), batches[0]), none))
         elif kinds[start] == THEIRS:
             parts.append((none, _row(int(other["first"][start]), int(other["last"][stop - 1]), batches[1])))
         elif kinds[start] == DIFFERENT:
             low = max(first, int(numbers[start]) << shift)
             high = (int(numbers[stop - 1]) + 1) << shift
             try:
-                if held > MOST_APART:
+                if batches_held > MOST_APART:
                     raise Unknown(limited=True)
                 within = (low, high if high <= MAX_OFFSET else None)
                 parts.append(thinned(ours.between(*within), theirs.between(*within), lineage))
-                held += sum(len(rows["magic"]) for rows in parts[-1])
+                batches_held += sum(len(rows["magic"]) for rows in parts[-1])
             except Unknown as why:
                 if why.limited:
                     _limit(ours, theirs, low)
@@ -528,18 +530,18 @@ def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
 
 def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """A row for each of some numbers, without batches where there is none."""
-    found = np.zeros(len(numbers), ranges.dtype)
-    found[np.searchsorted(numbers, ranges["number"])] = ranges
-    found["number"] = numbers
-    return found
+    aligned = np.zeros(len(numbers), ranges.dtype)
+    aligned[np.searchsorted(numbers, ranges["number"])] = ranges
+    aligned["number"] = numbers
+    return aligned
 
 
-def _kinds(mine: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
+def _kinds(ours: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
     """What each range is. ``doubtful``: where batches of ours may be outside the lineage."""
-    kinds = np.full(len(mine), DIFFERENT)
-    same = np.logical_and.reduce([mine[name] == other[name] for name in ("batches", "first", "last", "digest")])
-    kinds[same & (mine["first"] >= first) & ~doubtful] = SAME
-    for rows, others, kind, doubt in ((mine, other, OURS, doubtful), (other, mine, THEIRS, np.zeros(len(mine), bool))):
+    kinds = np.full(len(ours), DIFFERENT)
+    same = np.logical_and.reduce([ours[name] == other[name] for name in ("batches", "first", "last", "digest")])
+    kinds[same & (ours["first"] >= first) & ~doubtful] = SAME
+    for rows, others, kind, doubt in ((ours, other, OURS, doubtful), (other, ours, THEIRS, np.zeros(len(ours), bool))):
         alone = (others["batches"] == 0) & (rows["unsound"] == 0) & (rows["first"] >= low) & ~doubt
         kinds[alone & ~overlaps(_spans(rows), _spans(others[others["batches"] > 0]))] = kind
     return kinds

@@ -107,8 +107,8 @@ def between(log: LogView, e: Event) -> Missing:
     this broker has been: sure where all offsets between them are there."""
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
     holes = _holes(log)
-    at = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
-    if adjoin(log, e) or (not log.leader.dropped_events and (at == len(holes) or holes[at][0] >= end)):
+    index = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
+    if adjoin(log, e) or (not log.leader.dropped_events and (index == len(holes) or holes[index][0] >= end)):
         return Missing.PROVED
     return missing(log, log.leader, first, end)
 
@@ -142,9 +142,9 @@ def _is_compacted(log: LogView, replica: ReplicaFacts, policy: str | None) -> bo
 def _cleanup_policy(log: LogView, replica: ReplicaFacts) -> str | None:
     """The topic's cleanup.policy, Kafka's default where all that could set another one is in the input."""
     cluster, name = log.cluster, "log.cleanup.policy"
-    said = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
-    if said is not None or cluster.is_unknown(replica.broker_id, name):
-        return said
+    policy = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
+    if policy is not None or cluster.is_unknown(replica.broker_id, name):
+        return policy
     return "delete" if cluster.has_metadata and str(replica.broker_id) in cluster.broker_configs else None
 
 
@@ -210,8 +210,8 @@ class TopicSetting(NamedTuple):
     @property
     def number(self) -> int:
         """The value as a number. A value that is none is that of its default, which the input does not show."""
-        found = setting_number(self.value, least=LOWEST)
-        return LOWEST if found is None else found
+        number = setting_number(self.value, least=LOWEST)
+        return LOWEST if number is None else number
 
 
 def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> TopicSetting:
@@ -222,13 +222,13 @@ def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> T
     if name == "cleanup.policy" and topic in COMPACTED:
         return TopicSetting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
     names = SETTINGS[name].at_broker
-    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(at for at, _ in names))
-    for at, unit in names:
-        value = cluster.broker_setting(broker_id, at)
+    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(broker_name for broker_name, _ in names))
+    for broker_name, unit in names:
+        value = cluster.broker_setting(broker_id, broker_name)
         if value is None:
             continue
         number = None if unit == 1 else setting_number(value, least=LOWEST)
-        return TopicSetting(value if number is None else str(number * unit), f"broker {at}", sure)
+        return TopicSetting(value if number is None else str(number * unit), f"broker {broker_name}", sure)
     sure = sure and (not names or broker_id in cluster.of_files)
     return TopicSetting(SETTINGS[name].default, "default", sure)
 
@@ -314,7 +314,7 @@ def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Differe
     """The largest producer.id.expiration.ms (ms) under which all of these could be missing, by the stamps of what comes
     behind their snapshots; 0 where those go back."""
     now = max(log.cluster.as_of, log.cluster.newest_time)
-    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, found in links for d in found]
+    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, several in links for d in several]
     return max(0, min(idle, default=0))
 
 

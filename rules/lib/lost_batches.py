@@ -60,14 +60,14 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
             break
         read += len(rows["base_offset"])
         near = rows["base_offset"] < begins + SEQUENCES  # further on the same number is another record's
-        mine = np.flatnonzero(near & _numbered(rows) & np.isin(_pairs(rows), groups))
-        if not len(mine):
+        selected = np.flatnonzero(near & _numbered(rows) & np.isin(_pairs(rows), groups))
+        if not len(selected):
             continue
-        found = _spans(rows, mine, groups)
-        touched = _touches(found[1], found[2], _runs(spans[1], spans[2]))
+        their_spans = _spans(rows, selected, groups)
+        touched = _touches(their_spans[1], their_spans[2], _runs(spans[1], spans[2]))
         if first < 0 and touched.any():
-            first = int(rows["base_offset"][found[0][touched]].min())
-        runs = _runs(np.append(runs.first, found[1]), np.append(runs.last, found[2]))
+            first = int(rows["base_offset"][their_spans[0][touched]].min())
+        runs = _runs(np.append(runs.first, their_spans[1]), np.append(runs.last, their_spans[2]))
         if _within(spans[1], spans[2], runs).all():
             break
     whole = np.zeros(len(numbered), bool)
@@ -89,17 +89,17 @@ def _pairs(rows: Columns) -> np.ndarray:
     return out
 
 
-def _spans(rows: Columns, mine: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _spans(rows: Columns, selected: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row, first and last code of each run of sequence numbers; one that goes on at 0 behind the last number is two.
 
     A code is the place of producer id and epoch among ``groups``, and the sequence number in its lower 32 bits.
     """
-    group = np.searchsorted(groups, _pairs(rows)[mine]).astype(np.int64) << 32
-    begin = rows["base_sequence"][mine].astype(np.int64)
-    end = begin + (rows["last_offset"][mine] - rows["base_offset"][mine]).astype(np.int64)
+    group = np.searchsorted(groups, _pairs(rows)[selected]).astype(np.int64) << 32
+    begin = rows["base_sequence"][selected].astype(np.int64)
+    end = begin + (rows["last_offset"][selected] - rows["base_offset"][selected]).astype(np.int64)
     over = end >= SEQUENCES
     return (
-        np.append(mine, mine[over]),
+        np.append(selected, selected[over]),
         np.append(group + begin, group[over]),
         np.append(group + np.minimum(end, SEQUENCES - 1), group[over] + end[over] - SEQUENCES),
     )
@@ -116,16 +116,16 @@ def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
 
 def _touches(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
     """Which spans have a number of some run."""
-    at = np.searchsorted(runs.first, last, side="right") - 1
-    found: np.ndarray = (at >= 0) & (np.append(runs.last, -1)[at] >= first)
-    return found
+    index = np.searchsorted(runs.first, last, side="right") - 1
+    touches: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= first)
+    return touches
 
 
 def _within(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
     """Which spans lie within one run."""
-    at = np.searchsorted(runs.first, first, side="right") - 1
-    found: np.ndarray = (at >= 0) & (np.append(runs.last, -1)[at] >= last)
-    return found
+    index = np.searchsorted(runs.first, first, side="right") - 1
+    within: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= last)
+    return within
 
 
 def _missing(
@@ -147,14 +147,14 @@ def _missing(
 
 def _holes(first: int, last: int, runs: _Runs) -> list[tuple[int, int]]:
     """What of a span no run has, counted from its beginning."""
-    out, at = [], first
+    out, position = [], first
     low = max(0, int(np.searchsorted(runs.first, first, side="right")) - 1)
     for k in range(low, int(np.searchsorted(runs.first, last, side="right"))):
         begin, end = int(runs.first[k]), int(runs.last[k])
-        if begin > at:
-            out.append((at - first, begin - 1 - first))
-        at = max(at, end + 1)
-    return [*out, (at - first, last - first)] if at <= last else out
+        if begin > position:
+            out.append((position - first, begin - 1 - first))
+        position = max(position, end + 1)
+    return [*out, (position - first, last - first)] if position <= last else out
 
 
 def joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -250,12 +250,12 @@ def _has_other_bytes(replica: ReplicaFacts) -> bool:
 def _markers_sent_again(pair: Pair, ours: Columns) -> np.ndarray:
     """Which batches are markers that the leader has too, further on: of the same producer, epoch and result."""
     names = ["producer_id", "marker_epoch", "commit"]
-    mine, theirs = (
+    markers, theirs = (
         rows[rows["marker_offset"] >= pair.forked_at] for rows in (pair.replica.transactions, pair.leader.transactions)
     )
     sent = set(theirs[names].tolist())
-    at = [int(row["marker_offset"]) for row in mine if row[names].item() in sent]
-    return np.isin(ours["base_offset"], np.array(at, np.int64))
+    offsets = [int(row["marker_offset"]) for row in markers if row[names].item() in sent]
+    return np.isin(ours["base_offset"], np.array(offsets, np.int64))
 
 
 def never_visible(log: LogView) -> bool:
@@ -282,8 +282,8 @@ def why_not_lost(lost: Fields) -> str:
     """Why nothing of it has to be sent again, in words."""
     if not lost["all_sent_again"]:
         return "they are a coordinator's records that were never committed, so no client was told of them"
-    at = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
-    return f"their producers sent them again{at}"
+    where = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
+    return f"their producers sent them again{where}"
 
 
 def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:

@@ -140,20 +140,22 @@ def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
     """What must be so before a broker is stopped: while it is down, nobody who lacks what it has can be elected, and
     the quorum goes on. A partition without other replicas, and a quorum of one, wait for it, and lose nothing."""
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
-    known = cluster.has_metadata and broker is not None
-    by = f"{few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
+    has_metadata = cluster.has_metadata and broker is not None
+    by = f"{few(alone)}" if alone else BY_METADATA if has_metadata else NOT_BY_METADATA
     others = Condition(
         f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
-        not alone if known else None,
+        not alone if has_metadata else None,
         by,
     )
-    found = [others]
+    needed = [others]
     if alone:
-        found.append(_elected_cleanly(cluster, alone))
+        needed.append(_elected_cleanly(cluster, alone))
     if broker in cluster.voters and len(cluster.voters) > 1:
         left = len(cluster.voters) - 1 > len(cluster.voters) // 2
-        found.append(Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA))
-    return tuple(found)
+        needed.append(
+            Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA)
+        )
+    return tuple(needed)
 
 
 def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
@@ -171,10 +173,10 @@ def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | No
     own = cluster.setting(topic, name)
     if own is not None:
         return own
-    found = {cluster.broker_setting(broker, name) for broker in (*cluster.of_files, None)}
-    if len(found - {None}) == 1:
-        return next(iter(found - {None}))
-    return default if not found - {None} and cluster.of_files and cluster.has_metadata else None
+    values = {cluster.broker_setting(broker, name) for broker in (*cluster.of_files, None)}
+    if len(values - {None}) == 1:
+        return next(iter(values - {None}))
+    return default if not values - {None} and cluster.of_files and cluster.has_metadata else None
 
 
 def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
@@ -224,13 +226,13 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     ids = _ids_there(cluster, alone, but)
     if alone is None:
         cost = f"which partitions {which} has without another in-sync replica is not in the input"
-        seen = (
+        expected = (
             f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said below"
         )
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
-        seen = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
-    look = CheckCommand(describe_topics(), seen)
+        expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
+    look = CheckCommand(describe_topics(), expected)
     acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
@@ -333,7 +335,7 @@ def _votes(cluster: Cluster, broker: int | None) -> bool:
 
 
 def _seen_quorum(cluster: Cluster, broker: int | None) -> CheckCommand:
-    others = [each for each in cluster.voters if each != broker]
+    others = [voter for voter in cluster.voters if voter != broker]
     return CheckCommand(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
 
 
@@ -428,9 +430,9 @@ def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
 
 def in_sync(log: LogView, broker: int | None) -> Condition:
     """That a broker has the partition in sync. The metadata shows it as of its copy."""
-    known = log.cluster.in_sync.get((log.topic, log.partition))
+    brokers = log.cluster.in_sync.get((log.topic, log.partition))
     what = has_in_sync(log.name, broker)
-    return Condition(what, broker in known if known else None, BY_METADATA if known else NOT_BY_METADATA)
+    return Condition(what, broker in brokers if brokers else None, BY_METADATA if brokers else NOT_BY_METADATA)
 
 
 def has_in_sync(name: str, broker: int | None) -> str:
@@ -475,17 +477,19 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
     """Bringing a leader back: started is a broker that has all of these partitions. Errors: none."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
-    known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
+    all_known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
-    has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
-    act = (Act(leader_back(cluster, names)),) if known else ()
+    has_all = Condition(
+        f"who has all of {some} is known", all_known or None, BY_METADATA if all_known else NOT_BY_METADATA
+    )
+    act = (Act(leader_back(cluster, names)),) if all_known else ()
     return Advice(
-        Verdict.ACT if known else Verdict.LOOK,
+        Verdict.ACT if all_known else Verdict.LOOK,
         cost,
         (has_all,),
         (CheckCommand(unavailable(), f"it lists {some}"),),
         act,
-        then="" if known else leader_back(cluster, names),
+        then="" if all_known else leader_back(cluster, names),
     )
 
 
@@ -637,7 +641,7 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
             )
         return _without_snapshot(log, replica, link)
     sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
-    if sound is not None and not any(each.differences for each in sound.snapshots):
+    if sound is not None and not any(snapshot.differences for snapshot in sound.snapshots):
         return Advice(
             Verdict.ACT,
             f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
@@ -674,7 +678,10 @@ def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -
         f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
         "loaded, the log replayed"
     )
-    there = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    older_one = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
     return gated(
-        log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)), there
+        log.cluster,
+        replica.broker_id,
+        Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)),
+        older_one,
     )

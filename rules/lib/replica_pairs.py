@@ -48,27 +48,27 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
     none = np.empty(0, np.int64)
     if replica.unreadable or not len(replica.aborted):
         return Faults(none, none, none, none)
-    kept = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
-    rows = np.flatnonzero(kept)
+    judged = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
+    rows = np.flatnonzero(judged)
     first, last, producer = (replica.aborted[name][rows] for name in ("first_offset", "last_offset", "producer_id"))
     t = replica.transactions
-    at = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
+    transaction = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
     fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
-    known = np.flatnonzero(at >= 0)
-    fault[known] = _of_known(replica, at[known], first[known], last[known])
+    matched = np.flatnonzero(transaction >= 0)
+    fault[matched] = _of_known(replica, transaction[matched], first[matched], last[matched])
     wrong = np.flatnonzero(fault != NONE)
-    fault, at = fault[wrong], at[wrong]
+    fault, transaction = fault[wrong], transaction[wrong]
     severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
     doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
     some = wrong[doubted]
     severity[doubted] = np.where(hides(replica, producer[some], first[some], last[some]), CRITICAL, ERROR)
-    return Faults(rows[wrong], at, fault, severity)
+    return Faults(rows[wrong], transaction, fault, severity)
 
 
-def _of_known(replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+def _of_known(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """What is wrong with entries whose transactions, rows ``at``, are in the log."""
     begins, commit, before = (
-        replica.transactions[name][at] for name in ("first_offset", "commit", "prev_marker_offset")
+        replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
     )
     lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
     own = (first == last) | (first < replica.log_start)
@@ -111,26 +111,26 @@ def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: 
     t = replica.transactions
     t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
     t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
-    found = np.zeros(len(producer), bool)
+    hidden = np.zeros(len(producer), bool)
     some = np.flatnonzero(np.isin(producer, t["producer_id"]))
     if not len(some):
-        return found
+        return hidden
     # Of the transactions of a producer so far, the one that ends last: ranks, so that each producer begins anew.
     ends, rank = np.unique(t["last_offset"], return_inverse=True)
     _, group = np.unique(t["producer_id"], return_inverse=True)
     furthest = ends[np.maximum.accumulate(group * len(ends) + rank) % len(ends)]
-    at = _last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
-    found[some] = (at >= 0) & (furthest[at] >= first[some])
-    return found
+    index = _last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
+    hidden[some] = (index >= 0) & (furthest[index] >= first[some])
+    return hidden
 
 
 def last_of(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """For each pair that is wanted the last row of ``keys`` that equals it, -1 where there is none."""
-    at = _last_before(keys, wanted)
-    same = at >= 0
+    index = _last_before(keys, wanted)
+    same = index >= 0
     for key, want in zip(keys, wanted, strict=True):
-        same[same] = key[at[same]] == want[same]
-    return np.where(same, at, -1)
+        same[same] = key[index[same]] == want[same]
+    return np.where(same, index, -1)
 
 
 def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -141,19 +141,19 @@ def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.
     begins = np.ones(len(rows), bool)
     begins[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
     group = np.cumsum(begins) - 1
-    here, there = np.zeros((2, int(begins.sum())), bool)
-    here[group[order < len(ours)]] = there[group[order >= len(ours)]] = True
+    here, in_theirs = np.zeros((2, int(begins.sum())), bool)
+    here[group[order < len(ours)]] = in_theirs[group[order >= len(ours)]] = True
     distinct = rows[order[begins]]
-    return distinct[here & ~there], distinct[there & ~here]
+    return distinct[here & ~in_theirs], distinct[in_theirs & ~here]
 
 
 def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """For each pair that is wanted the row of ``keys`` that equals it in its first part, and in its second is the
     largest at or below it, the last of these; -1 where there is none."""
-    found = np.full(len(wanted[0]), -1)
+    index = np.full(len(wanted[0]), -1)
     some = np.flatnonzero(np.isin(wanted[0], keys[0]))  # of an index that is made up, few or none
     if not len(some):
-        return found
+        return index
     count = len(keys[0])
     first, second = (np.concatenate([key, want[some]]) for key, want in zip(keys, wanted, strict=True))
     order = np.lexsort((second, first))  # it is stable: keys stand before what is wanted and equal
@@ -162,8 +162,8 @@ def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, 
     before = row_of_key[ours]
     key = np.where(before >= 0, order[before], 0)
     same = (before >= 0) & (first[key] == first[order[ours]])
-    found[some[order[ours] - count]] = np.where(same, key, -1)
-    return found
+    index[some[order[ours] - count]] = np.where(same, key, -1)
+    return index
 
 
 # A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
@@ -232,19 +232,19 @@ class Pair:
         for c in (self.replica, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, last, side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
-        found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
+        entries = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
         for name in INDEX_ENTRY:
-            found[name] = rows[name][keep]
-        return found
+            entries[name] = rows[name][keep]
+        return entries
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
         ours, theirs = self.replica.snapshot_producers, self.leader.snapshot_producers
-        found = [
+        differing = [
             (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
             for offset in sorted(ours.keys() & theirs.keys())
         ]
-        return [f for f in found if len(f[1]) or len(f[2])]
+        return [f for f in differing if len(f[1]) or len(f[2])]
 
 
 def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
@@ -300,17 +300,17 @@ def _batches(log: LogView) -> dict[str, ReplicaBatches]:
 
 def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
     """The batches of a replica. Made once for a replica."""
-    kept = _batches(log)
-    if replica.log_dir not in kept:
-        kept[replica.log_dir] = ReplicaBatches(replica, allowance(log))
-    return kept[replica.log_dir]
+    batches = _batches(log)
+    if replica.log_dir not in batches:
+        batches[replica.log_dir] = ReplicaBatches(replica, allowance(log))
+    return batches[replica.log_dir]
 
 
 def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
     """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
     were read, or a limit."""
-    kept = _batches(log)
-    return kept[replica.log_dir].errors if replica.log_dir in kept else []
+    batches = _batches(log)
+    return batches[replica.log_dir].errors if replica.log_dir in batches else []
 
 
 def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
@@ -325,9 +325,9 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
         return pair
     pair.undecided = unread or pair.until is not None
     ours = _without_uncommitted(log, pair, ours, lineage)
-    _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
-    differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
-    odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
+    _, same, to = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
+    differ = _differ(ours, theirs, same, to) & _within(pair, ours)[same]
+    odd = [(ours["base_offset"][same[differ]], ours["last_offset"][same[differ]])]
     for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, replica)):
         alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
         touching = overlaps(rows, others) & alone & _within(pair, rows)
@@ -344,13 +344,13 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     return pair
 
 
-def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -> np.ndarray:
+def _differ(ours: Columns, theirs: Columns, our_rows: np.ndarray, their_rows: np.ndarray) -> np.ndarray:
     """Whether batches at the same offset differ, both being what was written. Magic 0 and 1 have no common checksum."""
-    differ = np.zeros(len(at), bool)
+    differ = np.zeros(len(our_rows), bool)
     for name in COMPARED:
-        unequal = ours[name][at] != theirs[name][there]
-        differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
-    return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+        unequal = ours[name][our_rows] != theirs[name][their_rows]
+        differ |= unequal & (ours["magic"][our_rows] == 2) if name == "crc" else unequal
+    return differ & (ours["crc_ok"][our_rows] != 0) & (theirs["crc_ok"][their_rows] != 0)
 
 
 def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Lineage) -> Columns:

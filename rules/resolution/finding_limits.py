@@ -59,35 +59,35 @@ class Sum:
             self.if_true = f.if_true if self.if_true is None else highest(f.if_true, self.if_true)
         self.outcome = min(self.outcome, f.outcome or NO_OUTCOME, key=OUTCOMES.index)
         ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
-        known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
-        self.first, self.last = min(known, default=None), max(known, default=None)
+        offsets = [offset for offset in (*ends, self.first, self.last) if offset is not None]
+        self.first, self.last = min(offsets, default=None), max(offsets, default=None)
 
-    def finding(self, each: Kind, severity: str, limit: int) -> Finding:
+    def finding(self, kind: Kind, severity: str, limit: int) -> Finding:
         """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
         name, topic = f"{self.topic}-{self.partition}", str(self.topic)
         command = (
-            f"auditor audit PATH --out DIR --rule {each.id} --topic {quote(topic)} --max-findings {self.count + limit}"
+            f"auditor audit PATH --out DIR --rule {kind.id} --topic {quote(topic)} --max-findings {self.count + limit}"
         )
-        if each.what_if:
+        if kind.what_if:
             text = f"SELECT * FROM verdicts WHERE topic = '{topic.replace(chr(39), chr(39) * 2)}'"
             command = f"auditor sql {quote(text)} PATH"
         where = "" if self.first is None else f", from offset {self.first} to {self.last}"
         evidence = {key: value for key, value in self.shared.items() if value is not None}
         evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
         return Finding(
-            each.rule,
+            kind.rule,
             severity,
             self.broker_id,
             self.topic,
             self.partition,
-            kind=each.id,
-            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
+            kind=kind.id,
+            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {kind.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence},
-            source=each.source,
+            source=kind.source,
             if_true=self.if_true,
             outcome=self.outcome,
             advice=replace(
-                each.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *each.advice.look)
+                kind.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *kind.advice.look)
             ),
         )
 
@@ -101,9 +101,9 @@ class Gravest(Generic[T]):
         self.count = 0
         self._kept: list[tuple[int, int, int, T]] = []
 
-    def add(self, severity: str, offset: int | None, found: T) -> T | None:
+    def add(self, severity: str, offset: int | None, item: T) -> T | None:
         """Takes one more, and gives back the one that has no room any more."""
-        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, found)
+        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, item)
         self.count += 1
         if len(self._kept) < self.most:
             heapq.heappush(self._kept, place)
@@ -112,7 +112,7 @@ class Gravest(Generic[T]):
 
     def listed(self) -> list[T]:
         """What there was room for, in the order in which it came."""
-        return [found for *_, found in sorted(self._kept, key=lambda place: -place[2])]
+        return [item for *_, item in sorted(self._kept, key=lambda place: -place[2])]
 
 
 def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) -> Iterator[Finding]:
@@ -121,25 +121,25 @@ def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) 
     Memory: ``limit`` findings, whatever the log says.
     """
     log.most = limit
-    for each in chosen:
-        for first in (found := iter(each.check(log))):  # most find nothing in most logs, and cost no more
-            yield from _bounded(log, each, each.completed(itertools.chain((first,), found)), limit)
+    for kind in chosen:
+        for first in (findings := iter(kind.check(log))):  # most find nothing in most logs, and cost no more
+            yield from _bounded(log, kind, kind.completed(itertools.chain((first,), findings)), limit)
 
 
-def _bounded(log: LogView, each: Kind, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
+def _bounded(log: LogView, kind: Kind, findings: Iterable[Finding], limit: int) -> Iterator[Finding]:
     """The findings of one kind that are listed, and sums of the others."""
-    kept: Gravest[Finding] = Gravest(limit)
+    gravest: Gravest[Finding] = Gravest(limit)
     sums: dict[str, Sum] = {}
-    for f in found:
+    for f in findings:
         if is_summed(f):
             sums.setdefault(f.severity, _sum_of(log)).add(f)
             continue
         _shorten(f)
-        if (beyond := kept.add(f.severity, f.offset, f)) is not None:
+        if (beyond := gravest.add(f.severity, f.offset, f)) is not None:
             sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
-    yield from kept.listed()
+    yield from gravest.listed()
     for severity, summed in sums.items():
-        yield summed.finding(each, severity, limit)
+        yield summed.finding(kind, severity, limit)
 
 
 class Unmade(NamedTuple):
@@ -160,25 +160,25 @@ class Unmade(NamedTuple):
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+def made(log: LogView, kind: str, unmade: Iterable[Unmade]) -> Iterator[Finding]:
     """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
 
     Cost: of one that is not listed, what it costs to say how severe it is.
     """
-    for first in (found := iter(found)):  # nothing is begun where there is none
-        yield from _made(log, kind, itertools.chain((first,), found))
+    for first in (unmade := iter(unmade)):  # nothing is begun where there is none
+        yield from _made(log, kind, itertools.chain((first,), unmade))
 
 
-def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
-    kept: Gravest[Unmade] = Gravest(log.most)
+def _made(log: LogView, kind: str, unmade: Iterable[Unmade]) -> Iterator[Finding]:
+    gravest: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
-    for f in found:
-        if (beyond := kept.add(f.said, f.offset, f)) is None:
+    for f in unmade:
+        if (beyond := gravest.add(f.said, f.offset, f)) is None:
             continue
         alike = (beyond.severity, beyond.confidence, beyond.doubt)
         count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
-    yield from (f.make() for f in kept.listed())
+    yield from (f.make() for f in gravest.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
         yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 

@@ -29,15 +29,15 @@ ANOTHER = "another finding"
 def settled(findings: Iterable[Finding]) -> list[Finding]:
     """The findings of a cluster, those of whose advices cross changed: what is left as a source is fetched from, where
     nothing is left nothing is moved."""
-    found = list(findings)
+    listed = list(findings)
     moved: dict[Place, set[int]] = defaultdict(set)
-    for f in found:
+    for f in listed:
         if f.advice is not None and f.advice.moves.away is not None:
             moved[f.topic, f.partition].add(f.advice.moves.away)
-    for f in found:
+    for f in listed:
         if f.advice is not None and (gone := moved[f.topic, f.partition]):
             f.advice = _without(f.advice, gone, f"{f.topic}-{f.partition}")
-    return found
+    return listed
 
 
 def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
@@ -58,7 +58,7 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     return replace(
         advice,
         conditions=tuple(c for c in advice.conditions if not _is_about(c, set(moves.sources) - set(left), name)),
-        look=tuple(replace(each, expect=each.expect.replace(before, now)) for each in advice.look),
+        look=tuple(replace(check, expect=check.expect.replace(before, now)) for check in advice.look),
         moves=Moves(moves.away, left, moves.leads),
     )
 
@@ -79,16 +79,16 @@ Causes = dict[Tie, dict[Any, list[int]]]
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
     """The findings that stay, in the contract's order."""
     catalogue = registry.kinds()
-    found = _but_for_void(list(findings), catalogue)
-    cause = _explained(found, catalogue)
+    listed = _but_for_void(list(findings), catalogue)
+    cause = _explained(listed, catalogue)
     steps, head = _chains(cause)
     for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
-        _absorb(found[cause[number]], found[head[number]], found[number])
+        _absorb(listed[cause[number]], listed[head[number]], listed[number])
     for number in set(head.values()):
-        found[number].evidence["also"].sort(
+        listed[number].evidence["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
-    stay = [f for number, f in enumerate(found) if number not in cause]
+    stay = [f for number, f in enumerate(listed) if number not in cause]
     return settled(in_order(_one_of_each_cause(stay, catalogue)))
 
 
@@ -100,12 +100,12 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     clusters = defaultdict(list)
     for f in in_order(findings):
         clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
-    return in_order(f for found in clusters.values() for f in resolve(found))
+    return in_order(f for group in clusters.values() for f in resolve(group))
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
     """Nothing may rest on the bytes of a batch that is declared void."""
-    voiding = {name for name, each in catalogue.items() if each.voids}
+    voiding = {name for name, declared in catalogue.items() if declared.voids}
     damaged = {_bytes(f) for f in findings if f.kind in voiding}
     return [f for f in findings if f.kind in voiding or f.position is None or _bytes(f) not in damaged]
 
@@ -174,9 +174,9 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
         while path[-1] in cause and path[-1] not in steps:
             path.append(cause[path[-1]])
         top = path.pop()
-        for each in reversed(path):
-            steps[each] = steps.get(cause[each], 0) + 1
-            head[each] = head.get(top, top)
+        for step in reversed(path):
+            steps[step] = steps.get(cause[step], 0) + 1
+            head[step] = head.get(top, top)
     return steps, head
 
 
@@ -206,10 +206,10 @@ def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -
             several[f.kind].append(f)
         else:
             out.append(f)
-    for kind, found in several.items():
-        each = catalogue[kind]
-        assert each.together is not None
-        out += each.together(in_order(found), each.advice)
+    for kind, group in several.items():
+        declared = catalogue[kind]
+        assert declared.together is not None
+        out += declared.together(in_order(group), declared.advice)
     return out
 
 
@@ -224,7 +224,7 @@ OF_A_PLACE = ("offset", "last_offset", "file", "position")
 
 
 def by_cause(
-    cause: Callable[[Finding], Hashable], said: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
+    cause: Callable[[Finding], Hashable], words: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
 ) -> Together:
     """Findings with the same cause are one.
 
@@ -233,28 +233,28 @@ def by_cause(
     not listed, too.
     """
 
-    def fold(found: Sequence[Finding], advice: Advice) -> list[Finding]:
+    def fold(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
         groups: dict[Hashable, list[Finding]] = defaultdict(list)
-        for number, f in enumerate(found):
-            known = None if is_summed(f) and not sums else cause(f)
+        for number, f in enumerate(findings):
+            key = None if is_summed(f) and not sums else cause(f)
             of = advice if is_summed(f) else f.advice
-            groups[number if known is None else (f.severity, f.outcome, f.if_true, of, known)].append(f)
+            groups[number if key is None else (f.severity, f.outcome, f.if_true, of, key)].append(f)
         out: list[Finding] = []
         for group in groups.values():
-            out += [_one_of(group, said, advice)] if len(group) > few else group
+            out += [_one_of(group, words, advice)] if len(group) > few else group
         return out
 
     return fold
 
 
-def in_flight(said: str) -> Together:
+def in_flight(template: str) -> Together:
     """What a copy of a log that was made too early lacks is one: ``said``, with ``{count}`` and ``{log}``."""
 
     def cause(f: Finding) -> Hashable:
         absent = f.offset is None and f.evidence.get("in_flight")
         return (f.topic, f.partition, f.evidence.get("log_dir")) if absent else None
 
-    return by_cause(cause, lambda g: said.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
+    return by_cause(cause, lambda g: template.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
 
 
 def in_each_replica() -> Together:
@@ -276,13 +276,13 @@ def logs_of(group: Iterable[Finding]) -> list[str]:
     return list(dict.fromkeys(f"{f.topic}-{f.partition}" for f in group))
 
 
-def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
+def _one_of(group: Sequence[Finding], words: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
     alike = {name: getattr(group[0], name) for name in MADE_OF if len({str(getattr(f, name)) for f in group}) == 1}
     names = logs_of(group)
     if len(names) > 1:
         alike |= dict.fromkeys(("topic", "partition", *OF_A_PLACE))
     own = next((f.advice for f in group if not is_summed(f)), advice)
-    return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "advice": own})
+    return Finding(**alike | {"message": words(group), "evidence": _evidence(group, names), "advice": own})
 
 
 def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
@@ -344,9 +344,9 @@ def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | 
 
 def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
     """The findings in the contract's order, each with its fingerprint. ``cluster_ids``: of each log directory."""
-    found = list(findings)
-    for each in found:
-        row = each.to_dict()
-        each.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
-        each.outcome = each.outcome or NO_OUTCOME
-    return in_order(found)
+    listed = list(findings)
+    for finding in listed:
+        row = finding.to_dict()
+        finding.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
+        finding.outcome = finding.outcome or NO_OUTCOME
+    return in_order(listed)

@@ -181,16 +181,16 @@ def topic_ids(
     times: dict[str, dict[str, int]] = {}
     for copy in copies:
         if copy.topic_id is not None:
-            known = times.setdefault(copy.topic, {})
-            known[copy.topic_id] = max(copy.time, known.get(copy.topic_id, -1))
-    found = {}
+            newest = times.setdefault(copy.topic, {})
+            newest[copy.topic_id] = max(copy.time, newest.get(copy.topic_id, -1))
+    current_ids = {}
     for topic, ids in times.items():
         living = {i: time for i, time in ids.items() if i == current.get(topic) or i not in removed}
         if not living:
-            found[topic] = NOBODY
+            current_ids[topic] = NOBODY
         elif len(ids) > 1:
-            found[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
-    return found
+            current_ids[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
+    return current_ids
 
 
 def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool, int]:
@@ -403,7 +403,7 @@ class Cluster:
         if any(self.is_unknown(broker, name) for broker in self.unknown_settings):
             return False
         values = [broker.get(name) for broker in self.broker_configs.values()]
-        set_to = [known for value in values if (known := setting_number(value)) is not None]
+        set_to = [number for value in values if (number := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def may_be_uncommitted(self, offset: int | None) -> bool:
@@ -449,8 +449,8 @@ class Cluster:
 
     def of_one_pass(self, *logs: tuple[str, int]) -> bool:
         """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""
-        found = {self.passes[log][0] if log in self.passes else None for log in logs}
-        return len(found) == 1 and None not in found
+        directories = {self.passes[log][0] if log in self.passes else None for log in logs}
+        return len(directories) == 1 and None not in directories
 
     def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
         """The same of the coordinator's log that has a producer id; of all of them, where none has."""

@@ -145,16 +145,16 @@ class NamedTransactions:
             self.at_hand[row] = self._window(self.rows[row])
         return self.at_hand[row]
 
-    def _window(self, found: np.void) -> TransactionWindow:
-        log, columns = self.chunks[found["chunk"]]
+    def _window(self, row: np.void) -> TransactionWindow:
+        log, columns = self.chunks[row["chunk"]]
         names = ("first", "prepare", "complete", "ongoing", "added")
-        rows = {name: int(found[f"{name}_row"]) for name in names}
+        rows = {name: int(row[f"{name}_row"]) for name in names}
         numbers = sorted({number for number in rows.values() if number >= 0})
         entries: dict[int, StateRecord] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
         first, prepare, complete, ongoing, added = (entries.get(rows[name]) for name in names)
         some = next(iter(entries.values()))
-        end = int(found["ended"]) if found["has_complete"] else None
-        own = some.transactional_id, int(found["producer_id"]), int(found["begun"]), end
+        end = int(row["ended"]) if row["has_complete"] else None
+        own = some.transactional_id, int(row["producer_id"]), int(row["begun"]), end
         return TransactionWindow(*own, first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
@@ -162,8 +162,8 @@ class NamedTransactions:
         first, last = _between(self._column("stamps", "producer_id"), producer_id)
         low, high = _between(self._column("stamps", "epoch")[first:last], epoch)
         times = self._column("stamps", "time")[first:last][low:high]
-        at = int(np.searchsorted(times, after))
-        return at < len(times) and (until is None or bool(times[at] <= until))
+        index = int(np.searchsorted(times, after))
+        return index < len(times) and (until is None or bool(times[index] <= until))
 
 
 def _between(column: np.ndarray, value: int) -> tuple[int, int]:
@@ -174,20 +174,20 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
     """What logs say of a partition. Cost: the pieces that name it; memory: at most ``most`` of their records."""
     out = NamedTransactions(name)
     rows, stamps = [out.rows], [out.stamps]
-    taken = 0
+    record_count = 0
     for log, counts in sources:
         if not log.elements(name):  # none of its transactions has the topic
             continue
         pieces, sets = log.naming(name)
         for number in pieces.tolist():
-            if taken >= most:
+            if record_count >= most:
                 out.left_out = True
                 break
-            columns, found, times = _of_piece(log.unpacked(number), log.damaged, counts, sets)
-            found["chunk"] = len(out.chunks)
-            taken += len(columns["id"])
+            columns, windows, times = _of_piece(log.unpacked(number), log.damaged, counts, sets)
+            windows["chunk"] = len(out.chunks)
+            record_count += len(columns["id"])
             out.chunks.append((log, columns))
-            rows.append(found)
+            rows.append(windows)
             stamps.append(times)
     if not out.chunks:
         return out
@@ -213,8 +213,8 @@ def _of_piece(
     wanted[numbers[naming]] = True
     wanted[-1] = False  # where those lie that are of no transaction
     picked = np.flatnonzero(wanted[numbers])
-    mine = {name: column[picked] for name, column in columns.items()}
-    return mine, _rows(mine, numbers[picked], naming[picked]), stamps
+    selected = {name: column[picked] for name, column in columns.items()}
+    return selected, _rows(selected, numbers[picked], naming[picked]), stamps
 
 
 def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarray:
@@ -271,8 +271,8 @@ def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = No
 
 def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """The first row of each transaction, which begin at ``starts``, where the mask holds, -1 for none."""
-    found = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
-    return np.where(found < len(mask), found, -1)
+    rows = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
+    return np.where(rows < len(mask), rows, -1)
 
 
 def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
@@ -353,7 +353,7 @@ class CoordinatorHistory:
     @functools.cached_property
     def _owners(self) -> np.ndarray:
         """The pairs of all sources by producer id and rank."""
-        found = [np.empty(0, OWNED)]
+        parts = [np.empty(0, OWNED)]
         for number, (log, counts) in enumerate(self.sources):
             pairs = log.pairs[counts[log.pairs["id"]]]
             rows = np.zeros(len(pairs), OWNED)
@@ -362,8 +362,8 @@ class CoordinatorHistory:
             rows["source"], rows["rank"] = number, rows["id"].astype(np.int64) + (number << 32)
             if log is self.shared:
                 rows["rank"] = np.array(self.ranks, np.int64)[rows["id"]]
-            found.append(rows)
-        rows = np.concatenate(found)
+            parts.append(rows)
+        rows = np.concatenate(parts)
         return rows[np.lexsort((rows["rank"], rows["producer_id"]))]
 
     @functools.cached_property
@@ -372,8 +372,8 @@ class CoordinatorHistory:
 
     def owners(self, producer_id: int) -> np.ndarray:
         """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
-        known = self._producers
-        return self._owners[known.searchsorted(producer_id) : known.searchsorted(producer_id, "right")]
+        producer_ids = self._producers
+        return self._owners[producer_ids.searchsorted(producer_id) : producer_ids.searchsorted(producer_id, "right")]
 
     def name(self, owner: np.void) -> str:
         """The transactional id of such a row."""
@@ -406,34 +406,34 @@ class CoordinatorHistory:
 
     def _last_owners(self, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of many producer ids those that are known, by place, and the row of the id that had each last."""
-        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
-        known = np.flatnonzero((at >= 0) & (np.append(self._producers, -1)[at] == producer_ids))
-        return known, self._owners[at[known]]
+        index = np.searchsorted(self._producers, producer_ids, side="right") - 1
+        places = np.flatnonzero((index >= 0) & (np.append(self._producers, -1)[index] == producer_ids))
+        return places, self._owners[index[places]]
 
     def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
         """The same of many producer ids, -1 for those that are not known."""
-        known, owners = self._last_owners(producer_ids)
+        places, owners = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
-        out[known] = owners["partition"]
+        out[places] = owners["partition"]
         return out
 
     def each_highest_epoch(self, producer_ids: np.ndarray) -> np.ndarray:
         """:meth:`highest_epoch` of many producer ids, -1 for those that are not known."""
-        known, _ = self._last_owners(producer_ids)
+        places, _ = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
-        if len(known):
+        if len(places):
             starts = np.flatnonzero(np.append(True, self._producers[1:] != self._producers[:-1]))
             highest = np.maximum.reduceat(self._owners["epoch"], starts)
-            out[known] = highest[np.searchsorted(self._producers[starts], producer_ids[known])]
+            out[places] = highest[np.searchsorted(self._producers[starts], producer_ids[places])]
         return out
 
     def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:
         """Of each of many producer ids whether the last record of the id that had it last is a tombstone."""
-        known, owners = self._last_owners(producer_ids)
+        places, owners = self._last_owners(producer_ids)
         out = np.zeros(len(producer_ids), bool)
         for number, (log, _) in enumerate(self.sources):
-            mine = owners["source"] == number
-            out[known[mine]] = log.forgotten(owners["id"][mine])
+            in_source = owners["source"] == number
+            out[places[in_source]] = log.forgotten(owners["id"][in_source])
         return out
 
     def last_of_producer(self, producer_id: int) -> StateRecord | None:
@@ -448,8 +448,8 @@ class CoordinatorHistory:
         for owner in self.owners(producer_id)[::-1]:
             log = self.sources[owner["source"]][0]
             for columns, span in list(log.rows_of(int(owner["id"])))[::-1]:
-                mine = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
-                rows = np.flatnonzero(mine & (columns["state"][span] == ONGOING))
+                matches = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
+                rows = np.flatnonzero(matches & (columns["state"][span] == ONGOING))
                 if len(rows):
                     return next(log.entries(columns, rows[-1:] + span.start))
         return None
@@ -460,8 +460,8 @@ class CoordinatorHistory:
         for owner in self.owners(producer_id):
             for columns, span in self.sources[owner["source"]][0].rows_of(int(owner["id"])):
                 epochs = columns["producer_epoch"][span]
-                mine = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
-                if (mine & (lowest <= epochs) & (epochs <= highest)).any():
+                matches = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
+                if (matches & (lowest <= epochs) & (epochs <= highest)).any():
                     return True
         return False
 
@@ -505,11 +505,11 @@ class CoordinatorHistory:
             owners = self._last_owners(np.array(producers, np.int64))[1]
             parts = []
             for number, (log, counts) in enumerate(self.sources):
-                mine = np.zeros(log.id_count, bool)
-                mine[log.ids_in(names)] = mine[owners["id"][owners["source"] == number]] = True
-                ids = np.flatnonzero(mine & counts)
-                is_open, times, known = log.standing(ids)
-                keep = known & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
+                wanted = np.zeros(log.id_count, bool)
+                wanted[log.ids_in(names)] = wanted[owners["id"][owners["source"] == number]] = True
+                ids = np.flatnonzero(wanted & counts)
+                is_open, times, current = log.standing(ids)
+                keep = current & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
                 parts.append(np.column_stack([~is_open, -times, np.full(len(ids), number), ids])[keep].astype(np.int64))
             rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
             first = rows[np.lexsort(rows.T[::-1])][:LISTED].tolist()
@@ -536,8 +536,8 @@ class CoordinatorHistory:
         log, number = self.place(entry.transactional_id)
         whole = max(self.complete_from.get(entry.partition, 1 << 62), self.broken.get(entry.partition, -1))
         for columns, span in log.rows_of(number) if log is not None else ():
-            mine = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
-            if (mine & (columns["record_time"][span] <= time)).any():
+            intact = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
+            if (intact & (columns["record_time"][span] <= time)).any():
                 return True
         return False
 
@@ -583,7 +583,7 @@ class CoordinatorHistory:
 def build_history(partition_count: int, entries: Iterable[StateRecord]) -> CoordinatorHistory:
     """The history from entries in the order (partition, offset)."""
     by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
-    return join(partition_count, {partition: pack(mine) for partition, mine in by_partition})
+    return join(partition_count, {partition: pack(group) for partition, group in by_partition})
 
 
 def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> CoordinatorHistory:
@@ -609,10 +609,10 @@ def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
     hashes = [np.array([hash(name) for name in log.read_ids()], np.int64) for log in logs]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
     twice = np.unique(every[1:][every[1:] == every[:-1]])
-    found: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     if len(twice):
-        for log, mine in zip(logs, hashes, strict=True):
+        for log, hashes_of_log in zip(logs, hashes, strict=True):
             names = log.read_ids()
-            for number in np.flatnonzero(np.isin(mine, twice)).tolist():
-                found[names[number]] += 1
-    return {name for name, count in found.items() if count > 1}
+            for number in np.flatnonzero(np.isin(hashes_of_log, twice)).tolist():
+                counts[names[number]] += 1
+    return {name for name, count in counts.items() if count > 1}

@@ -19,7 +19,7 @@ THEN = "Verify them first: copy the log again with auditor copy --checksums all,
 
 def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
     """Return the offsets of the unverified batches of some replicas, as ranges."""
-    return sorted({each for replica in replicas for each in replica.unverified})
+    return sorted({span for replica in replicas for span in replica.unverified})
 
 
 def between(ranges: Ranges, fields: Values) -> Ranges:
@@ -27,19 +27,19 @@ def between(ranges: Ranges, fields: Values) -> Ranges:
 
     The lowest offset counts: what is missed before a batch may be in a damaged one.
     """
-    at, until = fields.get("offset"), fields.get("last_offset")
-    first, last = (None if offset is None else int(offset) for offset in (at, until))
+    begin, until = fields.get("offset"), fields.get("last_offset")
+    first, last = (None if offset is None else int(offset) for offset in (begin, until))
     if first is not None:
         named = (value for name, value in fields.get("evidence", {}).items() if name.endswith("_offset"))
         last = max(first, first if last is None else last)
         first = min([first, *(int(value) for value in named if isinstance(value, (int, np.integer)) and value >= 0)])
-    return [each for each in ranges if touches([each], first, last)]
+    return [span for span in ranges if touches([span], first, last)]
 
 
 def not_proved(evidence: Fields, ranges: Ranges) -> None:
     """Lower the confidence of what is derived by replay of a log with unverified batches, and name these."""
     evidence["checksums"] = "not verified"
-    evidence["unverified_offsets"] = [list(each) for each in ranges[:SHOWN]]
+    evidence["unverified_offsets"] = [list(span) for span in ranges[:SHOWN]]
     if evidence.get("confidence", "proved") == "proved":
         evidence["confidence"] = "likely"
 

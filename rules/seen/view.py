@@ -98,8 +98,10 @@ class Finding:
     def of(cls, row: Values) -> Finding:
         """What :meth:`carried` or :meth:`to_dict` made."""
         given = {name: row[name] for name in MADE_OF}
-        at = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])
-        return cls(**given | {"timestamp": at, "advice": None if row["advice"] is None else Advice.of(row["advice"])})
+        stamp = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])
+        return cls(
+            **given | {"timestamp": stamp, "advice": None if row["advice"] is None else Advice.of(row["advice"])}
+        )
 
     def to_json(self) -> str:
         """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
@@ -153,9 +155,9 @@ def moment(ms: int | None) -> datetime | None:
     return None if ms is None or ms < 0 or ms >= LAST_MS else EPOCH + timedelta(milliseconds=int(ms))
 
 
-def iso_text(at: datetime | None) -> str | None:
+def iso_text(time: datetime | None) -> str | None:
     """A moment as ``2026-11-21T04:00:00.123Z``."""
-    return None if at is None else at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    return None if time is None else time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def iso(ms: int | None) -> str | None:
@@ -256,10 +258,10 @@ class LogView:
         of = replica or self.leader
         if not len(of.events):
             return ()
-        there = self._kinds.get(id(of))
-        if there is None:
-            there = self._kinds[id(of)] = frozenset(np.unique(of.events["kind"]).tolist())
-        return () if there.isdisjoint(kinds) else events_of(of.events, *kinds)
+        kinds_present = self._kinds.get(id(of))
+        if kinds_present is None:
+            kinds_present = self._kinds[id(of)] = frozenset(np.unique(of.events["kind"]).tolist())
+        return () if kinds_present.isdisjoint(kinds) else events_of(of.events, *kinds)
 
     def time(self, raw: int) -> int:
         """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""
@@ -298,8 +300,8 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        at = (c.log_dir, self.topic, self.partition)
-        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*at))
+        place = (c.log_dir, self.topic, self.partition)
+        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*place))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(
@@ -368,12 +370,12 @@ class LogView:
 
     def _unverified(self, replica: ReplicaFacts, fields: Fields, evidence: Fields) -> Ranges:
         """The unverified batches of this log that a finding is derived from, or of other logs that it names."""
-        found = unverified((replica, self.leader))
-        if not found and self.cluster.unverified:
+        ranges = unverified((replica, self.leader))
+        if not ranges and self.cluster.unverified:
             named = [f"{fields.get('topic', self.topic)}-{fields.get('partition', self.partition)}"]
             named += [str(name) for name in evidence.get("partitions") or ()]
-            found = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
-        return found
+            ranges = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
+        return ranges
 
     def _data_of(self, t: np.void) -> Fields:
         return {
@@ -465,7 +467,7 @@ def once(find: Callable[Concatenate[LogView, Given], Found]) -> Callable[Concate
         key = (find, *values)
         if key not in log.memo:
             log.memo[key] = find(log, *values, **named)
-        found: Found = log.memo[key]
-        return found
+        result: Found = log.memo[key]
+        return result
 
     return known

@@ -75,7 +75,7 @@ class BlockingStatus:
     @property
     def kind(self) -> str:
         """The kind of findings that speak of it."""
-        return next(each.id for each in registry.kinds().values() if each.hold is self.hold)
+        return next(kind.id for kind in registry.kinds().values() if kind.hold is self.hold)
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
@@ -241,18 +241,18 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
     """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
     end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
     rows = _absent(log)
-    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
-    if held:
-        rows.append(_held(log, held))
+    blocking = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
+    if blocking:
+        rows.append(_held(log, blocking))
     return rows
 
 
-def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
+def _held(log: LogView, blocking: list[OpenTransaction]) -> Fields:
     """The holder is the first in the log of those that stand worst."""
-    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in held]
-    _, first, t = min(ranked, key=lambda each: each[:2])
+    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in blocking]
+    _, first, t = min(ranked, key=lambda transaction: transaction[:2])
     verdict = judged(log, t)
-    known = t.entry is not None and t.entry.timeout_ms > 0
+    has_timeout = t.entry is not None and t.entry.timeout_ms > 0
     lowest = max(min(offset for _, offset, _ in ranked), log.leader.own_start)
     return {
         "log_dir": log.leader.log_dir,
@@ -271,12 +271,12 @@ def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
         **dated(log, t),
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
-        "timeout_ms": t.timeout_ms if known else None,
+        "timeout_ms": t.timeout_ms if has_timeout else None,
         "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
         **said(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
-        "others": len({int(each.row["producer_id"]) for _, _, each in ranked}) - 1,
+        "others": len({int(transaction.row["producer_id"]) for _, _, transaction in ranked}) - 1,
         **{name: int(t.row[name]) for name in ("batches", "records", "bytes")},
     }
 
@@ -391,8 +391,8 @@ ALIVE = "it may be alive, and an abort then drops records that its client is abo
 def advise(log: LogView, t: OpenTransaction) -> Advice:
     """The judgement on one open transaction."""
     advice = _advise(log, t)
-    if mine := [each for each in unverified([log.leader]) if each[1] >= int(t.row["first_offset"])]:
-        advice = verified_first(advice, mine)
+    if ranges := [span for span in unverified([log.leader]) if span[1] >= int(t.row["first_offset"])]:
+        advice = verified_first(advice, ranges)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
     return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
 
@@ -446,8 +446,8 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
 def committed(log: LogView, t: OpenTransaction) -> TransactionWindow | None:
     """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
-    found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
-    return min(found, key=lambda window: window.end_time is None, default=None)
+    windows = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    return min(windows, key=lambda window: window.end_time is None, default=None)
 
 
 def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWindow]:
@@ -495,10 +495,10 @@ def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
 def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
     """Whether a transaction that was decided COMMIT, behind the marker before this data, may have written it."""
     named = naming(log)
-    mine = named.of(int(t.row["producer_id"]))
-    rows = named.rows[mine]
+    span = named.of(int(t.row["producer_id"]))
+    rows = named.rows[span]
     behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
-    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + mine.start
+    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
 
@@ -617,8 +617,8 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
 def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
     history, places = log.cluster.coordinator, []
     if history is not None and t.missing == DAMAGED:
-        mine = history.logs if t.entry is None else (t.entry.partition,)
-        places = [place for p in mine if (place := _damaged_coordinator(log.cluster, p))]
+        partitions = history.logs if t.entry is None else (t.entry.partition,)
+        places = [place for p in partitions if (place := _damaged_coordinator(log.cluster, p))]
     behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
     return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
 
@@ -633,8 +633,8 @@ def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | N
 def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
     """Where a partition of ``__transaction_state`` has batches with a CRC mismatch, in words; empty for none."""
     history = cluster.coordinator
-    found = None if history is None else history.logs.get(coordinator)
-    damaged = () if found is None else found.damaged.get(coordinator, ())
+    state_log = None if history is None else history.logs.get(coordinator)
+    damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
     return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
@@ -672,8 +672,8 @@ def _look_elsewhere(log: LogView) -> str:
 
 def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
     rows = replica.transactions
-    mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
-    return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
+    closed = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
+    return closed[(closed["marker_offset"] >= 0) & (closed["commit"] == 1)]
 
 
 def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
@@ -874,9 +874,9 @@ def _by_producer(log: LogView, t: OpenTransaction) -> str:
 def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
     """The coordinator epoch that a marker of the producer must have at least: an older one than stored is fenced."""
     rows, states = log.leader.transactions, log.leader.producers
-    mine = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
+    epochs = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
     stored = states["coordinator_epoch"][states["producer_id"] == t.row["producer_id"]]
-    return max([0, *map(int, mine), *map(int, stored)])
+    return max([0, *map(int, epochs), *map(int, stored)])
 
 
 def _records(t: OpenTransaction) -> str:

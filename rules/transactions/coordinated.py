@@ -103,47 +103,47 @@ def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.nda
     """Which aborts the coordinator decided by itself: the epoch rises from the record before to the abort (by two,
     where each end raises it by one)."""
     before = np.maximum(prepare - 1, -1)
-    known = (prepare >= 0) & (before >= starts)
+    in_transaction = (prepare >= 0) & (before >= starts)
     state, version = columns["state"], columns["client_version"] >= 2
-    failed = known & (state[before] != ONGOING)  # a decision whose append failed
+    failed = in_transaction & (state[before] != ONGOING)  # a decision whose append failed
     least = 1 + version[prepare] - (failed & version[before])
     rise = columns["producer_epoch"][prepare] - columns["producer_epoch"][before]
     same = columns["producer_id"][prepare] == columns["producer_id"][before]
-    found: np.ndarray = known & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
-    return found
+    is_forced: np.ndarray = in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
+    return is_forced
 
 
-def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of each id how many transactions were decided, how many aborted, and how many of those by the coordinator.
 
     A decision that another record of its transaction is behind has failed, and counts for nothing.
     """
-    decided, aborted, forced = (np.zeros(found.id_count, np.int64) for _ in range(3))
-    for columns in found.all_pieces():
-        mine = transactions(columns, found.damaged)
-        ids, prepare = columns["id"][mine.starts], mine.ends.prepare
+    decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
+    for columns in state_log.all_pieces():
+        piece = transactions(columns, state_log.damaged)
+        ids, prepare = columns["id"][piece.starts], piece.ends.prepare
         abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
         tally(decided, ids[prepare >= 0])
         tally(aborted, ids[abort])
-        tally(forced, ids[mine.forced])
+        tally(forced, ids[piece.forced])
     return decided, aborted, forced
 
 
-def begun(columns: Columns, mine: Transactions) -> np.ndarray:
+def begun(columns: Columns, piece: Transactions) -> np.ndarray:
     """When each began, by its coordinator's clock (ms; -1: not known). Every record of it has that time."""
-    times = columns["start"][mine.starts]
-    first = first_rows(mine.starts, columns["state"] == ONGOING)
-    at = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
-    found: np.ndarray = np.where((times < 0) & (first >= 0), at[first], times)
-    return found
+    times = columns["start"][piece.starts]
+    first = first_rows(piece.starts, columns["state"] == ONGOING)
+    update_time = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+    begins: np.ndarray = np.where((times < 0) & (first >= 0), update_time[first], times)
+    return begins
 
 
-def decided_by(columns: Columns, mine: Transactions, began: np.ndarray) -> list[str | None]:
+def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list[str | None]:
     """Who decided each: the client, the coordinator after the time-out, another instance of the id (fenced), or an
     operator who fenced it; None where it is open, or the log no longer shows."""
-    prepare, complete = mine.ends.prepare, mine.ends.complete
-    commit = mine.ends.decision == 1
-    seen = (prepare >= 0) & (prepare > mine.starts)
+    prepare, complete = piece.ends.prepare, piece.ends.complete
+    commit = piece.ends.decision == 1
+    has_records = (prepare >= 0) & (prepare > piece.starts)
     timeout = columns["timeout_ms"][prepare]
     waited = columns["last_update"][prepare] - began
     late = (began >= 0) & (timeout > 0) & (waited >= timeout)
@@ -151,8 +151,8 @@ def decided_by(columns: Columns, mine: Transactions, began: np.ndarray) -> list[
     after = np.minimum(last + 1, len(columns["id"]) - 1)
     same = (after > last) & (columns["id"][after] == columns["id"][last])
     asked = same & (columns["state"][after] == EMPTY) & (columns["timeout_ms"][after] == OPERATORS_TIMEOUT_MS)
-    forced = mine.forced
-    choices = [commit | (seen & ~forced), forced & late, forced & asked, forced & (began >= 0), forced]
+    forced = piece.forced
+    choices = [commit | (has_records & ~forced), forced & late, forced & asked, forced & (began >= 0), forced]
     names = [CLIENT, TIMEOUT, OPERATOR, FENCED, COORDINATOR, None]
     return [names[n] for n in np.select(choices, range(len(choices)), len(choices)).tolist()]
 
@@ -172,7 +172,7 @@ class Share(NamedTuple):
 @once
 def windows_of_rows(log: LogView) -> np.ndarray:
     """Of each transaction of the leader replica the row of ``naming(log).rows`` that it is a branch of, -1 for none."""
-    found, named = windows_of_markers(log), naming(log).rows
+    window_rows, named = windows_of_markers(log), naming(log).rows
     places = (
         {
             (int(row["producer_id"]), int(row["first_offset"])): number
@@ -183,10 +183,10 @@ def windows_of_rows(log: LogView) -> np.ndarray:
         else {}
     )
     for t in open_transactions(log) if places else ():
-        mine = naming(log).of(int(t.row["producer_id"]))
-        if t.klass in ("active", "late") and mine.stop > mine.start and not named["has_complete"][mine.stop - 1]:
-            found[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = mine.stop - 1
-    return found
+        span = naming(log).of(int(t.row["producer_id"]))
+        if t.klass in ("active", "late") and span.stop > span.start and not named["has_complete"][span.stop - 1]:
+            window_rows[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = span.stop - 1
+    return window_rows
 
 
 def keys(log: LogView) -> list[str | None]:
@@ -201,8 +201,8 @@ def keys(log: LogView) -> list[str | None]:
 def begun_at(log: LogView) -> np.ndarray:
     """When each of them began by its coordinator's clock, ms; -1 where that is not known."""
     times = np.append(naming(log).rows["begun"], -1)
-    found: np.ndarray = times[windows_of_rows(log)]
-    return found
+    begins: np.ndarray = times[windows_of_rows(log)]
+    return begins
 
 
 def transaction_key(producer_id: int, offset: int) -> str:
@@ -219,16 +219,16 @@ def shares(log: LogView) -> Iterator[tuple[int, Share]]:
         c = log.leader
         yield log.partition, Share((c.cluster_id, c.broker_id, c.log_dir), np.empty(0, BRANCH), {})
         return
-    found = windows_of_rows(log)
-    which = np.flatnonzero(found >= 0)
+    window_rows = windows_of_rows(log)
+    which = np.flatnonzero(window_rows >= 0)
     if not len(which):
         return
-    windows, rows = naming(log).rows[found[which]], log.leader.transactions[which]
+    windows, rows = naming(log).rows[window_rows[which]], log.leader.transactions[which]
     groups = _groups(log, rows)
     partitions = _coordinators(log, windows)
     for partition in np.unique(partitions).tolist():
-        mine = np.flatnonzero(partitions == partition)
-        yield partition, Share(None, _branches(windows[mine], rows[mine]), _by_key(windows[mine], mine, groups))
+        inside = np.flatnonzero(partitions == partition)
+        yield partition, Share(None, _branches(windows[inside], rows[inside]), _by_key(windows[inside], inside, groups))
 
 
 def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -245,11 +245,11 @@ def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
     rows = branches[order]
     new = np.ones(len(rows), bool)
     new[1:] = (rows["producer_id"][1:] != rows["producer_id"][:-1]) | (rows["offset"][1:] != rows["offset"][:-1])
-    at = np.flatnonzero(new)
-    out = rows[at]
-    for name in ("logs", "batches", "records", "bytes") if len(at) else ():
+    starts = np.flatnonzero(new)
+    out = rows[starts]
+    for name in ("logs", "batches", "records", "bytes") if len(starts) else ():
         if logs or name != "logs":
-            out[name] = np.add.reduceat(rows[name], at)
+            out[name] = np.add.reduceat(rows[name], starts)
     return out
 
 
@@ -260,12 +260,12 @@ def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
     out = np.full(len(windows), -1)
     rows = np.maximum.reduce([windows[name] for name in ("first_row", "prepare_row", "ongoing_row", "added_row")])
     for chunk in np.unique(windows["chunk"]).tolist():
-        mine = windows["chunk"] == chunk
+        in_chunk = windows["chunk"] == chunk
         source, columns = named.chunks[chunk]
         if source is history.shared:
-            out[mine] = source.first_partitions()[columns["id"][rows[mine]]]
+            out[in_chunk] = source.first_partitions()[columns["id"][rows[in_chunk]]]
         else:
-            out[mine] = columns["partition"][rows[mine]]
+            out[in_chunk] = columns["partition"][rows[in_chunk]]
     return out
 
 
@@ -274,28 +274,28 @@ def _groups(log: LogView, rows: np.ndarray) -> list[list[str]]:
 
     By the first and last commit of each producer for a group, in transactions that were not aborted.
     """
-    seen = watched(log)
-    if seen is None:
+    watch = watched(log)
+    if watch is None:
         return []
     of: dict[int, list[tuple[str, int, int]]] = {}
-    for group, producers in seen.committers.items():
+    for group, producers in watch.committers.items():
         for producer_id, (first, last) in producers.items():
             of.setdefault(producer_id, []).append((group, first.record_offset, last.record_offset))
     out = []
     for row in rows:
-        known = of.get(int(row["producer_id"]), []) if row["records"] > 0 else []
+        writers = of.get(int(row["producer_id"]), []) if row["records"] > 0 else []
         begin, end = int(row["first_offset"]), int(row["last_offset"])
-        inside = [group for group, first, last in known if len(known) == 1 or (first <= end and last >= begin)]
+        inside = [group for group, first, last in writers if len(writers) == 1 or (first <= end and last >= begin)]
         out.append(sorted(inside))
     return out
 
 
 def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> dict[tuple[int, int], list[str]]:
-    found: dict[tuple[int, int], list[str]] = {}
+    groups_by_key: dict[tuple[int, int], list[str]] = {}
     for window, number in zip(windows, which.tolist(), strict=True) if groups else ():
         if groups[number]:
-            found.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
-    return found
+            groups_by_key.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
+    return groups_by_key
 
 
 # Completed transactions whose marker a partition never got, and the later marker that ended their data there.
@@ -397,7 +397,7 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
     Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
     The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
     """
-    found: dict[tuple[int, int, int], Ended] = {}
+    by_key: dict[tuple[int, int, int], Ended] = {}
     leader = log.leader
     broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
     for window, between in () if broken else unmarked_windows(log):
@@ -406,8 +406,8 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
             continue
         by = marker_window(log, t)
         if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
-            found[skipped_key(window)] = Ended(window, t, by, doubt=not was)
-    return found
+            by_key[skipped_key(window)] = Ended(window, t, by, doubt=not was)
+    return by_key
 
 
 def skipped_key(window: TransactionWindow) -> tuple[int, int, int]:
@@ -467,9 +467,9 @@ def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int],
     apart = skew(log, prepare.partition)
     apart = 0 if apart <= SAME_CLOCK_MS else apart
     _, latest = around(log, window.producer_id, int(t["first_offset"]))
-    began, mine = log.time(t["first_time"]), closed(log)
-    mine = mine[mine["producer_id"] == window.producer_id]
-    slow = max(0, int((mine["marker_timestamp"] - mine["last_timestamp"]).min(initial=1 << 62)))
+    began, producer_rows = log.time(t["first_time"]), closed(log)
+    producer_rows = producer_rows[producer_rows["producer_id"] == window.producer_id]
+    slow = max(0, int((producer_rows["marker_timestamp"] - producer_rows["last_timestamp"]).min(initial=1 << 62)))
     if 0 <= latest <= prepare.time - apart or began + slow <= prepare.time - apart:
         return True
     return False if began <= prepare.time else None
@@ -490,7 +490,7 @@ def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
 @once
 def _single_holes(log: LogView) -> np.ndarray:
     holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(EventKind.OFFSET_HOLE))
-    return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
+    return np.array(sorted(first for first, behind in holes if first + 1 == behind), np.int64)
 
 
 def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
@@ -554,8 +554,8 @@ def value(entry: StateRecord) -> TransactionValue | None:
 
 def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
     """What several rules ask for: kept for the next one where it is little, else found anew."""
-    found = _at_hand(log, find)
-    return find(log) if found is None else found
+    cached = _at_hand(log, find)
+    return find(log) if cached is None else cached
 
 
 @once
@@ -570,19 +570,19 @@ def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
 
 
 def _found_alone(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
-    found = records(log)
-    return iter(()) if found is None else _alone(found, log.leader.log_start)
+    state_log = records(log)
+    return iter(()) if state_log is None else _alone(state_log, log.leader.log_start)
 
 
-def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
-    for columns in found.all_pieces():
+def _alone(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
+    for columns in state_log.all_pieces():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
         odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
-        odd |= idle & (found.set_sizes(columns["set"]) > 0)
+        odd |= idle & (state_log.set_sizes(columns["set"]) > 0)
         odd |= (start == -1) != (state == EMPTY)
         odd &= (state != TOMBSTONE) & (columns["offset"] >= log_start)
-        for entry in found.entries(columns, np.flatnonzero(odd)):
+        for entry in state_log.entries(columns, np.flatnonzero(odd)):
             stored = value(entry) if entry.state in STATES else None
             problems = ["state_never_written"] if stored is None else value_problem(stored)
             if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
@@ -594,29 +594,29 @@ def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord,
 @once
 def last_records(log: LogView) -> tuple[Columns, np.ndarray]:
     """The last judged record of every id, as columns by id, and which ids have one; no ids for other logs."""
-    found = records(log)
+    state_log = records(log)
     none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
-    return none if found is None else found.last_rows(log.leader.log_start)
+    return none if state_log is None else state_log.last_rows(log.leader.log_start)
 
 
-def commit_offsets(found: CoordinatorLog, log_start: int) -> np.ndarray:
+def commit_offsets(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
     """Which ids have a judged record that names a partition of ``__consumer_offsets``."""
-    topics = [number for number, topic in enumerate(found.topics) if (topic + "-").startswith(OFFSETS)]
-    ends, elements = found.sets
+    topics = [number for number, topic in enumerate(state_log.topics) if (topic + "-").startswith(OFFSETS)]
+    ends, elements = state_log.sets
     having = np.zeros(len(ends), bool)
     having[np.searchsorted(ends, np.flatnonzero(np.isin(elements >> 32, topics)), side="right")] = True
-    out = np.zeros(found.id_count, bool)
-    for columns in found.all_pieces():
+    out = np.zeros(state_log.id_count, bool)
+    for columns in state_log.all_pieces():
         out[columns["id"][having[columns["set"]] & (columns["offset"] >= log_start)]] = True
     return out
 
 
-def producer_runs(found: CoordinatorLog, log_start: int) -> np.ndarray:
+def producer_runs(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
     """Where an id's judged records begin to have another producer id: rows of id, producer id, piece, row."""
     out = [np.empty((0, 4), np.int64)]
     last_id, last_producer = -1, 0
-    for number in range(len(found.pieces)):
-        columns = found.piece(number)
+    for number in range(len(state_log.pieces)):
+        columns = state_log.piece(number)
         rows = np.flatnonzero((columns["state"] != TOMBSTONE) & (columns["offset"] >= log_start))
         ids, producers = columns["id"][rows], columns["producer_id"][rows]
         new = np.append(last_id, ids[:-1])[: len(ids)] != ids
@@ -637,9 +637,9 @@ def raised(columns: Columns) -> np.ndarray:
 
 def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
     """The last record of every id whose partition this is, where it is in one of these states."""
-    (columns, there), found = last_records(log), records(log)
-    if found is not None:
-        yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))
+    (columns, has_record), state_log = last_records(log), records(log)
+    if state_log is not None:
+        yield from state_log.entries(columns, np.flatnonzero(has_record & np.isin(columns["state"], states)))
 
 
 # What the coordinators wrote of each id, record after record, judged by the model's account of an id.
@@ -680,11 +680,11 @@ def resumed(log: LogView) -> Iterator[StateStep]:
 
 def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
     """What a coordinator that has written the last record of an id may have in memory, should appends have failed."""
-    found, number = history.place(transactional_id)
-    if found is None:
+    state_log, number = history.place(transactional_id)
+    if state_log is None:
         return []
-    columns, span = list(found.rows_of(number))[-1]
-    first, *behind = found.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    columns, span = list(state_log.rows_of(number))[-1]
+    first, *behind = state_log.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
     if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
         return []
     last = behind[-1] if behind else first
@@ -693,35 +693,35 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
     account = IdAccount(value(first), first.leader_epoch, known=False)
     for entry in behind:
         account.take(value(entry), entry.leader_epoch)
-    return [held.value for held in account.held() if held.value is not None]
+    return [cached.value for cached in account.held() if cached.value is not None]
 
 
 def _all(log: LogView) -> Iterator[StateStep]:
-    found, history = records(log), log.cluster.coordinator
-    if found is None or history is None:
+    state_log, history = records(log), log.cluster.coordinator
+    if state_log is None or history is None:
         return iter(())
     intact = history.complete_from.get(log.partition, 1 << 62)
-    return odd_steps(found, log.leader.log_start, intact)
+    return odd_steps(state_log, log.leader.log_start, intact)
 
 
-def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
+def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
     """The steps at or above ``log_start``, from records at or above ``intact``, that the record before does not
     explain."""
-    sieve = _Sieve(found)
-    for columns in found.neighbours(log_start):
+    sieve = _Sieve(state_log)
+    for columns in state_log.neighbours(log_start):
         states = columns["state"]
-        known = states < len(STATES)
-        pairs = (columns["id"][1:] == columns["id"][:-1]) & known[1:] & known[:-1]
-        gaps = gaps_before(columns, found.damaged)
+        readable = states < len(STATES)
+        pairs = (columns["id"][1:] == columns["id"][:-1]) & readable[1:] & readable[:-1]
+        gaps = gaps_before(columns, state_log.damaged)
         lost = gaps[1:] != gaps[:-1]  # records between two rows are in a batch with a CRC mismatch
-        at = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
-        odd = at[~sieve.sound(columns, at)]
+        candidates = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
+        odd = candidates[~sieve.sound(columns, candidates)]
         if not len(odd):
             continue
         whole = (columns["offset"][odd] >= intact) & ~lost[odd]
         parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
         parted[odd[~whole] + 1] = True  # records between may have been cleaned away
-        yield from _replayed(found, columns, odd[whole], parted)
+        yield from _replayed(state_log, columns, odd[whole], parted)
 
 
 def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
@@ -735,29 +735,29 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     begins = parted.copy()
     begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
     begins[1:] |= completed & once
-    found: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
-    return found
+    begin_rows: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
+    return begin_rows
 
 
-def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
+def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
     """The odd steps, each given by the row of its first record, with what the account says of them. ``parted``: rows
     before which something else may have been."""
-    account, reached, told = None, -1, -1
+    account, reached, reported = None, -1, -1
     latest: deque[StateRecord] = deque(maxlen=AT_HAND)
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
         anew = account is None or begin > reached
-        entries = found.entries(columns, slice(begin if anew else reached + 1, row + 2))
+        entries = state_log.entries(columns, slice(begin if anew else reached + 1, row + 2))
         if account is None or anew:
             latest.append(next(entries))
             account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=not parted[begin])
-            told = begin - 1
+            reported = begin - 1
         judgement = Judgement([])
         for entry in entries:
             judgement = account.take(value(entry), entry.leader_epoch)
             latest.append(entry)
         reached = row + 1
-        failed = min(judgement.failed, row - told, len(latest) - 1)
-        told = row if failed else told
+        failed = min(judgement.failed, row - reported, len(latest) - 1)
+        reported = row if failed else reported
         behind = len(latest) - 1
         yield StateStep(
             latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
@@ -767,55 +767,55 @@ def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: 
 class _Sieve:
     """Which steps are sound by the record before alone, judged a kind at a time."""
 
-    def __init__(self, found: CoordinatorLog) -> None:
-        self._found = found
+    def __init__(self, state_log: CoordinatorLog) -> None:
+        self._found = state_log
         self._judged = np.zeros(1 << KIND_BITS, np.int8)  # by kind: 1 sound, -1 not, 0 not judged yet
 
-    def sound(self, columns: Columns, at: np.ndarray) -> np.ndarray:
+    def sound(self, columns: Columns, old_rows: np.ndarray) -> np.ndarray:
         """Whether in the steps from these rows to the next ones nothing is wrong."""
-        kinds = _kinds(self._found, columns, at)
+        kinds = _kinds(self._found, columns, old_rows)
         new, example = np.unique(kinds[self._judged[kinds] == 0], return_index=True)
-        rows = at[self._judged[kinds] == 0][example]
+        rows = old_rows[self._judged[kinds] == 0][example]
         for kind, row in zip(new.tolist(), rows.tolist(), strict=True):
             old, following = (value(entry) for entry in self._found.entries(columns, slice(row, row + 2)))
             self._judged[kind] = -1 if step_problem(CachedTransaction(old), following) else 1
         return self._judged[kinds] > 0
 
 
-def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarray:
+def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.ndarray:
     """All that :func:`step_problem` looks at in the step from each row to the next, a number a step."""
 
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return columns[name][at].astype(np.int64), columns[name][at + 1].astype(np.int64)
+        return columns[name][rows].astype(np.int64), columns[name][rows + 1].astype(np.int64)
 
     (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
     (old_producer, producer), (old_timeout, timeout) = pair("producer_id"), pair("timeout_ms")
     facts = (
-        columns["client_version"][at + 1] >= 2,
+        columns["client_version"][rows + 1] >= 2,
         producer == old_producer,
         old_epoch == LAST_EPOCH,
         epoch == LAST_EPOCH,
         epoch == 0,
         timeout == old_timeout,
         start == old_start,
-        start == columns["last_update"][at + 1],
+        start == columns["last_update"][rows + 1],
     )
     kind = (old_state + 1) << 4 | (state + 1)
     kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
-    kind = kind << 2 | _relation(found, *pair("set"), state)
+    kind = kind << 2 | _relation(state_log, *pair("set"), state)
     for fact in facts:
         kind = kind << 1 | fact
     return kind
 
 
-def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
+def _relation(state_log: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
     """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
     out = np.where(old == new, 0, 2)
     grown = np.flatnonzero((old != new) & (state == ONGOING))
-    begun = found.set_sizes(old[grown]) == 0
+    begun = state_log.set_sizes(old[grown]) == 0
     out[grown[begun]] = 1
     grown = grown[~begun]
     both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
-    within = [found.partitions(one >> 32) <= found.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
+    within = [state_log.partitions(one >> 32) <= state_log.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
     out[grown[np.array(within, bool)[which]]] = 1
     return out

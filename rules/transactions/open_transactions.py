@@ -86,10 +86,10 @@ def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
 
 @once
 def _by_producer(log: LogView) -> dict[int, list[OpenTransaction]]:
-    found: dict[int, list[OpenTransaction]] = {}
+    by_producer: dict[int, list[OpenTransaction]] = {}
     for t in open_transactions(log):
-        found.setdefault(int(t.row["producer_id"]), []).append(t)
-    return found
+        by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
+    return by_producer
 
 
 def _classify(log: LogView, row: np.void) -> OpenTransaction:
@@ -99,8 +99,8 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     timeout = time_allowed(entry)
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
-    settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight = (in_flight and not settled) or log.cluster.mixed
+    unchanged = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
+    in_flight = (in_flight and not unchanged) or log.cluster.mixed
     ended = (
         in_flight and not log.cluster.mixed and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
     )
@@ -302,11 +302,11 @@ def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
     """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
     begin = entry.start if entry.start >= 0 else entry.time
     raised = 2 if entry.state in PREPARED else 0
-    found = cluster.open_here.get(entry.producer_id, {})
-    mine = {name: found[name] for name in sorted(entry.partitions) if name in found}
+    open_logs = cluster.open_here.get(entry.producer_id, {})
+    named = {name: open_logs[name] for name in sorted(entry.partitions) if name in open_logs}
     return {
         name: here
-        for name, here in mine.items()
+        for name, here in named.items()
         if 0 <= entry.producer_epoch - here.epoch <= raised and here.ended_before <= begin + SKEW_MS
     }
 
@@ -361,15 +361,15 @@ def unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
     if (how := ended(cluster, entry)) is not None:
         return how
     names = (_log_of(entry), *still_open(cluster, entry))
-    seen = max(_whole_until(cluster, name) for name in names)
-    if seen >= due:
+    whole_until = max(_whole_until(cluster, name) for name in names)
+    if whole_until >= due:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
     others_go_on = cluster.newest_time >= due - SKEW_MS
-    if not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
+    if not others_go_on or not _others_newer(cluster, whole_until, history.brokers.get(entry.partition)):
         return None
-    return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
+    return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
 
 
 def _log_of(entry: StateRecord) -> str:
@@ -382,11 +382,11 @@ def _of_one_moment(cluster: Cluster, entry: StateRecord) -> bool:
     return cluster.at_once or (bounds is not None and bounds.clean_shutdown)
 
 
-def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
+def _others_newer(cluster: Cluster, time: int, broker: int | None) -> bool:
     """Whether some log has what was written behind ``seen`` (ms), by more than the clocks of two brokers differ."""
     for bounds in cluster.bounds.values():
         same = broker is not None and bounds.broker_id == broker
-        if min(bounds.copy_time, cluster.newest_time) > seen + (SAME_CLOCK_MS if same else SKEW_MS):
+        if min(bounds.copy_time, cluster.newest_time) > time + (SAME_CLOCK_MS if same else SKEW_MS):
             return True
     return False
 
@@ -410,9 +410,9 @@ def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) ->
 
 def _all_ended(cluster: Cluster, entry: StateRecord) -> bool:
     """Whether every partition of a decided transaction is in the input, and a marker came behind the decision."""
-    there = all(_bounds(cluster, name) is not None for name in entry.partitions)
+    all_present = all(_bounds(cluster, name) is not None for name in entry.partitions)
     marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
-    return bool(entry.partitions) and there and marked
+    return bool(entry.partitions) and all_present and marked
 
 
 def _copied(cluster: Cluster, name: str) -> int:

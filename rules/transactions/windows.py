@@ -34,7 +34,7 @@ def paired(
     slack: int,
     *,
     whole: Asked,
-    there: Asked,
+    complete: Asked,
     other_clocks: bool,
     until: int,
 ) -> np.ndarray:
@@ -44,7 +44,7 @@ def paired(
     coordinator's log;
     ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
     order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
-    whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early;
+    whether all of both were ever kept; ``complete``: whether neither can lack anything because it was copied too early;
     ``other_clocks``: whether brokers of both may be different ones. ``until``: the time (ms) of the last marker in the
     partition, of any producer.
     Cost: some passes over both; more only where clocks leave some of both over.
@@ -53,7 +53,7 @@ def paired(
     if _left_on_both_sides(windows, given, numbers) and not (
         _all_behind(windows, numbers, until - slack) and not whole()
     ):
-        return _by_order(windows, given, slack, numbers, exact, whole, there, other_clocks=other_clocks)
+        return _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
     return numbers
 
 
@@ -70,18 +70,18 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
     """
     numbers = np.full(len(given[0]), -1)
     exact = 0
-    for span, mine in _stretches(windows, given[0]):
-        here = windows[mine]
+    for span, window_span in _stretches(windows, given[0]):
+        here = windows[window_span]
         stamps, *others = (column[span] for column in given)
-        found, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
+        matched, ends, used = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
         for allowed in (0, slack):
             if allowed:
-                _pair_repeats(here, stamps - ahead, *others, allowed, found)
-            _pair(here, stamps - ahead, *others, allowed, found, ends, taken)
-            _pair_repeats(here, stamps - ahead, *others, allowed, found)
-            taken[found[found >= 0]] = True
-            exact += int((found >= 0).sum()) if not allowed else 0
-        numbers[span] = np.where(found >= 0, found + mine.start, -1)
+                _pair_repeats(here, stamps - ahead, *others, allowed, matched)
+            _pair(here, stamps - ahead, *others, allowed, matched, ends, used)
+            _pair_repeats(here, stamps - ahead, *others, allowed, matched)
+            used[matched[matched >= 0]] = True
+            exact += int((matched >= 0).sum()) if not allowed else 0
+        numbers[span] = np.where(matched >= 0, matched + window_span.start, -1)
     return numbers, exact
 
 
@@ -90,15 +90,15 @@ def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice,
     the last stretches of both belong together, where one of them begins later than the other."""
     decided = np.flatnonzero(windows["has_prepare"])
     falls = [
-        at[1:][np.diff(times) < -SAME_CLOCK_MS]
-        for at, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
+        indexes[1:][np.diff(times) < -SAME_CLOCK_MS]
+        for indexes, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
     ]
     count = min(map(len, falls)) + 1
     cuts = (
         [0, *fell.tolist(), end][-count - 1 :] for fell, end in zip(falls, map(len, (stamps, windows)), strict=True)
     )
-    for span, mine in zip(*map(pairwise, cuts), strict=True):
-        yield slice(*span), slice(*mine)
+    for span, window_span in zip(*map(pairwise, cuts), strict=True):
+        yield slice(*span), slice(*window_span)
 
 
 def _all_behind(windows: np.ndarray, numbers: np.ndarray, end: int) -> bool:
@@ -136,7 +136,7 @@ def _by_order(
     by_time: np.ndarray,
     exact: int,
     whole: Asked,
-    there: Asked,
+    complete: Asked,
     *,
     other_clocks: bool,
 ) -> np.ndarray:
@@ -147,18 +147,18 @@ def _by_order(
     nothing.
     """
     stamps, epochs, commits, firsts = given
-    each = _one_each(windows, given) if whole() else None
-    if each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or there()):
-        return each
+    one_each = _one_each(windows, given) if whole() else None
+    if one_each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or complete()):
+        return one_each
     numbers, enough = by_time, 2 * exact + 1
     for ahead in _differences(windows, given) if other_clocks else ():
-        found, fit = _by_time(windows, given, slack, ahead)
+        candidates, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
-            numbers, enough = found, fit + 1
-    taken = np.zeros(len(windows), np.bool_)
-    taken[numbers[numbers >= 0]] = True
+            numbers, enough = candidates, fit + 1
+    used = np.zeros(len(windows), np.bool_)
+    used[numbers[numbers >= 0]] = True
     filled = numbers.copy()
-    _fill(windows, epochs, commits, firsts, filled, np.empty(len(stamps), np.int64), taken)
+    _fill(windows, epochs, commits, firsts, filled, np.empty(len(stamps), np.int64), used)
     for k in np.flatnonzero(filled[:-1] < 0)[:MOST_BETWEEN].tolist():  # the marker behind it is the same, sent again
         n = filled[k + 1]
         again = n >= 0 and firsts[k + 1] < 0 and _same_end(windows[n], epochs[k], commits[k])
@@ -177,10 +177,10 @@ def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None
     results in the same order; None where there are not. A marker that was sent again is of the one before it."""
     stamps, epochs, commits, firsts = given
     decided = np.flatnonzero(windows["decision"] != NONE)
-    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
-        if len(at) == len(decided) and np.array_equal(_keys(epochs[at], commits[at]), _keys_of(windows[decided])):
+    for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+        if len(rows) == len(decided) and np.array_equal(_keys(epochs[rows], commits[rows]), _keys_of(windows[decided])):
             numbers = np.full(len(stamps), -1)
-            numbers[at] = decided
+            numbers[rows] = decided
             for k in np.flatnonzero(numbers < 0).tolist():
                 if k and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
                     numbers[k] = numbers[k - 1]
@@ -192,12 +192,12 @@ def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
     """By how much (ms) the markers' clock may be ahead: as pairs show in the order of both logs, from their beginning
     and from their end, of all markers and of those that close data (one that was sent again closes nothing)."""
     stamps, epochs, commits, firsts = given
-    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+    for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
         for step in (1, -1):
-            order = np.full(len(at), -1)
-            _in_order(windows[::step], epochs[at][::step], commits[at][::step], order)
+            order = np.full(len(rows), -1)
+            _in_order(windows[::step], epochs[rows][::step], commits[rows][::step], order)
             prepared = windows["prepared"][::step][order[order >= 0]]
-            lags = stamps[at][::step][order >= 0] - prepared
+            lags = stamps[rows][::step][order >= 0] - prepared
             if len(lags):  # those of right pairs lie close together: where one is lost, wrong ones are scattered
                 lags.sort()
                 close = np.searchsorted(lags, lags + CLOSE_MS, "right") - np.arange(len(lags))
@@ -220,18 +220,18 @@ def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def
     behind = len(windows)
     n = 0
     for k in range(len(numbers)):
-        at = n
-        while at < behind and not _same_end(windows[at], epochs[k], commits[k]):
-            at += 1
-            if at - n > MOST_BETWEEN:
-                at = behind
-        if at < behind:
-            numbers[k] = at
-            n = at + 1
+        row = n
+        while row < behind and not _same_end(windows[row], epochs[k], commits[k]):
+            row += 1
+            if row - n > MOST_BETWEEN:
+                row = behind
+        if row < behind:
+            numbers[k] = row
+            n = row + 1
 
 
 @kernel
-def _fill(windows, epochs, commits, firsts, numbers, ends, taken):  # type: ignore[no-untyped-def]
+def _fill(windows, epochs, commits, firsts, numbers, ends, used):  # type: ignore[no-untyped-def]
     """Pairs what is left, between the pairs that are there, in the order of both. ``ends`` is room as for ``_pair``."""
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
@@ -242,14 +242,14 @@ def _fill(windows, epochs, commits, firsts, numbers, ends, taken):  # type: igno
     for k in range(len(numbers)):
         if numbers[k] < 0:
             until = min(ends[k], n + MOST_BETWEEN)
-            at = n
-            while at < until and (taken[at] or not _same_end(windows[at], epochs[k], commits[k])):
-                at += 1
+            row = n
+            while row < until and (used[row] or not _same_end(windows[row], epochs[k], commits[k])):
+                row += 1
             if firsts[k] < 0 and k > 0 and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
                 numbers[k] = numbers[k - 1]  # sent again, first of all
-            elif at < until:
-                numbers[k] = at
-                taken[at] = True
+            elif row < until:
+                numbers[k] = row
+                used[row] = True
         n = max(n, numbers[k] + 1)
 
 
@@ -260,7 +260,7 @@ def _same_end(window, epoch, commit):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, taken):  # type: ignore[no-untyped-def]
+def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, used):  # type: ignore[no-untyped-def]
     """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
 
     Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good. ``ends`` is
@@ -271,19 +271,19 @@ def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, taken)
         if numbers[k] >= 0:
             limit = numbers[k]
         ends[k] = limit
-    at = 0
+    row = 0
     for k in range(len(numbers)):
         stamp = stamps[k]
         if numbers[k] < 0:
-            while at < ends[k] and windows[at].has_complete and windows[at].ended < stamp - slack:
-                at += 1
-            n = at
+            while row < ends[k] and windows[row].has_complete and windows[row].ended < stamp - slack:
+                row += 1
+            n = row
             while n < ends[k] and (not windows[n].has_prepare or windows[n].prepared <= stamp + slack):
-                if not taken[n] and _fits(windows[n], stamp, epochs[k], commits[k], slack):
+                if not used[n] and _fits(windows[n], stamp, epochs[k], commits[k], slack):
                     numbers[k] = n
                     break
                 n += 1
-        at = max(at, numbers[k] + 1)
+        row = max(row, numbers[k] + 1)
 
 
 @kernel
@@ -342,9 +342,9 @@ class Matching:
 
     def number(self, marker_offset: int) -> int | None:
         """The number of the window that a marker is of."""
-        at = int(np.searchsorted(self.markers, marker_offset))
-        there = at < len(self.markers) and self.markers[at] == marker_offset
-        return int(self.numbers[at]) if there and self.numbers[at] >= 0 else None
+        index = int(np.searchsorted(self.markers, marker_offset))
+        exists = index < len(self.markers) and self.markers[index] == marker_offset
+        return int(self.numbers[index]) if exists and self.numbers[index] >= 0 else None
 
     def is_first(self, marker_offset: int) -> bool:
         """Whether no marker before this one is of any window."""
@@ -378,19 +378,19 @@ def clocks_apart(log: LogView) -> dict[int, int]:
 
     Cost: the first call matches all producers of the log.
     """
-    found: dict[int, int] = {}
+    skews: dict[int, int] = {}
     rows = naming(log).rows
     for producer_id in np.unique(rows["producer_id"]).tolist():
         of = matching(log, producer_id)
-        at = np.flatnonzero(of.numbers >= 0)
-        windows = of.windows[of.numbers[at]]
-        ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
+        matched = np.flatnonzero(of.numbers >= 0)
+        windows = of.windows[of.numbers[matched]]
+        ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, matched)["marker_timestamp"]))
         for partition in np.unique(windows["partition"]).tolist():
-            mine = windows["partition"] == partition
-            apart = int(ahead[mine].max(initial=0))
+            in_partition = windows["partition"] == partition
+            apart = int(ahead[in_partition].max(initial=0))
             if apart > base_skew(log, partition):
-                found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
-    return found
+                skews[partition] = max(skews.get(partition, 0), apart + SAME_CLOCK_MS)
+    return skews
 
 
 def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
@@ -445,9 +445,9 @@ def naming(log: LogView) -> NamedTransactions:
 def _markers(log: LogView) -> dict[str, np.ndarray]:
     """The markers of all producers by column: by producer id, those of one in the order of the log."""
     rows = log.leader.transactions
-    at = np.flatnonzero(rows["marker_offset"] >= 0)
-    at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
-    return {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
+    which = np.flatnonzero(rows["marker_offset"] >= 0)
+    which = which[np.lexsort((rows["marker_offset"][which], rows["producer_id"][which]))]
+    return {"row": which} | {name: np.ascontiguousarray(rows[name][which]) for name in MARKER}
 
 
 def windows_of_markers(log: LogView) -> np.ndarray:
@@ -456,8 +456,8 @@ def windows_of_markers(log: LogView) -> np.ndarray:
     out = np.full(len(log.leader.transactions), -1)
     for producer_id in np.intersect1d(rows["producer_id"], markers["producer_id"]).tolist():
         begin, end = np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist()
-        found = matching(log, producer_id)
-        out[markers["row"][begin:end]] = np.where(found.numbers >= 0, found.first + found.numbers, -1)
+        matched = matching(log, producer_id)
+        out[markers["row"][begin:end]] = np.where(matched.numbers >= 0, matched.first + matched.numbers, -1)
     return out
 
 
@@ -466,35 +466,35 @@ def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None
     markers = _markers(log)
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
-    found = np.flatnonzero(closed)[:1]
-    row: np.void | None = log.leader.transactions[markers["row"][span][found[0]]] if len(found) else None
+    candidates = np.flatnonzero(closed)[:1]
+    row: np.void | None = log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
     return row
 
 
 def _match(log: LogView, producer_id: int) -> Matching:
     named, markers = naming(log), _markers(log)
-    mine = named.of(producer_id)
+    rows = named.of(producer_id)
     if begins_inside(log):
-        mine = slice(mine.start + _over_before(log, named.rows[mine]), mine.stop)
-    windows = named.rows[mine]
+        rows = slice(rows.start + _over_before(log, named.rows[rows]), rows.stop)
+    windows = named.rows[rows]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
     numbers = np.full(len(offset), -1)
     if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
-        return Matching(named, mine.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
+        return Matching(named, rows.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
-        known = windows[windows["decision"] != NONE]
-        slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
+        decided = windows[windows["decision"] != NONE]
+        slack = base_skew(log, int(decided["partition"][0]) if len(decided) else None)
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
-        whole, there = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
+        whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
         until = int(markers["marker_timestamp"].max())
-        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several, until=until)
-    taken = np.zeros(len(windows), np.bool_)
-    taken[numbers[numbers >= 0]] = True
-    unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)
+        numbers = paired(windows, given, slack, whole=whole, complete=complete, other_clocks=several, until=until)
+    used = np.zeros(len(windows), np.bool_)
+    used[numbers[numbers >= 0]] = True
+    unmarked = np.flatnonzero(windows["has_prepare"] & ~used)
     if begins_inside(log):
         unmarked = unmarked[_would_be_here(log, windows, unmarked, numbers)]
-    return Matching(named, mine.start, windows, offset, numbers, unmarked)
+    return Matching(named, rows.start, windows, offset, numbers, unmarked)
 
 
 def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -502,8 +502,8 @@ def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers
     behind that of an earlier window, or decided after the first marker there was written."""
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
-    found: np.ndarray = (which > first) | later
-    return found
+    is_present: np.ndarray = (which > first) | later
+    return is_present
 
 
 def begins_inside(log: LogView) -> bool:
@@ -537,8 +537,8 @@ def _over_before(log: LogView, windows: np.ndarray) -> int:
 
 def _has_other_brokers(log: LogView) -> bool:
     """Whether the cluster has more than one broker, as far as the input shows."""
-    known: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
-    return len(known.union(*log.cluster.in_sync.values())) > 1
+    brokers: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
+    return len(brokers.union(*log.cluster.in_sync.values())) > 1
 
 
 def _is_whole(log: LogView, producer_id: int) -> bool:
@@ -551,8 +551,8 @@ def _is_there(log: LogView, windows: np.ndarray) -> bool:
     """Whether neither a decision nor a marker can be missing only because its file was copied too early."""
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
     logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
-    bounds = [log.cluster.bounds.get(at) for at in logs]
-    return log.cluster.at_once or all(each is not None and each.clean_shutdown for each in bounds)
+    bounds = [log.cluster.bounds.get(place) for place in logs]
+    return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
 
 def _epoch_fits(windows: np.ndarray, t: np.void) -> np.ndarray:
@@ -573,9 +573,9 @@ def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
 
 def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
     """The window that sent this marker, None where none fits or the transaction is open."""
-    found = matching(log, int(t["producer_id"]))
-    number = found.number(int(t["marker_offset"]))
-    return None if number is None else found.window(number)
+    matched = matching(log, int(t["producer_id"]))
+    number = matched.number(int(t["marker_offset"]))
+    return None if number is None else matched.window(number)
 
 
 def is_late(t: np.void, window: TransactionWindow) -> bool:
@@ -590,17 +590,17 @@ def is_late(t: np.void, window: TransactionWindow) -> bool:
 
 def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
     """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
-    found = matching(log, int(t["producer_id"]))
-    if found.number(int(t["marker_offset"])) is not None:
+    matched = matching(log, int(t["producer_id"]))
+    if matched.number(int(t["marker_offset"])) is not None:
         return None
-    numbers = _unmarked_behind(log, found, t)
+    numbers = _unmarked_behind(log, matched, t)
     if not len(numbers):
         return None
-    windows = found.windows[numbers]
+    windows = matched.windows[numbers]
     denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
     in_time = _decided_at(windows, t, _slacks(log, windows))
     for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
-        window = found.window(number)
+        window = matched.window(number)
         if (sure or window.client_version >= 2) and not _may_be_of_one_before(log, window, t):
             return window
     return None
@@ -622,13 +622,13 @@ def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
     Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
     the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
     """
-    found = matching(log, int(t["producer_id"]))
-    if not len(found.windows):  # as where the coordinator's log was cleaned: of nearly all markers
+    matched = matching(log, int(t["producer_id"]))
+    if not len(matched.windows):  # as where the coordinator's log was cleaned: of nearly all markers
         return None
-    carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
+    carried_out = matched.numbers[(matched.markers < t["marker_offset"]) & (matched.numbers >= 0)]
     if begins_inside(log) and not len(carried_out):
         return None
-    windows = found.windows
+    windows = matched.windows
     behind = np.arange(len(windows)) > carried_out.max(initial=-1)
     data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])
     added = windows["added_row"] >= 0
@@ -639,13 +639,13 @@ def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
     slack = _slacks(log, windows)
     latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
     fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
-    window = _first(found, fits & (data_time <= windows["decided_time"] + slack))
+    window = _first(matched, fits & (data_time <= windows["decided_time"] + slack))
     return None if window is None or _may_be_of_one_before(log, window, t) else window
 
 
-def _first(found: Matching, fits: np.ndarray) -> TransactionWindow | None:
+def _first(matched: Matching, fits: np.ndarray) -> TransactionWindow | None:
     numbers = np.flatnonzero(fits)
-    return found.window(int(numbers[0])) if len(numbers) else None
+    return matched.window(int(numbers[0])) if len(numbers) else None
 
 
 def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
@@ -654,29 +654,29 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
     ones away, and the coordinator's log may end before it.
     """
-    found = matching(log, int(t["producer_id"]))
-    return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
+    matched = matching(log, int(t["producer_id"]))
+    return (matched.window(number) for number in _unmarked_behind(log, matched, t).tolist())
 
 
 def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     """Those of :func:`unmarked_behind` whose marker is not in what was deleted, or not read, at the log's beginning."""
-    found = matching(log, int(t["producer_id"]))
-    numbers = _unmarked_behind(log, found, t)
+    matched = matching(log, int(t["producer_id"]))
+    numbers = _unmarked_behind(log, matched, t)
     if log.leader.log_start > 0:
-        numbers = numbers[_would_be_here(log, found.windows, numbers, found.numbers)]
-    return map(found.window, numbers.tolist())
+        numbers = numbers[_would_be_here(log, matched.windows, numbers, matched.numbers)]
+    return map(matched.window, numbers.tolist())
 
 
-def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
+def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
     """Their numbers."""
-    if not len(found.unmarked):
-        return found.unmarked
-    behind = found.number(int(t["prev_marker_offset"]))
+    if not len(matched.unmarked):
+        return matched.unmarked
+    behind = matched.number(int(t["prev_marker_offset"]))
     if behind is not None:
-        return found.unmarked[found.unmarked > behind]
+        return matched.unmarked[matched.unmarked > behind]
     if t["prev_marker_offset"] < 0:
-        return found.unmarked
-    return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
+        return matched.unmarked
+    return matched.unmarked[_may_follow(log, matched.windows[matched.unmarked], int(t["prev_marker_time"]))]
 
 
 def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
@@ -688,11 +688,11 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[in
     if not len(rows):
         return
     for producer_id in np.unique(rows["producer_id"][rows["has_complete"]]).tolist():
-        found = matching(log, producer_id)
-        for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
-            before = found.markers[(found.numbers >= 0) & (found.numbers < number)]
-            behind = found.markers[found.numbers > number]
-            yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
+        matched = matching(log, producer_id)
+        for number in matched.unmarked[matched.windows["has_complete"][matched.unmarked]].tolist():
+            before = matched.markers[(matched.numbers >= 0) & (matched.numbers < number)]
+            behind = matched.markers[matched.numbers > number]
+            yield matched.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
 def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
@@ -702,20 +702,20 @@ def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
     belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
     allowed the batch: that is what the slack is for.
     """
-    found = matching(log, int(t["producer_id"]))
-    before = found.number(int(t["prev_marker_offset"]))
-    own = found.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
+    matched = matching(log, int(t["producer_id"]))
+    before = matched.number(int(t["prev_marker_offset"]))
+    own = matched.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
     if own is not None:
-        return found.window(own) if before is None or own > before else None
-    windows = found.windows
+        return matched.window(own) if before is None or own > before else None
+    windows = matched.windows
     if before is not None:
         later = np.arange(len(windows)) > before
     else:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
     later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
-    later[found.numbers[found.numbers >= 0]] = False
-    return _first(found, later)
+    later[matched.numbers[matched.numbers >= 0]] = False
+    return _first(matched, later)
 
 
 def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:

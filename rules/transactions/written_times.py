@@ -27,7 +27,7 @@ def read_of(log: LogView) -> ReadTimes | None:
 
 def read_behind(cluster: Cluster, log: tuple[str, int], other: tuple[str, int]) -> bool:
     """Whether another log was read behind this one, as a copy of both says: it has what this one's needed."""
-    first, then = (bounds.read if (bounds := cluster.bounds.get(at)) else None for at in (log, other))
+    first, then = (bounds.read if (bounds := cluster.bounds.get(place)) else None for place in (log, other))
     return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
 
@@ -87,26 +87,26 @@ def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
     return int(earliest[0]), int(latest[0])
 
 
-def around_each(log: LogView, producer_ids: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def around_each(log: LogView, producer_ids: np.ndarray, at_offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same of many."""
     offsets, newest, oldest = _marker_clocks(log)
-    before, behind = offsets.searchsorted(at, "left"), offsets.searchsorted(at, "right")
+    before, behind = offsets.searchsorted(at_offsets, "left"), offsets.searchsorted(at_offsets, "right")
     ids, which = np.unique(producer_ids, return_inverse=True)
-    known = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
+    known_from = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
     entry, written = log.leader.high_watermark, log.cluster.checkpointed.get(log.leader.log_dir, -1)
-    checkpointed = np.where(at >= entry, written, -1) if entry is not None else np.full(len(at), -1)
-    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known, checkpointed])
+    checkpointed = np.where(at_offsets >= entry, written, -1) if entry is not None else np.full(len(at_offsets), -1)
+    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known_from, checkpointed])
     return earliest, np.append(oldest, -1)[behind]
 
 
 def written_bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
     """:func:`around` of the first data of each transaction of a replica, -1 too where it has none."""
     rows = replica.transactions
-    found = np.full((2, len(rows)), -1)
+    bounds = np.full((2, len(rows)), -1)
     data = np.flatnonzero(rows["first_offset"] >= 0)
     if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
-        found[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
-    return found[0], found[1]
+        bounds[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return bounds[0], bounds[1]
 
 
 def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
@@ -114,8 +114,8 @@ def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
     rows = replica.producers
     offsets, newest, _ = _marker_clocks(log)
     before = offsets.searchsorted(rows["data_last_offset"], "left")
-    found: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
-    return found
+    times: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
+    return times
 
 
 def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> int:
@@ -140,10 +140,10 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
     before.
     """
-    at, entry = (log.topic, log.partition), log.leader.high_watermark
-    if read_behind(log.cluster, at, (TRANSACTION_STATE, partition)):
+    own, entry = (log.topic, log.partition), log.leader.high_watermark
+    if read_behind(log.cluster, own, (TRANSACTION_STATE, partition)):
         return True
-    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
+    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(own, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     stamp = log.time(t["first_time"]) + CLIENT_MS
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
