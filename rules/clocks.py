@@ -32,10 +32,8 @@ MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
 def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
-    """One finding for two brokers in place of one a partition: the farthest apart.
-
-    Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
-    """
+    # One finding for two brokers in place of one per partition: the largest difference. A broker in all of several
+    # pairs is the one whose clock differs, which is one finding.
     of: dict[tuple[int, ...], list[Finding]] = {}
     for f in findings:
         of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
@@ -89,7 +87,7 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
 
 
 def _back(log: LogView) -> Iterator[Finding]:
-    """Markers of one broker whose times fall below those of its earlier ones; a new leader begins anew."""
+    # A new leader starts over: its clock is another one.
     rows = log.leader.transactions
     rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
     rows = rows[np.argsort(rows["marker_offset"], kind="stable")]
@@ -104,7 +102,6 @@ def _back(log: LogView) -> Iterator[Finding]:
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
-    """Markers whose times lie outside of what their decisions allow, by the brokers of both."""
     named = naming(log)
     by_brokers: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
     for producer_id in np.unique(named.rows["producer_id"]).tolist():
@@ -132,7 +129,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
 
 
 def _said(evidence: Values) -> str:
-    """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
+    # The time is that of one broker's clock; the other clock shows another.
     *others, it = evidence["brokers"]
     by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
     since = f"since {evidence['since']} by the clock of broker {evidence['since_by']}"
@@ -144,8 +141,7 @@ def _said(evidence: Values) -> str:
 
 
 def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int | None:
-    """The broker that led the coordinator's partition when it wrote a decision, None where another one completed it:
-    a marker lies between two clocks then."""
+    # None where another broker completed it: the marker is then between two clocks.
     partition, row, complete = (int(window[name]) for name in ("partition", "prepare_row", "complete_row"))
     _, columns = named.chunks[window["chunk"]]
     led, last = (
@@ -159,7 +155,6 @@ def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int 
 
 
 def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
-    """The broker that led the partition when it wrote each offset, None where nothing tells."""
     epochs = log.leader.leader_epochs
     if not epochs:
         return [log.leader.broker_id if len(log.replicas) == 1 else None] * len(offsets)
@@ -173,7 +168,7 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
 def _finding(
     log: LogView, severity: str, row: np.void, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
-    """``by`` how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker whose clock it is."""
+    # ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker of that clock.
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
         RULE,
@@ -192,7 +187,7 @@ AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.differenc
 
 
 def when(time: Any) -> str | int:
-    """A time as ISO-8601, or the bare ms of one that no calendar has."""
+    """Format a time as ISO-8601, or as ms where it is beyond any calendar."""
     return iso(int(time)) or int(time)
 
 
@@ -246,7 +241,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
 
 
 def _after_limit(log: LogView) -> int | None:
-    """message.timestamp.after.max.ms: as set, else an hour since 4.0, and what the older setting says before."""
+    # As set, otherwise an hour since 4.0, and the older setting before.
     limit, broker = log.policy().after_max_ms, log.leader.broker_id
     since_4_0 = limit >= 0 or log.cluster.releases.get(broker, policies.UNKNOWN).least >= (4, 0)
     for name in AFTER_SETTINGS[:1] if since_4_0 else AFTER_SETTINGS:

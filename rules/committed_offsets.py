@@ -38,7 +38,7 @@ THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
 def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
-    """A finding about a committed offset: it points at what the group consumes, its file at the record."""
+    """Make a finding about a committed offset: at the consumed partition, with the file of the record."""
     evidence = {
         "offsets_partition": log.name,
         "record_offset": c.record_offset,
@@ -68,14 +68,13 @@ def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, messag
 
 
 def _record_offsets(evidence: Fields) -> Iterator[int]:
-    """Yield the offsets of the records that a finding compares."""
     for name, value in evidence.items():
         if "record_offset" in name and value is not None:
             yield from value if isinstance(value, list) else [value]
 
 
 def writer(log: LogView, c: OffsetCommit) -> str:
-    """Who wrote a commit, in words."""
+    """Describe who wrote a commit."""
     if c.plain:
         return "a commit outside a transaction"
     owner = log.owner(c.producer_id)
@@ -83,7 +82,7 @@ def writer(log: LogView, c: OffsetCommit) -> str:
 
 
 def place_of(c: OffsetCommit) -> str:
-    """Whose offset it is, in words."""
+    """Describe whose offset it is."""
     return f"group {c.place.group} on {c.place.partition}"
 
 
@@ -125,7 +124,7 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
 
 
 def _severity(log: LogView, t: OpenTransaction) -> str | None:
-    """As the partition stands; where that is not known, what it would be."""
+    # As the partition's; where its status is unknown, what it would be.
     verdict = blocking.judged(log, t)
     severity = verdict.if_true if verdict.standing is BlockedState.UNKNOWN else verdict.severity
     old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
@@ -438,7 +437,7 @@ Committer = tuple[str, OffsetCommit, OffsetCommit]  # a transactional id with it
 
 
 def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
-    """How grave it is that a group has both, None where one came after the other."""
+    # None where one kind followed the other.
     begun, ended = zip(*(_span(committers) for committers in (tasks, threads)), strict=True)
     generations = [since(last.generation) for last in ended]
     if generations[0] == generations[1] >= 0:
@@ -449,7 +448,6 @@ def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
 
 
 def _span(several: list[Committer]) -> tuple[OffsetCommit, OffsetCommit]:
-    """The first and the last commit of several producers."""
     first = min((begun for _, begun, _ in several), key=lambda c: c.record_offset)
     return first, max((ended for _, _, ended in several), key=lambda c: c.record_offset)
 
@@ -477,8 +475,7 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
 
 
 def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
-    """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
-    of which nothing says where it begins."""
+    # Not where remote storage may still have the records of a tiered log with an unknown start.
     if doubt and log.cluster.is_tiered(c.topic):
         return Advice(
             Verdict.DO_NOT_ACT,
@@ -495,7 +492,6 @@ def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
 
 
 def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
-    """Where a group would go on, shown and not run."""
     command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
     return CheckCommand(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
 
@@ -546,7 +542,7 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
 
 
 def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
-    """Each with the first of its steps."""
+    # With step 1 of KIP-447 for each.
     watch = watched(log)
     for zombie in watch.zombies if watch is not None else ():
         older = zombie.older
@@ -561,8 +557,8 @@ def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
 
 
 def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) -> bool:
-    """Whether another instance had taken the producer's id by its later commit: its epoch is higher by more than what
-    transactions themselves raise it by (version 2), so that the instance which wrote the older one was fenced."""
+    # Whether another instance took over the id: the epoch is bumped by more than transactions themselves do
+    # (transaction.version 2), so the instance of the older commit was fenced.
     history = log.cluster.coordinator
     last = None if history is None else history.last_of_producer(late.producer_id)
     if history is None or last is None or late.producer_epoch <= older.producer_epoch:
@@ -573,7 +569,7 @@ def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) 
 
 
 def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
-    """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
+    # None where several transactions may be the one.
     named = naming(log)
     span = named.of(c.producer_id)
     near = []
@@ -586,7 +582,7 @@ def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
 
 
 def _begun_before(log: LogView, c: OffsetCommit, window: TransactionWindow) -> bool:
-    """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
+    # Beyond any clock difference.
     entry = window.first or window.decided
     dated = c.generation is not None and c.generation.time >= 0 and entry is not None
     if not dated or c.generation is None or entry is None:
@@ -641,7 +637,6 @@ def _member(member: Member | None) -> dict[str, str | None] | None:
 
 
 def _statically(zombie: Zombie) -> str:
-    """Names the static members."""
     names = [m.instance_id for m in (zombie.owner_before, zombie.owner) if m is not None and m.instance_id is not None]
     if len(names) == 2 and names[0] == names[1]:
         return f"; two processes run with the group.instance.id {names[0]}"
@@ -649,7 +644,7 @@ def _statically(zombie: Zombie) -> str:
 
 
 def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
-    """The five steps of KIP-447 as the log has them: A is the zombie, B the new owner."""
+    # The five steps of KIP-447: A is the zombie, B the new owner.
     c, rival = zombie.late, zombie.rival
     generation = c.generation
     classic = generation is not None and generation.classic

@@ -45,7 +45,7 @@ REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_i
 
 
 def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
-    """A finding that points at a record of ``__transaction_state``."""
+    """Make a finding at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
         rule_id,
@@ -240,7 +240,6 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
 
 
 def _other_owner(history: CoordinatorHistory, entry: StateRecord) -> str | None:
-    """Another id that had this producer id first."""
     owner = history.first_owner(entry.producer_id)
     return owner if owner != entry.transactional_id else None
 
@@ -349,7 +348,6 @@ def _stuck_finding(
 
 
 def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
-    """Letting its coordinator send the markers that are decided."""
     first = (
         f"first {repairs.leader_back(log.cluster, away)}"
         if away
@@ -373,7 +371,6 @@ def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
 
 
 def _some(partitions: list[str]) -> str:
-    """The first few of some partitions, and how many more there are."""
     return ", ".join(partitions[:SHOWN]) + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
 
 
@@ -629,7 +626,7 @@ def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
 
 
 def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool, bool]]:
-    """Those records as rows of :data:`FAILED`; ``ids`` gets a number for each id."""
+    # As rows of FAILED; ``ids`` gets a number for each id.
     for step in resumed(log):
         for entry in step.failed:
             number = ids.setdefault(entry.transactional_id, len(ids))

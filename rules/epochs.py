@@ -177,7 +177,6 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
 
 
 def _successor(log: LogView, producer_id: int) -> int | None:
-    """The producer id that the same transactional id has by now, None where it is this one or nobody knows."""
     entry = log.last_entry(producer_id)
     return entry.producer_id if entry is not None and entry.producer_id not in (-1, producer_id) else None
 
@@ -249,7 +248,7 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
 
 
 def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
-    """The records of an id that :func:`raised` names."""
+    # The same condition as coordinated.raised.
     for old, new in itertools.pairwise(state_log.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
         same = new.producer_id == old.producer_id
@@ -258,7 +257,6 @@ def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
 
 
 def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[Finding]:
-    """The first ten rises of an epoch that lie within ten minutes."""
     latest: deque[StateRecord] = deque(maxlen=10)
     for tenth in rises:
         latest.append(tenth)
@@ -286,7 +284,7 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
 
 
 def _verdicts(log: LogView) -> list[Fields]:
-    """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
+    # ``max_timestamp`` in ms; only what-if audits have the table.
     table = log.leader.tables.get("verdicts")
     if table is None:
         return []
@@ -426,11 +424,8 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
 
 
 def _named(log: LogView, t: np.void) -> bool:
-    """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
-
-    What stands between the two markers shows when the data came; its own stamps may be of any time. Where both markers'
-    decisions are known, no clock is asked.
-    """
+    # The neighbouring markers show when the data was written; its own timestamps may be of any time. If the decisions
+    # of both markers are known, no clock is needed.
     matched = matching(log, int(t["producer_id"]))
     own, before = (matched.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
     if own is not None:
@@ -525,7 +520,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 
 
 def _if_flinks(transactional_id: str) -> Advice | None:
-    """In place of a restart of an id's producer, which ends what a Flink job may have to commit; None for others."""
+    # Restarting an id's producer aborts what a Flink job may have to commit.
     if not may_be_flinks(transactional_id):
         return None
     return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")

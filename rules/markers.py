@@ -136,7 +136,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
-    """Its data was ended as it had been decided, later, by another marker: nothing is open, nothing is to be done."""
+    # Ended as decided: nothing is open, nothing has to be done.
     window, marker = ended.window, "COMMIT" if ended.row["commit"] else "ABORT"
     first, last = ended.span
     other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
@@ -309,11 +309,8 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
 
 
 def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether no transaction that nobody knows of any more can be the data's, and no marker that is gone was its own.
-
-    A later marker that closed data of the same epoch shows the window's own data there, unless the id's whole history
-    is known.
-    """
+    # A later marker that closed data of the same epoch shows that the window's own data is there, unless the id's whole
+    # history is known.
     if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
         matched, rows = matching(log, int(t["producer_id"])), log.leader.transactions
         later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
@@ -330,7 +327,7 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
 
 
 def _own_marker_gone(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
+    # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
     return bool(t["prev_marker_offset"] < whole_from(log)) and _may_be_of_a_later_one(log, window, t)
 
 
@@ -375,8 +372,8 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
 
 
 def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker may be of a decision that came after its coordinator's file was copied, the window's own marker
-    being gone with what was cleaned: files of a running broker are copied one after another."""
+    # Files of a running broker are copied one after another: the decision may be newer than the coordinator's copy, and
+    # the window's own marker cleaned away.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or must_have_marker(log, window):
         return False
@@ -436,7 +433,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
 
 
 def _decided(log: LogView, t: np.void) -> bool:
-    """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
+    # A decision still being sent counts, and so do repeated markers.
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"] or as_decided_after_all(log, t):
         return True

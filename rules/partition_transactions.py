@@ -55,7 +55,7 @@ UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transac
 
 
 def who(t: OpenTransaction) -> str:
-    """The producer in words."""
+    """Describe the producer."""
     name = f"transactional id {t.owner}" if t.owner is not None else UNOWNED.get(t.klass, UNREAD)
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
@@ -345,7 +345,7 @@ NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
-    """The leader replica's transactions (TRANSACTION rows) but those that ended below the log start."""
+    """Return the leader replica's transactions (TRANSACTION rows) except those that ended below the log start."""
     rows = log.leader.transactions
     if not len(rows):
         return rows
@@ -353,16 +353,16 @@ def judged_transactions(log: LogView) -> np.ndarray:
 
 
 def ended_with_another(t: np.void) -> str:
-    """The outcome of data whose own transaction had ended before it came, by the marker of another one that closed it.
+    """Return the outcome of data that another transaction's marker closed.
 
-    Its own transaction is that of the marker before; where none is known, it was not committed.
+    Its own transaction is that of the previous marker; where that is unknown, it was not committed.
     """
     committed, now = bool(t["prev_marker_offset"] >= 0 and t["prev_marker_commit"]), bool(t["commit"])
     return "none" if committed == now else "exposed" if now else "hidden"
 
 
 def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
-    """Whether the transaction's data came after the marker that had closed its epoch, and how that is known."""
+    # With the reason.
     if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
         return False, ""
     if t["prev_marker_epoch"] > t["producer_epoch"]:
@@ -622,9 +622,9 @@ FAR_FROM_USUAL = 5  # times as long as any other time
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Data that came ``lead_ms`` before its marker's transaction had the partition, and how that is known.
+    """Data written ``lead_ms`` before its marker's transaction had the partition, and the evidence.
 
-    ``began``: when it came, ms, by the clock of the coordinator's broker where two clocks could be compared.
+    ``began``: when it was written, ms, by the coordinator broker's clock where both clocks could be compared.
     """
 
     began: int
@@ -708,14 +708,12 @@ def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRe
 
 
 def _marker_is_missing(matched: Matching, t: np.void, number: int) -> bool:
-    """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
-    and what is wrong is the marker that is lost or cannot be read."""
+    # The data may be of a transaction in between whose marker is lost or unreadable.
     before = matched.number(int(t["prev_marker_offset"]))
     return bool(np.any((matched.unmarked > (-1 if before is None else before)) & (matched.unmarked < number)))
 
 
 def _whole(log: LogView, matched: Matching, number: int) -> bool:
-    """Whether all that the coordinator wrote of this transaction is in the input, from before it on."""
     if owner_complete(log, int(matched.windows["producer_id"][number])):
         return True
     history = log.cluster.coordinator
@@ -727,7 +725,7 @@ def _whole(log: LogView, matched: Matching, number: int) -> bool:
 
 
 def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord) -> Merged | None:
-    """Proved: a broker's clock read behind the first batch, still before the coordinator had the partition added."""
+    # Proved: a broker's clock was read after the first batch and before the coordinator added the partition.
     came, known_by = _came_by(log, t)
     if came < 0:
         return None
@@ -743,7 +741,7 @@ def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: Stat
 
 
 def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
-    """Whether one broker led the partition and its coordinator: by the metadata, else by whose files these are."""
+    # By the metadata, otherwise by the brokers of the files.
     cluster = log.cluster
     if not cluster.has_metadata:
         return skew(log, added.partition) == SAME_CLOCK_MS
@@ -752,7 +750,7 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
 
 
 def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
-    """When the leader had the first batch at the latest, by its own clock, ms; -1 where it did not note a time."""
+    # By the leader's clock at the latest, ms; -1 where it wrote no time.
     if t["first_append_time"] == 1:
         return int(t["first_time"]), "the broker stamped the first batch"
     if t["first_leader_epoch"] != t["last_leader_epoch"]:
@@ -773,11 +771,8 @@ def _all_markers(log: LogView) -> np.ndarray:
 
 
 def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
-    """How far the clock of the partition's leader is ahead of the coordinator's at least, ms; None where unknown.
-
-    A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
-    producer has its transaction and every transaction its marker is it sure which goes with which.
-    """
+    # A marker is written after its Prepare record's time and before its Complete record's. The match is only certain if
+    # every marker of the producer has its transaction and every transaction its marker.
     matched = matching(log, int(t["producer_id"]))
     if len(matched.unmarked) or np.any(matched.numbers < 0):
         return None
@@ -791,7 +786,6 @@ def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
 
 
 def _markers_near(log: LogView, t: np.void) -> np.ndarray:
-    """The producer's last markers up to this one that the leader of the data wrote."""
     markers = _all_markers(log)
     near = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
     return near[near["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
@@ -801,7 +795,7 @@ def _markers_near(log: LogView, t: np.void) -> np.ndarray:
 
 
 def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
-    """Likely: the client's stamps begin before the coordinator had the partition added, and go on behind it."""
+    # Likely: the client's timestamps begin before the coordinator added the partition, and continue after it.
     began = log.time(t["first_time"])
     lead = added.time - began
     one_clock = t["first_append_time"] == 1
@@ -822,12 +816,10 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
 
 
 def _reads_a_clock(t: np.void) -> bool:
-    """Whether the first batch is stamped about when it came, as far as the marker before it shows."""
     return bool(t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS)
 
 
 def _other_leads(log: LogView, t: np.void) -> list[int]:
-    """By how much the stamps of the producer's other transactions here precede the coordinator's records, ms."""
     matched, markers = matching(log, int(t["producer_id"])), _all_markers(log)
     others = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
     others = others[others["first_offset"] >= 0]
@@ -838,7 +830,6 @@ def _other_leads(log: LogView, t: np.void) -> list[int]:
 
 
 def _coordinator_moved(log: LogView, t: np.void, added: StateRecord) -> bool:
-    """Whether another broker may have become the coordinator between the transaction before and this one."""
     matched = matching(log, int(t["producer_id"]))
     before = matched.number(int(t["prev_marker_offset"]))
     last = None if before is None else matched.window(before).decided

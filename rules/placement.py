@@ -31,7 +31,6 @@ STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, befo
 
 
 def _of_one_stop(f: Finding) -> Hashable:
-    """What the same brokers had when they were stopped, and nobody leads since."""
     stopped = f.severity == "info" and f.if_true is None
     return f.message.partition(WHILE)[2] if stopped else None
 
@@ -104,7 +103,7 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
 
 
 def _missing(log: LogView, since: WithoutLeader | None) -> str | None:
-    """What there would have to be in the input to be sure."""
+    # In the input, to be certain.
     if not log.cluster.has_metadata:
         return "a part of __cluster_metadata"
     if since is not None and log.cluster.may_be_uncommitted(since.offset):
@@ -117,7 +116,7 @@ def _stands(how: str) -> str:
 
 
 def _of_one_copy(f: Finding) -> Hashable:
-    """Of each that may be there, in a directory that was copied file by file: the broker's copy is in question."""
+    # The directory was copied file by file, so the broker's copy is in question.
     return None if f.severity != "info" else f.broker_id
 
 
@@ -271,14 +270,13 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
 
 
 def twice(log: LogView) -> dict[str, str]:
-    """By log directory another one of its broker that is known to have the same partition: no such broker starts."""
+    """Return by log directory another one of its broker with the same partition: such a broker does not start."""
     pairs = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
     return {b: a for a, b in pairs} | dict(pairs)
 
 
 def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
-    """Neighbours among the replicas of one topic id that one broker has in two log directories, and whether these are
-    known to be two."""
+    # Neighbours among copies of one topic id on one broker, and whether their directories are known to differ.
     if len(log.replicas) < 2:
         return
     of_brokers: dict[tuple[int, str | None], list[ReplicaFacts]] = {}
@@ -299,7 +297,7 @@ WITHOUT = " without having been in sync "
 
 
 def _one_start(f: Finding) -> Hashable:
-    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
+    # The start of a broker that had led last, alone, and leads again: all its partitions at that time.
     alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
     return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
@@ -388,7 +386,7 @@ def _unclean(log: LogView, election: Election) -> Finding:
 
 
 def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
-    """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
+    # ``lost``: from the last leader's replica; ``whole``: that replica shows no loss.
     again = lost is not None and lost["all_sent_again"]
     some = lost and not again and (left(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
     gone = some and f"{some} of broker {election.last_leader} are lost"
@@ -527,7 +525,7 @@ def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list
 
 
 def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
-    """Finished segments with the same offsets and leader epochs as a later one."""
+    # The same offsets and leader epochs as a later segment.
     last: dict[object, RemoteSegment] = {}
     out = []
     finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
@@ -585,8 +583,7 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
 
 
 def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
-    """The offsets, (first, behind the last), of closed local segments below the last stable offset with a hole in the
-    remote log."""
+    # As (first offset, one behind the last).
     replica, rows = log.leader, log.leader.transactions
     open_from = rows["first_offset"][(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
     stable = min([log.high_watermark, *open_from.tolist()])
@@ -597,8 +594,7 @@ def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
 
 
 def _waited(log: LogView, behind: int) -> tuple[int, bool]:
-    """How long in ms the log has gone on behind an offset, at the newest time that brokers wrote, and whether a
-    broker's clock says so: that of a marker behind it, not of a transaction that was open across it."""
+    # A marker behind the offset proves it by a broker's clock, unless its transaction was open across the offset.
     rows = log.leader.transactions
     later = rows[rows["marker_offset"] >= behind]
     across = later["marker_timestamp"][later["first_offset"] < behind]

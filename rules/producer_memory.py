@@ -55,17 +55,17 @@ SHOWN = 100  # producers of one log that get a line each
 
 
 class Peak(NamedTuple):
-    """The largest producer state of one replica: how many producers, and its estimated bytes."""
+    """The largest producer state of one replica: producer count and estimated bytes."""
 
     producers: int
     bytes: int
 
 
 def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
-    """The peak of a replica's producer state, each producer counted from its first batch to its expiry: with
-    CACHED_BATCHES kept of each, and with the latest alone.
+    """Return the peak of a replica's producer state with :data:`CACHED_BATCHES` per producer, and with one.
 
-    Producers that expired and came back count in between too: an upper bound.
+    Each producer counts from its first batch to its expiry. One that expired and returned counts in between too, so
+    this is an upper bound.
     """
     p = replica.producers
     if not len(p):
@@ -134,7 +134,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
 
 
 def _fewer(log: LogView, first: str) -> Advice:
-    """What makes a broker remember fewer producers; before 3.4 no setting does that which ids do not need, too."""
+    # Before 3.4 the only setting also expires transactional ids.
     by_id = {release.expiration_setting == policies.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
     from_then = "" if by_id == {True} else "from 3.4 on, "
     lower = f"; {from_then}lower {policies.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
@@ -142,7 +142,7 @@ def _fewer(log: LogView, first: str) -> Advice:
 
 
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
-    """What all partitions of a log directory hold together: the sums of their peaks, as it is and under the draft."""
+    """Make the finding on a whole log directory: the sums of its partitions' peaks, with and without the draft."""
     heavy = now.bytes > MANY_BYTES
     finding = Finding(
         "producer-state-memory",
@@ -213,7 +213,7 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 
 def _shared(plain: int, transactional: int) -> str:
-    """How there are fewer of both kinds. A client refuses a transactional.id with enable.idempotence=false."""
+    # A client refuses a transactional.id with enable.idempotence=false.
     steps = ["share producers between requests"]
     steps += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
     steps += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
@@ -261,7 +261,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
 
 
 def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
-    """Producers of the first kind, by the offset of their last batch below the log start."""
+    # All batches below the log start, by the offset of the last one.
     p = log.leader.producers
     last = p["below_last_offset"]
     below = (last >= 0) & (last < log.leader.own_start)
@@ -321,7 +321,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
 
 
 def _expired_by_capacity(log: LogView) -> dict[str, str]:
-    """For the evidence: why the broker does not know the producer any more, where it forgets with the last batch."""
+    # Why the broker does not know the producer, where it forgets producers with their last batch.
     return {FORGOTTEN_BY: RETENTION} if log.policy().evicts_below_log_start else {}
 
 
@@ -330,7 +330,7 @@ def _known_from(row: np.void) -> str:
 
 
 def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
-    """Producers of the second kind: those that still write, and nearly expired twice or more."""
+    # Producers that still write, and nearly expired twice or more.
     p = log.leader.producers
     often = p["idle_count"] >= 2
     if not often.any():
@@ -416,7 +416,7 @@ def _producer(log: LogView, state: dict[str, int]) -> Iterator[Finding]:
 
 
 def _unknown_to_the_broker(log: LogView, ids: list[int]) -> Iterator[Finding]:
-    """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
+    # The broker was asked before and after the log was read.
     rows = log.leader.transactions
     for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], ids)]:
         if row["first_offset"] >= log.leader.log_start:
@@ -488,7 +488,7 @@ def _what_to_do(log: LogView) -> Advice:
 
 
 def _as_listed(value: TransactionValue) -> Fields:
-    """A value as the coordinator is asked for it."""
+    # In the form of DescribeTransactions.
     return {
         "state": value.state.value,
         "producer_id": value.producer_id,
@@ -556,7 +556,7 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:
-    """Producers that a snapshot lacks between two of their batches, one finding each."""
+    # A snapshot lacks the producer between two of its batches.
     replica, reported = log.leader, set()
     for link in replica.snapshots if log.has_sequences else ():
         for d in link.differences:

@@ -40,13 +40,11 @@ EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
 def _place(replica: ReplicaFacts, row: dict[str, int]) -> Fields:
-    """Segment and byte of a batch in a replica."""
     number = int(np.searchsorted(replica.segment_bases, row["base_offset"], side="right")) - 1
     return {"file": replica.file(number), "position": row["position"]}
 
 
 def _lineage(replica: ReplicaFacts) -> list[list[int]]:
-    """The newest leader epochs that a replica's checkpoint knows, each with its first offset."""
     epochs = replica.leader_epochs
     return [list(entry) for entry in epochs[-EPOCHS_SHOWN:]]
 
@@ -94,8 +92,7 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
 
 
 def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
-    """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail. Info
-    where nothing of that has to be sent again."""
+    # The tail of a crashed leader is no loss where the lineages part at a clean election, and all since were clean.
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
     elected = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
     below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
@@ -106,7 +103,7 @@ def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
 
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
-    """The leader replica's first epoch at or behind the offset where the lineages part; its last one if none is."""
+    # The last epoch of the leader replica where none starts at or before the fork.
     later = [epoch for epoch, start in pair.leader.leader_epochs if epoch > pair.lost_epoch and start <= pair.forked_at]
     return min(later, default=pair.leader.last_leader_epoch)
 
@@ -175,7 +172,6 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
 
 
 def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
-    """What became of the offsets that only a former leader has."""
     if severity == "info":
         return f" that only broker {pair.replica.broker_id} has are not lost: {why_not_lost(lost)}"
     never = ", never committed, since every election since was clean" if severity == "warning" else ""
@@ -191,7 +187,7 @@ def _of_one_batch(first: int) -> Advice:
 
 
 def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
-    """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
+    # Both have one lineage, so nothing in the input decides.
     leader = log.leader
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
@@ -203,7 +199,6 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
-    """Brokers of the other replicas that have the same batch there as this one, and as the leader's."""
     ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.replica, pair.leader))
     others = [
         (c.broker_id, _compared(log, c, pair.first_offset))
@@ -219,7 +214,7 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
 
 
 def _behind(f: Finding) -> Hashable:
-    """A broker whose replicas are all behind for one reason, that is no loss."""
+    # Behind for a reason that is no loss.
     why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
     return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
 
@@ -328,7 +323,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
 
 
 def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> bool:
-    """Whether a follower has what the leader that the metadata names lacks, both stopped cleanly: that is no lag."""
+    # Both were stopped cleanly, so this is no lag.
     named = log.cluster.leaders.get((log.topic, log.partition))
     return log.at_rest(without) and log.at_rest(holder) and named is not None and named == without.broker_id
 
@@ -424,7 +419,7 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
 
 
 def _went_back(pair: Pair) -> bool:
-    """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
+    # Only DeleteRecords puts a log start within a segment.
     replica, leader = pair.replica, pair.leader
     comparable = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
     comparable = comparable and replica.unread_from < 0  # else nobody looked whether it begins within a segment

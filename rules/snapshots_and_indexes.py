@@ -68,7 +68,7 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
 
 def _one_unknown(f: Finding) -> Hashable:
-    """What the input does not show of a broker, and all of its snapshots may be right by."""
+    # What the input lacks of a broker, by which all of its snapshots may be right.
     return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
 
 
@@ -146,12 +146,10 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
 
 
 def _passes_a_gap(replica: ReplicaFacts, link: SnapshotLink) -> bool:
-    """Whether a segment between the snapshot and the one before it is not there."""
     return any(start < link.offset and link.base < end for start, end in replica.absent)
 
 
 def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
-    """Of all snapshots of a replica whose differences may be right, by what the input does not show."""
     link, first = found[0]
     expiry = [(each, [d for d in some if d.name == "missing"]) for each, some in found]
     limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
@@ -227,7 +225,6 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
-    """Aborted, not empty transactions of the replay whose marker lies at or above the log start."""
     t = replica.transactions
     if not len(t):
         return t
@@ -279,13 +276,11 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
 
 
 def _stored(replica: ReplicaFacts) -> np.ndarray:
-    """Aborted transactions of which the log still has data."""
     rows = _aborted(replica)
     return rows[(rows["records"] > 0) & (rows["last_offset"] >= replica.log_start)]
 
 
 def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
-    """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
     rows = _stored(replica)
     if not len(rows):
         return
@@ -299,7 +294,6 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 
 
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
-    """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
     rows, listed = _stored(replica), replica.aborted
     which, entries = lib_replica_pairs.strays(replica, rows)
     if not len(which):
@@ -352,7 +346,6 @@ def _in_another_segment(
 
 
 def _index_file(replica: ReplicaFacts, t: np.void) -> str:
-    """The transaction index of the segment that a transaction's marker is in."""
     return _index_of(replica, int(t["marker_segment"]))
 
 
@@ -361,14 +354,13 @@ def _index_of(replica: ReplicaFacts, segment: int) -> str:
 
 
 def _index_may_be_older(replica: ReplicaFacts, t: np.void) -> bool:
-    """Whether the index file may have been copied before the marker came: then it has no later entry either."""
+    # It then has no later entry either.
     if replica.clean_shutdown or int(t["marker_segment"]) != len(replica.segments) - 1:
         return False
     return not np.any(replica.aborted["last_offset"] > t["marker_offset"])
 
 
 def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Finding:
-    """On one transaction, or on all that would be in an index which is not there, in the order of their markers."""
     t, count, records = rows[0], len(rows), sum(int(row["records"]) for row in rows)
     file, not_copied = _index_file(replica, t), not log.cluster.abort_indexes
     in_flight = _index_may_be_older(replica, t)
@@ -457,7 +449,6 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
-    """What is wrong with an entry; ``t``: the transaction of its producer that ends where the entry says."""
     if t is None or fault in (lib_replica_pairs.BEYOND, lib_replica_pairs.NO_MARKER):
         beyond = fault == lib_replica_pairs.BEYOND
         return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
@@ -562,8 +553,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
 
 
 def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, entry: np.void) -> bool:
-    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it, and
-    its batch is young, or could not be read again."""
+    # Nothing later is in it, and the batch is recent or could not be read again.
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
     row = row_of(log, holder, int(entry["last_offset"]))
     if later or not row:
@@ -616,8 +606,8 @@ def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
 
 
 def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
-    """The exposed records of a replica, without those whose entry is in the index of another segment, which are another
-    rule's, and without those in remote storage that the leader's finding has."""
+    # Without transactions listed in the index of another segment (aborted-transaction-not-indexed), and without records
+    # in remote storage that the leader's finding has.
     rows = replica.exposed
     if not len(rows):
         return rows
@@ -677,8 +667,8 @@ def _stem(replica: ReplicaFacts, segment: int) -> str:
 
 
 def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
-    """Another leader first, then a rebuilt index: a start recovers a segment that has no offset index, and works the
-    last stable offsets out batch by batch (LogSegment.recover)."""
+    # A start recovers a segment without offset index, and computes its last stable offsets batch by batch
+    # (LogSegment.recover).
     broker, name = replica.broker_id, log.name
     files = [_stem(replica, number) for number in sorted(segments) if not replica.is_remote(number)]
     if not files:
@@ -712,7 +702,6 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
 def _another_leads(
     log: LogView, replica: ReplicaFacts
 ) -> tuple[tuple[CheckCommand, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
-    """What lets another replica lead first, one that exposes nothing; nothing where there is no other replica."""
     place, broker = (log.topic, log.partition), replica.broker_id
     if log.cluster.replicas.get(place) == 1:
         return (), (), (), Moves()

@@ -70,12 +70,12 @@ PRODUCER_FLAWS = {
 
 
 def words(flaws: int, table: dict[int, str]) -> list[str]:
-    """The flaws of a table that are set in ``flaws``."""
+    """Return the texts of the flaws set in ``flaws``."""
     return [text for bit, text in table.items() if flaws & bit]
 
 
 def error_code(name: str) -> Fields:
-    """The error a current leader answers with: its name, code, and whether clients retry."""
+    """Return the error of a current leader: its name, code, and whether clients retry."""
     codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
     code, retriable = codes[name]
     return {"error": name, "error_code": code, "retriable": retriable}
@@ -84,7 +84,7 @@ def error_code(name: str) -> Fields:
 def _structural(
     log: LogView, kinds: tuple[EventKind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
 ) -> Iterator[list[Event]]:
-    """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
+    # ``but``: places of batches to skip.
     mask = sum(table)
     flawed = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
     return runs(flawed, "kind", "flaws", "producer_id")
@@ -154,7 +154,6 @@ def _place(e: Event) -> tuple[int, int]:
 
 
 def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
-    """Whole batches of a magic that does not exist, and wrappers of such a codec."""
     replica = log.leader
     in_tail = {(e.file, e.position) for pieces in tails(replica).values() for e in pieces}
     for error in replica.errors:
@@ -177,7 +176,6 @@ def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
 
 
 def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
-    """Bytes between sound batches that are no batch."""
     for error in replica.errors:
         if error.reason != "bad_size" or error.last_offset < 0 or error.file not in replica.segments:
             continue
@@ -209,7 +207,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
 def _invalid(
     log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: object
 ) -> Finding:
-    """``cause``: why a leader would have refused the batch."""
+    # ``cause``: why a leader would have refused the batch.
     e = run[0]
     return log.at_event(
         rule_id,
@@ -238,7 +236,6 @@ def _invalid(
 
 
 def _who_writes(rule_id: str, e: Event) -> str:
-    """Who has to be kept from writing such batches again."""
     if rule_id == "malformed-control-batch":
         return (
             "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "

@@ -175,9 +175,9 @@ class Kind:
     @property
     def severity(self) -> str:
         """How severe its findings are, in words."""
-        severities = [f"{name} {when}".strip() for name, when in self.severities.items()]
+        said = [f"{name} {when}".strip() for name, when in self.severities.items()]
         graver = [name for name in self.raised if highest(name, *self.severities) == name]
-        return "; ".join(severities + [f"{name} where what it explains is" for name in graver])
+        return "; ".join(said + [f"{name} where what it explains is" for name in graver])
 
     @property
     def source(self) -> str:
@@ -193,12 +193,12 @@ class Kind:
         """Whether it may find anything in a log that has so much."""
         return not self.needs or any(need in has for need in self.needs)
 
-    def completed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+    def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
         """Its findings as those of its rule, with outcome, source and advice where they say none of their own.
 
         Errors: AssertionError for an outcome that the kind does not declare.
         """
-        for finding in findings:
+        for finding in found:
             if finding.outcome and finding.outcome not in self.outcomes:
                 raise AssertionError(f"rule {self.id} does not declare the outcome {finding.outcome!r}")
             finding.rule = self.rule
@@ -262,7 +262,7 @@ class Rule:
     @property
     def prevented_by(self) -> tuple[Safeguard, ...]:
         """What would have prevented findings of any of its kinds."""
-        return tuple(dict.fromkeys(safeguard for kind in self.kinds for safeguard in kind.prevented_by))
+        return tuple(dict.fromkeys(each for kind in self.kinds for each in kind.prevented_by))
 
     def said(self, section: str) -> list[tuple[str, str]]:
         """A section of its page: what holds for all of it, after "", and what each kind says itself, after its id."""
@@ -402,9 +402,9 @@ def load() -> Mapping[str, Rule]:
     Errors: AssertionError where a page lacks a section, where ``absorbed_by`` names what is no rule and no kind, or
     where kinds absorb each other.
     """
-    for module in pkgutil.iter_modules(rules.__path__):
-        if not module.ispkg:
-            importlib.import_module(f"{rules.__name__}.{module.name}")
+    for found in pkgutil.iter_modules(rules.__path__):
+        if not found.ispkg:
+            importlib.import_module(f"{rules.__name__}.{found.name}")
     owned = [kind for page in PAGES.values() for kind in page.kinds]
     if unknown := set(owned) - CATALOGUE.keys():
         raise AssertionError(f"no kinds are {sorted(unknown)}")
@@ -421,7 +421,7 @@ def load() -> Mapping[str, Rule]:
     made = [_made(page, names) for page in pages]
     raised = _raised(made, _order(made))
     whole = (replace(rule, kinds=tuple(replace(k, raised=raised[k.id]) for k in rule.kinds)) for rule in made)
-    return MappingProxyType({whole_rule.id: whole_rule for whole_rule in whole})
+    return MappingProxyType({each.id: each for each in whole})
 
 
 @functools.cache
@@ -442,7 +442,7 @@ def meant(name: str) -> str:
 
 def rule_of(name: str) -> Rule | None:
     """The rule with this id, or with a kind of this id."""
-    return load()[kinds_of_name[0].rule] if (kinds_of_name := named(name)) else None
+    return load()[each[0].rule] if (each := named(name)) else None
 
 
 def _made(page: RulePage, names: Mapping[str, tuple[str, ...]]) -> Rule:
@@ -494,8 +494,8 @@ def _raised(made: Iterable[Rule], order: list[str]) -> dict[str, tuple[str, ...]
 
 def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:
     """Findings of the chosen kinds about one log."""
-    for kind in chosen:
-        yield from kind.completed(kind.check(log))
+    for each in chosen:
+        yield from each.completed(each.check(log))
 
 
 def described(rows: Iterable[Values]) -> list[Fields]:
@@ -507,11 +507,11 @@ def described(rows: Iterable[Values]) -> list[Fields]:
     return [_described(row, kinds().get(row.get("kind") or row["rule"])) for row in rows]
 
 
-def _described(row: Values, kind: Kind | None) -> Fields:
-    if kind is None:
+def _described(row: Values, each: Kind | None) -> Fields:
+    if each is None:
         return {**row, "declared": None}
-    outcome = row.get("outcome") or kind.outcome(row.get("severity") or "info")
-    return {**row, "outcome": outcome, "declared": kind.declared}
+    outcome = row.get("outcome") or each.outcome(row.get("severity") or "info")
+    return {**row, "outcome": outcome, "declared": each.declared}
 
 
 # Rules as text: the catalogue and a rule's page, for terminals and for the docs.
@@ -581,12 +581,12 @@ def page(rule: Rule) -> str:
     outcomes = [(kind.id, _outcomes(kind)) for kind in rule.kinds if kind.outcomes]
     if len(rule.kinds) == 1:
         lines.append(f"Severity: {_remarks(rule)}")
-        lines += [f"Outcome: {note}" for _, note in outcomes]
+        lines += [f"Outcome: {said}" for _, said in outcomes]
     else:
         lines += ["", "Severity, by kind of findings:"]
         lines += [line for text in _severities(rule) for line in _wrapped(text)]
         lines += ["", "Outcome of critical and error findings, by kind:"] if outcomes else []
-        lines += [line for name, note in outcomes for line in _wrapped(f"{name}: {note}")]
+        lines += [line for name, said in outcomes for line in _wrapped(f"{name}: {said}")]
     lines.append("")
     sections: dict[str, list[str]] = {}
     for name in SECTIONS:
@@ -600,7 +600,7 @@ def page(rule: Rule) -> str:
         listed = _listed(rule) if name == "Can be wrong" else [line for text in texts for line in _wrapped(text)]
         lines += [name + ":", *listed, ""]
     if words := words_in([rule.title, *(text for texts in sections.values() for text in texts)]):
-        lines += ["Words:", *(line for word, note in words.items() for line in _wrapped(f"{word}: {note}", "    ")), ""]
+        lines += ["Words:", *(line for word, said in words.items() for line in _wrapped(f"{word}: {said}", "    ")), ""]
     return "\n".join(lines)
 
 

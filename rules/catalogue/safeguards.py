@@ -32,7 +32,7 @@ FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a 
 
 
 class SettingLocation(Enum):
-    """Where the present value of a setting is found."""
+    """Where the current value of a setting is found."""
 
     PRACTICE = "practice"  # nowhere: what people do
     PRODUCER = "producer"  # the time-out of a transaction, as its coordinator wrote it down
@@ -48,13 +48,13 @@ def _always(finding: Finding, cluster: Cluster) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Safeguard:
-    """A setting or practice: what it is called, where it is set, and what it does.
+    """A setting or practice: its name, where it is set, and what it does.
 
-    ``rank`` orders those that would have prevented equally much: the lower one is proposed first. ``name`` and
-    ``value``: the setting ``at`` which its present value is looked up, and the value that prevents; a number that is
-    higher does, too. ``default``: Kafka's own. ``since``, ``below``: the releases that take it. ``or_else``: what is
-    proposed where this one does not hold. ``of_each``: set for each topic by itself; ``static``: no running broker can
-    be changed; ``replicas``: so many it needs to be set by a command. ``applies``: whether it holds of a finding.
+    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``name`` and ``value``: the
+    setting in ``at`` and the value that prevents; a higher number does too. ``default``: Kafka's own. ``since``,
+    ``below``: the releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per
+    topic; ``static``: cannot be changed on a running broker; ``replicas``: the replica count that setting it by a
+    command requires. ``applies``: whether it applies to a finding.
     """
 
     setting: str
@@ -75,20 +75,20 @@ class Safeguard:
 
 
 def replicas_of(finding: Finding, cluster: Cluster) -> int | None:
-    """How many replicas the partition of a finding has; None where nothing says it."""
+    """Return the replica count of a finding's partition; None where unknown."""
     if finding.topic is None or finding.partition is None:
         return None
     return cluster.replicas.get((finding.topic, finding.partition))
 
 
 def _came_late(finding: Finding, cluster: Cluster) -> bool:
-    """Whether data may have come behind the end of its transaction; not where the marker of a COMMIT is what lacks."""
+    # Not where the marker of a COMMIT is missing.
     evidence = finding.evidence
     return evidence.get("decided") != "COMMIT" and evidence.get("class") in (None, "hanging", "orphan", "undecidable")
 
 
 def _by_election(finding: Finding, cluster: Cluster) -> bool:
-    """Whether another replica may have been elected before it; there is none of the metadata's, whose voters vote."""
+    # __cluster_metadata has no ISR elections: its voters vote.
     epochs = finding.evidence.get("leader_epochs")
     same = isinstance(epochs, list) and len(epochs) == 2 and epochs[0] == epochs[1] >= 0
     return not same and _may_have_others(finding, cluster)
@@ -103,14 +103,13 @@ def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
 
 
 def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
-    """Whether a transaction may be open because its time is not up. A two-phase commit has no time-out (KIP-939)."""
+    # A two-phase commit has no timeout (KIP-939).
     timeout, age = (finding.evidence.get(name) for name in ("timeout_ms", "age_ms"))
     has_coordinator = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
     return timeout != NO_TIMEOUT_MS and (not has_coordinator or timeout is None or age is None or age <= timeout)
 
 
 def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
-    """Whether the producer may have been idle for as long as it is remembered, and not for longer than a week."""
     if finding.evidence.get(FORGOTTEN_BY) == RETENTION:
         return False
     idle = next((ms for name in ("idle_ms", "log_age_ms") if (ms := finding.evidence.get(name)) is not None), None)
@@ -307,8 +306,10 @@ BROKER_NAMES = {"message.timestamp.type": "log.message.timestamp.type"}
 
 
 class Prevention(NamedTuple):
-    """A safeguard that would have prevented a finding: ``now``, what is set at present, and ``command``, which sets it;
-    each empty where there is nothing to say."""
+    """A safeguard that would have prevented a finding.
+
+    ``now``: the current value; ``command``: sets it; each empty where there is none.
+    """
 
     safeguard: Safeguard
     now: str
@@ -316,8 +317,7 @@ class Prevention(NamedTuple):
 
 
 class Present(NamedTuple):
-    """What is set at present: by whom it is known, and of which entity of Kafka's (type and name, "" for the default of
-    all brokers)."""
+    """The current value of a setting, its source, and its entity type and name ("" for the default of all brokers)."""
 
     value: str
     by: str
@@ -325,16 +325,20 @@ class Present(NamedTuple):
 
 
 def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Cluster) -> list[Prevention]:
-    """What of the declared would have prevented a finding of a cluster. A defect of Kafka itself no setting prevents;
-    what keeps it from showing is said instead."""
+    """Return the declared safeguards that would have prevented a finding.
+
+    A Kafka defect is not prevented by any setting: :data:`OF_A_DEFECT` is proposed instead.
+    """
     candidates = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
     preventions = (_held(safeguard, finding, cluster) for safeguard in candidates)
     return [prevention for prevention in preventions if prevention is not None]
 
 
 def summed(prevented: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
-    """Rows, a safeguard each, with how many findings it would have prevented: the worst severity first, then most
-    findings."""
+    """Return a row per safeguard with the number of findings it would have prevented.
+
+    Highest severity first, then most findings.
+    """
     rows: dict[str, Fields] = {}
     ranks: dict[str, int] = {}
     for finding, preventions in prevented:
@@ -380,7 +384,7 @@ def _held(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Preventio
 
 
 def _takes(safeguard: Safeguard, cluster: Cluster) -> bool | None:
-    """Whether the brokers' release takes it; None where nothing shows that."""
+    # None where nothing shows the release.
     shown, since, below = cluster.releases.values(), safeguard.since, safeguard.below
     if below is not None:
         return any(r.below is not None and r.below <= below for r in shown)
@@ -392,7 +396,7 @@ def _takes(safeguard: Safeguard, cluster: Cluster) -> bool | None:
 
 
 def _prevents(safeguard: Safeguard, value: str) -> bool:
-    """Whether a present value is the one that prevents, or a higher number."""
+    # A higher number prevents too.
     wanted, given = setting_number(safeguard.value), setting_number(value)
     if wanted is not None and given is not None:
         return given >= wanted
@@ -400,7 +404,7 @@ def _prevents(safeguard: Safeguard, value: str) -> bool:
 
 
 def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    """``sure``: the release is known to have the setting, so that its default counts where nobody set it."""
+    # ``sure``: the release is known to have the setting, so that its default applies where nobody set it.
     name, topic = safeguard.name, finding.topic or ""
     match safeguard.at:
         case SettingLocation.PRODUCER:
@@ -419,7 +423,7 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
 
 
 def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    """What the broker that leads the partition has: set for it, for all brokers, in its file, or by nobody."""
+    # Set for the leading broker, for all brokers, in its file, or by nobody.
     name = BROKER_NAMES.get(safeguard.name, safeguard.name)
     led = cluster.last_leader(finding.topic or "", -1 if finding.partition is None else finding.partition)
     broker = finding.broker_id if led is None else led
@@ -435,7 +439,7 @@ def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure
 
 
 def _readable(safeguard: Safeguard, present: Present) -> Present | None:
-    """None for a value that no broker takes: a name that is replaced before the start, say."""
+    # No broker takes an invalid value: a placeholder that is replaced before the start, say.
     number = setting_number(safeguard.value or safeguard.default) is not None
     readable = setting_number(present.value) is not None if number else present.value.strip().isalpha()
     return present if readable else None
@@ -457,7 +461,7 @@ def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str
 
 
 def _command(safeguard: Safeguard, finding: Finding, cluster: Cluster, present: Present) -> str:
-    """What sets it, where the present value is: one of a topic, or of a broker, goes before that of all brokers."""
+    # A value of a topic, or of a broker, overrides that of all brokers.
     if safeguard.at is SettingLocation.FEATURE:
         return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.name}={safeguard.value}"
     enough = not safeguard.replicas or (replicas_of(finding, cluster) or 0) >= safeguard.replicas

@@ -28,7 +28,8 @@ DIR = tuple(field.name for field in DIR_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``broken``: SQL, true for a row that breaks it; or ``unique``: columns that no two rows may share."""
+    """A check of a table: ``broken``, SQL that is true for a violating row; or ``unique``, columns no two rows
+    share."""
 
     name: str
     says: str
@@ -39,7 +40,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The checks of a table, counted by ``key``; ``before``: columns of the row before, by ``within``, in ``order``."""
+    """The checks of a table, counted by ``key``; ``before``: columns of the previous row, by ``within``, in
+    ``order``."""
 
     checks: tuple[Check, ...]
     key: tuple[str, ...] = LOG
@@ -49,7 +51,7 @@ class Measure:
 
 
 def _in(column: str, names: Any) -> str:
-    """SQL: the column has a value, and none of these."""
+    # True for a value that is none of these.
     return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"
 
 
@@ -273,7 +275,7 @@ MACROS = {
 
 
 def counting(table: str, source: str, dialect: str) -> str:
-    """SQL: how many rows of a table that stands as ``source`` break each check, a row a key."""
+    """Return the SQL that counts how many rows of ``source`` violate each check, a row per key."""
     wanted = MEASURES[table]
     quote = '"' if dialect == DUCKDB else "`"
 
@@ -299,7 +301,7 @@ _NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boole
 
 
 def columns_of(columns: pa.Schema) -> str:
-    """The columns of a table and their types, as text."""
+    """Return the columns of a table and their types, as text."""
     return ", ".join(f"{field.name} {_type(field.type)}" for field in columns)
 
 
@@ -310,7 +312,8 @@ def _type(kind: pa.DataType) -> str:
 
 
 def frame_of(counted: list[Fields], table: str, columns: str) -> pd.DataFrame:
-    """The counts of a table: its key, ``columns``, ``rows``, and one column a check. One row even of an empty table."""
+    """Return the counts of a table: its key, ``columns``, ``rows``, and a column per check. An empty table has one
+    row."""
     import pandas as pd
 
     wanted = MEASURES[table]

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 
 class ExpectNoViolations(gxe.ExpectColumnValuesToBeBetween):
-    """A column that counts what breaks an expectation is 0 everywhere; null where it does not apply."""
+    """Expects a count of violations to be 0 everywhere; null where it does not apply."""
 
     min_value: float = 0
     max_value: float = 0
 
 
 class ExpectSteadyRatio(gxe.ExpectColumnValuesToBeBetween):
-    """A count is between half and twice what it was in the run before; null where that is not known."""
+    """Expects a count between half and twice that of the previous run; null where that is unknown."""
 
     min_value: float = 0.5
     max_value: float = 2.0
@@ -69,7 +69,7 @@ class PartsSumToWhole(MulticolumnMapMetricProvider):
 
 
 class ExpectPartsToSumToWhole(MulticolumnMapExpectation):
-    """Every row's columns, but for the last of ``column_list``, add up to the last."""
+    """Expects all columns of ``column_list`` but the last to add up to the last, in each row."""
 
     column_list: list[str]
     ignore_row_if: str = "never"
@@ -96,9 +96,9 @@ FRESH_MS = 24 * 3_600_000
 
 
 def expectations(name: str, columns: str = "") -> list[Expectation]:
-    """The expectations of a suite: a table of contract section 4, ``findings``, ``logs`` or ``run``.
+    """Return the expectations of a suite: a table of contract section 4, ``findings``, ``logs`` or ``run``.
 
-    ``columns`` is what the contract says of the table's columns, in the words of :func:`measures.columns_of`.
+    ``columns``: the contract's columns of the table, as in :func:`measures.columns_of`.
     """
     special = {"findings": _findings, "logs": _logs, "run": _run}
     return special[name]() if name in special else _table(name, columns)
@@ -201,13 +201,12 @@ SHOWN = 5  # of the rows that break an expectation
 def run(
     tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], spark: SparkSession | None = None
 ) -> list[Fields]:
-    """Judges each table by its suite; one row an expectation.
+    """Judge each table by its suite; one row per expectation.
 
-    ``spark``: judge Spark frames in place of pandas ones.
-    Columns: suite, expectation, column, says, severity, success, rows, broken, where (the first logs that break it),
-    error (what went wrong in the judging, then success is false). Errors: AssertionError when fewer expectations were
-    evaluated than were built, as happens to custom ones that are not known. Cost: about 10 ms an expectation on pandas,
-    0.5 s on Spark.
+    ``spark``: judge Spark frames instead of pandas ones. Columns: suite, expectation, column, says, severity, success,
+    rows, broken, where (the first logs that violate it), error (why judging failed; success is then false). Errors:
+    AssertionError when fewer expectations were evaluated than built, as happens to unknown custom ones. Cost: about 10
+    ms per expectation on pandas, 0.5 s on Spark.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
@@ -231,7 +230,7 @@ def run(
 
 
 def _format(frame: pd.DataFrame) -> Fields:
-    """Results name the logs that break an expectation; never COMPLETE, which brings every row to the driver."""
+    # Never COMPLETE, which brings every row to the driver.
     keys = [name for name in KEY if name in frame.columns]
     form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     return form | ({"unexpected_index_column_names": keys} if keys else {})
@@ -265,7 +264,7 @@ def _row(suite: str, result_row: Any) -> Fields:
 
 
 def _broken_rows(result: Values) -> list[Values]:
-    """The first rows that break an expectation; a table without a key gives their numbers, which say nothing."""
+    # A table without a key returns row numbers, which are useless here.
     return [row for row in result.get("partial_unexpected_index_list") or [] if isinstance(row, Mapping)]
 
 
@@ -308,7 +307,7 @@ SUMS = {"bytes_total": "bytes_off", "offsets_total": "offsets_off"}  # what is l
 
 
 def files(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str]]:
-    """Every file by its name below the folder, with its text. ``columns``: of the tables, by name."""
+    """Yield each file's name relative to the output directory, and its text. ``columns``: of the tables, by name."""
     for name, expectations in _suites(columns):
         suite = ExpectationSuite(name, expectations=expectations).to_json_dict()
         yield f"suites/{name}.json", json.dumps(suite, indent=1, ensure_ascii=False) + "\n"
@@ -321,13 +320,12 @@ def files(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str]]:
 
 
 def views(dialect: str) -> dict[str, str]:
-    """The SQL of each view by its name."""
+    """Return the SQL of each view by its name."""
     counts = {f"{name}_counts": counting(name, name, dialect) for name in MEASURES}
     return counts | {f"{name}_judged": text for name, text in OVER_RUNS.items()}
 
 
 def _suites(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, list[Expectation]]]:
-    """The suites by the name of what they judge."""
     for name in MEASURES:
         as_declared = gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=columns[name].names, description="the columns are the contract's", severity="critical"
@@ -344,7 +342,7 @@ def _suites(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, list[Expect
 
 
 def _plain(own: Expectation) -> Expectation:
-    """An expectation of great-expectations' own that says the same: a project elsewhere has none of ours."""
+    # A foreign project has only great-expectations' own expectations.
     texts: Fields = {"description": own.description, "severity": own.severity}
     if isinstance(own, ExpectPartsToSumToWhole):
         return gxe.ExpectColumnValuesToBeBetween(column=SUMS[own.column_list[-1]], min_value=0, max_value=0, **texts)

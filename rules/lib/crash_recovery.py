@@ -19,12 +19,11 @@ ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a
 
 
 def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
-    """What becomes of one replica at a start that scans from ``recovery_point`` on; None for text, which shows no
-    bytes.
+    """Predict a start of one replica that scans from ``recovery_point`` on; None for text, which has no bytes.
 
     ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
-    ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
-    their indexes; ``poison``: what stops the start; ``undecided``: what stays open; ``says``: all in a sentence.
+    ``truncates``: each cut with file, byte, offset and loss; ``deletes``: segments renamed ``.deleted``, with their
+    indexes; ``poison``: what makes the start fail; ``undecided``: what is unknown; ``says``: a summary sentence.
     """
     if replica.text or not replica.scans:
         return None
@@ -55,9 +54,10 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
 
 
 def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
-    """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None.
+    """Return the dry run that scans everything, with the one from the recovery point if it differs.
 
-    ``twin``: another log directory of its broker that has the partition too, which ends every start.
+    ``from_recovery_point``: that run, otherwise None. ``twin``: another log directory of its broker with the same
+    partition, which makes every start fail.
     """
     full = dry_run(replica)
     if full is None:
@@ -70,7 +70,7 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
 
 
 def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
-    """A start that ends at a partition which is in two log directories, whatever else it does to the log."""
+    # The start fails whatever else it does to the log.
     fatal = {
         "topic": replica.topic,
         "partition": replica.partition,
@@ -85,7 +85,7 @@ def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
 
 
 def directory(log_dir: str, runs: list[Fields], clean_shutdown: bool) -> Fields:
-    """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
+    """Combine the dry runs of a log directory's logs (:func:`both_runs`)."""
     full = _together(runs)
     plain = _together([run["from_recovery_point"] or run for run in runs])
     says = f"After a crash, if every segment is scanned, a current broker {_outcome(full)}"
@@ -134,29 +134,25 @@ def _says(run: Fields) -> str:
 
 
 def _scanned(replica: ReplicaFacts, number: int, first: int) -> bool:
-    """A segment without .index is recovered whatever the recovery point says; one in remote storage never."""
+    # A segment without .index is recovered whatever the recovery point; one in remote storage never.
     return number >= first or (number >= _first_local(replica) and not replica.scans[number].indexed)
 
 
 def _first_local(replica: ReplicaFacts) -> int:
-    """The first segment on the broker's own disk."""
     return bisect_left(replica.segment_bases, replica.local_start) if replica.local_start >= 0 else 0
 
 
 def _first_scanned(replica: ReplicaFacts, recovery_point: int) -> int:
-    """The segment that holds the recovery point, or the first one."""
     return max(_first_local(replica), bisect_right(replica.segment_bases, recovery_point) - 1)
 
 
 def _unread(replica: ReplicaFacts, recovery_point: int) -> list[str]:
-    """That segments would be scanned which were not read."""
     if replica.unread_from < 0 or recovery_point >= replica.log_start:
         return []
     return [f"{replica.topic}-{replica.partition}: the segments below offset {replica.log_start} were not read"]
 
 
 def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
-    """Where the log ends, the cuts, and how many segments stay."""
     cuts, end = [], 0
     for number, scan in enumerate(replica.scans):
         end = scan.next_offset
@@ -184,7 +180,7 @@ def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
 
 
 def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields]:
-    """Batches that throw what nothing catches, among those that are scanned or replayed."""
+    # Batches whose exception nothing catches, among those that are scanned or replayed.
     replayed_from = _state_base(replica, first)
     batches = []
 
@@ -215,7 +211,7 @@ def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields
 
 
 def _state_base(replica: ReplicaFacts, first: int) -> int:
-    """Where the replay for the state at the first scanned segment begins: its newest snapshot, or the log start."""
+    # The newest snapshot below the first scanned segment, or the log start.
     below = [
         s.offset
         for s in replica.snapshots
@@ -225,10 +221,7 @@ def _state_base(replica: ReplicaFacts, first: int) -> int:
 
 
 def _last_stable_offset(replica: ReplicaFacts, end: int, *, everything: bool) -> int:
-    """The first offset of the transactions still open at the new end, not below the log start; else the end.
-
-    A scan of everything forgets what lies in segments before the one that holds the log start: their snapshots go.
-    """
+    # A full scan drops the snapshots, and so the state, of segments before the one with the log start.
     t = replica.transactions
     if not len(t):
         return end

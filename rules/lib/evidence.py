@@ -29,7 +29,7 @@ SHOWN = 20  # batches of one finding
 
 
 class BatchPlace(TypedDict):
-    """Where a batch is."""
+    """The location of a batch."""
 
     segment: int
     position: int
@@ -39,10 +39,10 @@ class BatchPlace(TypedDict):
 def blamed(
     log: LogView, run: Sequence[Event | BatchPlace], kind: str, *, newest: int | None = None
 ) -> list[Fields] | None:
-    """The culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains of each.
+    """Return the culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains.
 
-    ``error_records`` counts from 0 in the batch, as a ProduceResponse does; None where the batches were not at hand to
-    be read once more (a running cluster). ``newest``: the latest stamp (ms) that is in order, where one is known.
+    ``error_records`` counts from 0 in the batch, as a ProduceResponse does. None where the batches could not be read
+    again (a running cluster). ``newest``: the latest valid timestamp (ms), where known.
     """
     rows = []
     for e in run[:SHOWN]:
@@ -72,7 +72,7 @@ def _row(base_offset: int, culprits: Culprits, indexes: list[int]) -> Fields:
 
 
 def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
-    """The batch that a client would send again by the KIP: without any culprit, numbered from 0 on."""
+    # What a client would send again by KIP-467: without culprits, numbered from 0.
     records = batch.records - len(culprits)
     if not records:
         return {"records": 0}
@@ -93,7 +93,7 @@ OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
 
 
 def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
-    """The findings of a rule about the fields that it speaks of, one each."""
+    """Yield a rule's findings about damaged header fields, one per batch."""
     for replica in log.replicas:
         for error in replica.errors:
             field = DamagedField.of(error)
@@ -138,7 +138,7 @@ def _finding(
 
 
 def _producer(log: LogView, field: DamagedField) -> Fields:
-    """Whose batch it is, where a finding of its rule says so of others."""
+    # As other findings of the rule have it.
     if field.producer_id < 0 or field.name in (LENGTH, MAGIC):
         return {}
     owner = log.owner(field.producer_id)
@@ -146,7 +146,7 @@ def _producer(log: LogView, field: DamagedField) -> Fields:
 
 
 def _consequence(field: DamagedField) -> str:
-    """What brokers and consumers make of it (FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover)."""
+    # FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover.
     if field.name == OFFSET:
         if field.stored < field.expected:
             return "consumers pass over its records, and followers refuse it"
@@ -167,7 +167,7 @@ FAR = 1 << 62
 
 
 def watched(log: LogView) -> WatchedOffsets | None:
-    """What one pass over the records brought out, made once; None for other topics."""
+    """Return the result of one pass over the records, cached; None for other topics."""
     if log.topic != CONSUMER_OFFSETS:
         return None
     if log.leader.watched_offsets is None:
@@ -192,12 +192,12 @@ def watched(log: LogView) -> WatchedOffsets | None:
 
 
 def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
-    """Whether records between two offsets of the log, or behind one, are in batches with a CRC mismatch."""
+    """Whether records between two offsets, or after one, are in batches with a CRC mismatch."""
     return touches(log.leader.damaged, first, FAR if last is None else last)
 
 
 def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> CommitReplay:
-    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
+    """Replay the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     # No limit of its own: the rows are in memory as it is.
     story = CommitReplay(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
@@ -216,7 +216,7 @@ Step = tuple[int, str, tuple[Any, ...]]
 
 
 def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iterator[Step]:
-    """The judged rows of a table by offset; rows without an offset (console text) cannot be placed and stay out."""
+    # Rows without an offset (console text) cannot be ordered and are skipped.
     rows = log.leader.tables.get(table)
     if rows is None:
         return
@@ -273,10 +273,10 @@ def _markers(log: LogView) -> Iterator[Step]:
 
 
 def readers(log: LogView) -> list[Fields]:
-    """A row for each topic that groups of this partition of ``__consumer_offsets`` have offsets in; none for others.
+    """List the groups of this ``__consumer_offsets`` partition by the topics they have offsets in.
 
     ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
-    is its consumers' setting, which no broker stores.
+    is a consumer setting, which no broker stores.
     """
     watch = watched(log)
     by_topic: dict[str, set[str]] = {}

@@ -29,7 +29,7 @@ Columns = dict[str, np.ndarray]
 
 
 class Unknown(Exception):
-    """Headers cannot be had again. ``limited``: because a limit was reached."""
+    """Headers that cannot be read again. ``limited``: because a limit was reached."""
 
     def __init__(self, *, limited: bool = False) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Allowance:
     left: int = AGAIN_BYTES
 
     def take(self, count: int, *, evidence: bool) -> None:
-        """Books a reading. Errors: :class:`Unknown` where there is not so much left."""
+        """Reserve bytes for a read. Errors: :class:`Unknown` where too few are left."""
         if self.left - count < (0 if evidence else FOR_EVIDENCE):
             raise Unknown(limited=True)
         self.left -= count
 
 
 class HeadersAgain:
-    """The headers of one replica whose ``digests`` are sums. ``errors``: what could not be read again, a file once."""
+    """Reads again the headers of one replica whose ``digests`` are sums."""
 
     def __init__(self, replica: ReplicaFacts, sums: BatchSums, allowance: Allowance) -> None:
         self.replica = replica
@@ -61,16 +61,18 @@ class HeadersAgain:
 
     @property
     def errors(self) -> list[DecodeError]:
-        """In the order in which they came up."""
+        """What could not be read again, once per file and reason, in the order of occurrence."""
         return list(self._errors.values())
 
     def note(self, error: DecodeError) -> None:
-        """One of them."""
+        """Record an error."""
         self._errors.setdefault((error.file, error.reason), error)
 
     def between(self, low: int, high: int, names: Sequence[str] = (), *, evidence: bool = False) -> Columns:
-        """Columns (all, where none is named) of the batches of some ranges, the last one included. Cost: reading what
-        lies there, once more where damage hides where a batch begins. Errors: :class:`Unknown`."""
+        """Return columns (all, where none is named) of the batches in ranges ``low`` to ``high``, inclusive.
+
+        Cost: reading these ranges, twice where damage hides where a batch begins. Errors: :class:`Unknown`.
+        """
         wanted = self.ranges[low : high + 1]
         if wanted["batches"].sum() > MOST_AT_ONCE:
             raise Unknown(limited=True)
@@ -92,7 +94,8 @@ class HeadersAgain:
         self.note(DecodeError(self.replica.segments[segment], position, -1, "vanished", detail))
 
     def everything(self) -> PackedColumns | None:
-        """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
+        """Return all headers, packed, of a log that is out of order; None where it is empty. Errors:
+        :class:`Unknown`."""
         packed: PackedColumns | None = None
         again = BatchSums(self.sums.key)
         if self.sums.total[0] > MOST_AT_ONCE:
@@ -108,14 +111,13 @@ class HeadersAgain:
         return packed
 
     def limit(self, offset: int, why: str) -> None:
-        """Notes that the comparison with other replicas ends at an offset, for a limit's sake."""
+        """Record that a limit ends the comparison with other replicas at an offset."""
         number = max(0, int(np.searchsorted(self.replica.segment_bases, offset, side="right")) - 1)
         detail = f"not compared with other replicas from offset {offset} on: {why}"
         self.note(DecodeError(self.replica.segments[number], 0, -1, "limit", detail))
 
     def _walk(self, low: int, high: int, evidence: bool, *, whole: bool) -> Iterator[Columns]:
-        """The batches of some ranges, read from where the first begins; or where that did not do, from the segments'
-        beginnings to their ends."""
+        # ``whole``: read from the segments' beginnings to their ends, where reading from the first batch failed.
         first, last = self.ranges[low], self.ranges[high]
         begin, end = int(first["segment"]), len(self.replica.segments) - 1
         behind = self.ranges[high + 1] if high + 1 < len(self.ranges) else None
@@ -164,9 +166,9 @@ PIECES_AT_HAND = 2  # a stretch of one replica may end within a piece of the oth
 class ReplicaBatches:
     """The batches of one replica by base offset, the first read of each.
 
-    ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each piece or
-    range that is not empty; one for all where they do not. ``sums``: of a long log, where it has any use. Cost of
-    making: a pass over two columns, or none. What is asked for may have to be read again: errors: :class:`Unknown`.
+    ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each non-empty
+    piece or range; one for all batches if they are not ordered. ``sums``: of a long log, where useful. Cost of
+    construction: a pass over two columns, or none. Methods may have to read batches again: errors: :class:`Unknown`.
     """
 
     def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
@@ -210,11 +212,10 @@ class ReplicaBatches:
 
     @property
     def errors(self) -> list[DecodeError]:
-        """Why batches could not be read again, or were not."""
+        """Why batches were not, or could not be, read again."""
         return [] if self.again is None else self.again.errors
 
     def _pieces(self, names: tuple[str, ...]) -> Iterator[Columns]:
-        """Columns of all batches at hand in the order in which they were read, some at a time."""
         count = self._kept.piece_count() if isinstance(self._kept, PackedColumns) else int(bool(self._kept))
         return (self._piece(number, names) for number in range(count))
 
@@ -224,7 +225,7 @@ class ReplicaBatches:
         return {name: self._kept[name] for name in names}
 
     def _rows(self, place: int, names: tuple[str, ...]) -> Columns:
-        """A piece, or range, by its place among ``starts``."""
+        # ``place``: of a piece, or range, among ``starts``.
         key = (place, names if self.sums is None else ())  # what is read again has all columns
         if key not in self._at_hand:
             if len(self._at_hand) >= PIECES_AT_HAND:
@@ -241,7 +242,7 @@ class ReplicaBatches:
         return {name: self._kept[name][first] for name in names}
 
     def between(self, first: int | None, until: int | None) -> Columns:
-        """NAMES of the batches whose base offset is at or above one offset and below another; None: of all there."""
+        """Return :data:`NAMES` of batches with a base offset from ``first`` to below ``until``; None: unbounded."""
         if self._unknown:
             raise Unknown
         begin = 0 if first is None else self._place(first)
@@ -258,8 +259,7 @@ class ReplicaBatches:
         return joined(parts)
 
     def above(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
-        """Columns of the batches between two offsets, some at a time, also of those that came twice; as many as can be
-        had."""
+        """Yield columns of the batches between two offsets in pieces, including duplicates, as many as can be read."""
         pieces = self._pieces(names) if self.sums is None else self._ranges(first, until, names)
         for rows in pieces:
             inside = rows["base_offset"] >= first
@@ -280,14 +280,16 @@ class ReplicaBatches:
         return max(0, bisect.bisect_right(self.starts, offset) - 1)
 
     def start_of(self, offset: int) -> int | None:
-        """The base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""
+        """Return the base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""
         if self.starts and offset <= (start := self.starts[self._place(offset)]):
             return start
         return self.row_of(offset).get("base_offset")
 
     def row_of(self, offset: int) -> dict[str, int]:
-        """The batch that holds ``offset`` with all that is known of it, else the next one, else the last; empty if
-        there is none."""
+        """Return all columns of the batch that holds ``offset``, otherwise of the next one, otherwise of the last.
+
+        Empty if there is none.
+        """
         if not self.starts:
             return {}
         names = tuple(self._kept.dtypes if isinstance(self._kept, PackedColumns) else self._kept)
@@ -302,7 +304,7 @@ class ReplicaBatches:
 
     @functools.cached_property
     def lineage(self) -> dict[int, int]:
-        """The first offset of each leader epoch that sound batches have."""
+        """The first offset of each leader epoch of sound batches."""
         first_offsets: dict[int, int] = {}
         if self.sums is not None:
             for run in self.sums.runs.tolist():
@@ -317,7 +319,7 @@ class ReplicaBatches:
         return first_offsets
 
     def summed(self, key: bytes) -> BatchSums:
-        """Its sums under a key, made of its headers where these are kept. Cost: then, a pass over them."""
+        """Return its sums under a key. Cost: a pass over the headers where these are stored."""
         if self.sums is not None:
             return self.sums
         if self._made is None or self._made.key != key:
@@ -328,7 +330,7 @@ class ReplicaBatches:
 
 
 def joined(parts: list[Columns]) -> Columns:
-    """Batches one stretch after the other; NAMES without any for no parts."""
+    """Concatenate batches; :data:`NAMES` without rows for no parts."""
     if len(parts) == 1:
         return parts[0]
     names = parts[0] if parts else NAMES
@@ -351,12 +353,12 @@ BELOW, SAME, OURS, THEIRS, DIFFERENT = range(5)  # what a range is: below what i
 
 
 class Lineage:
-    """The leader replica's leader epochs, and what is outside of them.
+    """The leader replica's leader epochs, and which batches are outside of them.
 
-    A batch of epoch E is not where the leader replica has a later epoch from that offset or an earlier one on, or none
-    of E at all. Epochs never come back, so this is proof. Source: KIP-101.
+    A batch of epoch E is outside if the leader replica has a later epoch from that offset or an earlier one on, or no E
+    at all. Epochs never recur, so this is proof. Source: KIP-101.
 
-    ``first``: the first offset of each; ``low``: where the comparison begins.
+    ``first``: the first offset of each epoch; ``low``: where the comparison begins.
     """
 
     def __init__(self, first: dict[int, int], low: int) -> None:
@@ -366,7 +368,7 @@ class Lineage:
         self.starts = np.append(np.minimum.accumulate(starts[::-1])[::-1], MAX_OFFSET)
 
     def ends(self, epochs: np.ndarray) -> np.ndarray:
-        """From which offset on batches of these epochs are outside; the highest offset where none is."""
+        """Return the offset from which batches of these epochs are outside; the highest offset for none."""
         if not len(self.known):
             return np.full(len(epochs), MAX_OFFSET)
         foreign = ~np.isin(epochs, self.known) & (epochs < self.known[-1]) & (epochs > self.known[0])
@@ -374,14 +376,14 @@ class Lineage:
         return np.where(foreign, self.low, np.maximum(self.low, self.starts[later]))
 
     def outside(self, rows: Columns) -> np.ndarray:
-        """Which batches are outside."""
+        """Return which batches are outside."""
         epochs = rows["partition_leader_epoch"]
         sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (epochs >= 0)
         is_outside: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
         return is_outside
 
     def may_leave(self, runs: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-        """In which ranges some may be. ``runs``: of leader epochs, in the order of the log."""
+        """Return which ranges may have batches outside. ``runs``: of leader epochs, in log order."""
         begin = np.maximum(self.ends(runs["epoch"]), runs["first"])
         wrong = begin <= runs["last"]
         begin, end = np.append(begin[wrong], MAX_OFFSET), runs["last"][wrong]
@@ -390,8 +392,11 @@ class Lineage:
 
 
 class Apart(NamedTuple):
-    """Batches of both; column ``batches`` says for how many a row stands. ``until``: the offset up to which they were
-    compared, None for all; ``undecided``: whether some below it were not, since they could not be read again."""
+    """Batches of both replicas to compare; column ``batches`` counts those that a row stands for.
+
+    ``until``: the offset up to which they were compared, None for all; ``undecided``: whether some below it could not
+    be read again.
+    """
 
     ours: Columns
     theirs: Columns
@@ -400,8 +405,10 @@ class Apart(NamedTuple):
 
 
 def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apart:
-    """The batches to compare, all of both where either is out of order. What lies below ``lineage.low`` is not
-    compared. Errors: :class:`Unknown` where they would have to be read again and cannot."""
+    """Return the batches to compare, all of both where either is out of order.
+
+    Nothing below ``lineage.low`` is compared. Errors: :class:`Unknown` where they have to be read again and cannot.
+    """
     if not (ours.ordered and theirs.ordered):
         return _whole(ours, theirs)
     key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), b"")
@@ -428,8 +435,7 @@ def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> Apart:
 
 
 def _start(batches: ReplicaBatches, low: int) -> int:
-    """Where the batch begins that holds an offset; that offset where this cannot be known, for then nothing is compared
-    there."""
+    # Where the batch that holds the offset cannot be read, nothing is compared there.
     try:
         start = batches.start_of(low)
     except Unknown:
@@ -448,7 +454,7 @@ def _each(rows: Columns) -> Columns:
 
 
 def thinned(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
-    """Both without the batches that follow one that is the same in both, are so themselves, and within the lineage."""
+    """Drop batches that follow an equal one, are equal themselves, and are within the lineage."""
     keep_here, keep_there = np.ones(len(ours["magic"]), bool), np.ones(len(theirs["magic"]), bool)
     outside = lineage.outside(ours)
     if all(np.array_equal(ours[name], theirs[name]) for name in NAMES):
@@ -471,7 +477,7 @@ def thinned(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, 
 
 
 def overlaps(rows: Columns, others: Columns) -> np.ndarray:
-    """Whether some batch of the other replica holds one of a batch's offsets."""
+    """Return which batches have an offset that some batch of the other replica has too."""
     if not len(others["base_offset"]):
         return np.zeros(len(rows["base_offset"]), bool)
     near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
@@ -521,7 +527,6 @@ def _by_sums(
 
 
 def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
-    """Names that the comparison ends at an offset."""
     for one in (ours, theirs):
         if one.again is not None:
             one.again.limit(offset, "too much of them differs")
@@ -529,7 +534,7 @@ def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
 
 
 def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """A row for each of some numbers, without batches where there is none."""
+    # A row without batches for each number that has no range.
     aligned = np.zeros(len(numbers), ranges.dtype)
     aligned[np.searchsorted(numbers, ranges["number"])] = ranges
     aligned["number"] = numbers
@@ -537,7 +542,7 @@ def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _kinds(ours: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
-    """What each range is. ``doubtful``: where batches of ours may be outside the lineage."""
+    # ``doubtful``: ranges where batches of ours may be outside the lineage.
     kinds = np.full(len(ours), DIFFERENT)
     same = np.logical_and.reduce([ours[name] == other[name] for name in ("batches", "first", "last", "digest")])
     kinds[same & (ours["first"] >= first) & ~doubtful] = SAME
@@ -552,13 +557,13 @@ def _spans(ranges: np.ndarray) -> Columns:
 
 
 def _groups(kinds: np.ndarray, batches: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of one kind that stand together, as (first, one behind the last); of those that differ not too many."""
+    # As (first, one behind the last); those that differ are cut at AT_A_TIME batches.
     full = np.where(kinds == DIFFERENT, np.cumsum(batches) // AT_A_TIME, 0)
     cuts = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(full) != 0)) + 1
     return itertools.pairwise([0, *cuts.tolist(), len(kinds)] if len(kinds) else [])
 
 
 def _row(first: int, last: int, batches: int) -> Columns:
-    """A row that stands for batches that need not be compared with any other; none for no batches."""
+    # Stands for batches that need no comparison; no row for no batches.
     values = {"base_offset": first, "last_offset": last, "partition_leader_epoch": -1, "crc_ok": 1, "batches": batches}
     return {name: np.full(int(batches > 0), values.get(name, 0), np.int64) for name in (*NAMES, "batches")}

@@ -28,9 +28,11 @@ MOST_READ = 500_000  # batches of the other replica that are searched: retries c
 
 
 class SentAgain(NamedTuple):
-    """Of some batches: ``whole`` for each whether all its records were sent again, ``missing`` the offsets of the
-    records that were not, as (first, last) in ascending order; ``first``: where in the other replica the first one is
-    (-1: none)."""
+    """Which batches were sent again.
+
+    ``whole``: per batch, whether all its records were; ``missing``: offsets of records that were not, as ascending
+    (first, last); ``first``: the first offset in the other replica (-1: none).
+    """
 
     whole: np.ndarray
     missing: list[tuple[int, int]]
@@ -38,17 +40,17 @@ class SentAgain(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Sequence numbers that follow one another without a hole, as (first, last) codes; in ascending order."""
+    """Contiguous sequence numbers as (first, last) codes, ascending."""
 
     first: np.ndarray
     last: np.ndarray
 
 
 def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
-    """Which records of data batches (columns :data:`READ`) are in another replica too.
+    """Find which records of data batches (columns :data:`READ`) the other replica has too.
 
-    ``theirs``: its batches from the offset on at which both part, some at a time; it is read no further than needed.
-    Cost: sorting those of the same producers.
+    ``theirs``: its batches from where both diverge, in pieces, read only as far as needed. Cost: sorting the batches of
+    the same producers.
     """
     numbered = _numbered(ours)
     groups = np.unique(_pairs(ours)[numbered])
@@ -77,23 +79,20 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
 
 
 def _numbered(rows: Columns) -> np.ndarray:
-    """Which batches have sequence numbers, and are what was written."""
+    # Only batches with a valid checksum are what was written.
     named: np.ndarray = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
     return named & (rows["crc_ok"] != 0)
 
 
 def _pairs(rows: Columns) -> np.ndarray:
-    """Producer id and epoch of each batch."""
     out = np.empty(len(rows["producer_id"]), [("producer_id", "i8"), ("producer_epoch", "i8")])
     out["producer_id"], out["producer_epoch"] = rows["producer_id"], rows["producer_epoch"]
     return out
 
 
 def _spans(rows: Columns, selected: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, first and last code of each run of sequence numbers; one that goes on at 0 behind the last number is two.
-
-    A code is the place of producer id and epoch among ``groups``, and the sequence number in its lower 32 bits.
-    """
+    # Row, first and last code of each run of sequence numbers; one that wraps to 0 is two runs. A code has the place of
+    # producer id and epoch among ``groups`` in its upper, and the sequence number in its lower 32 bits.
     group = np.searchsorted(groups, _pairs(rows)[selected]).astype(np.int64) << 32
     begin = rows["base_sequence"][selected].astype(np.int64)
     end = begin + (rows["last_offset"][selected] - rows["base_offset"][selected]).astype(np.int64)
@@ -106,7 +105,7 @@ def _spans(rows: Columns, selected: np.ndarray, groups: np.ndarray) -> tuple[np.
 
 
 def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
-    """Spans put together where they touch."""
+    # Merge spans that touch.
     order = np.argsort(first, kind="stable")
     first, reach = first[order], np.maximum.accumulate(last[order]) if len(last) else last
     new = np.append(np.ones(min(1, len(first)), bool), first[1:] > reach[:-1] + 1)
@@ -115,14 +114,12 @@ def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
 
 
 def _touches(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
-    """Which spans have a number of some run."""
     index = np.searchsorted(runs.first, last, side="right") - 1
     touches: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= first)
     return touches
 
 
 def _within(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
-    """Which spans lie within one run."""
     index = np.searchsorted(runs.first, first, side="right") - 1
     within: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= last)
     return within
@@ -131,7 +128,7 @@ def _within(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
 def _missing(
     ours: Columns, whole: np.ndarray, spans: tuple[np.ndarray, np.ndarray, np.ndarray], runs: _Runs
 ) -> list[tuple[int, int]]:
-    """Offsets of what was not sent again: whole batches, but for those of which some records were."""
+    # Whole batches, or the missing part of those that were sent again in part.
     rows, first, last = spans
     some = np.zeros(len(whole), bool)
     some[rows[_touches(first, last, runs)]] = True
@@ -146,7 +143,7 @@ def _missing(
 
 
 def _holes(first: int, last: int, runs: _Runs) -> list[tuple[int, int]]:
-    """What of a span no run has, counted from its beginning."""
+    # Relative to ``first``.
     out, position = [], first
     low = max(0, int(np.searchsorted(runs.first, first, side="right")) - 1)
     for k in range(low, int(np.searchsorted(runs.first, last, side="right"))):
@@ -158,7 +155,7 @@ def _holes(first: int, last: int, runs: _Runs) -> list[tuple[int, int]]:
 
 
 def joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in ascending order, those that follow one another put together."""
+    """Sort ranges and merge adjacent ones."""
     out: list[tuple[int, int]] = []
     for first, last in sorted(spans):
         if out and first <= out[-1][1] + 1:
@@ -180,8 +177,11 @@ END_OF_LOG = ("truncated", "zero_filled")  # a batch that breaks off was never a
 
 
 def lost_of(log: LogView, pair: Pair) -> Fields | None:
-    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions, and
-    what of it was not sent again (``not_sent_again``). None where it had to be read again and cannot."""
+    """Describe what a replica has outside the leader's lineage, and which part was not sent again.
+
+    Offsets, batches, times, producers and their transactions, and ``not_sent_again``. None where batches have to be
+    read again and cannot.
+    """
     names = (*READ, "attributes", "max_timestamp")
     ours = joined([*batches_of(log, pair.replica).above(pair.forked_at, pair.until, names)] or [_none(names)])
     if not len(ours["base_offset"]):
@@ -221,10 +221,7 @@ def _none(names: tuple[str, ...]) -> Columns:
 
 
 def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
-    """How many of these batches were sent again, where the first one is, and the offsets of the records that were not.
-
-    A marker is no record: coordinators send those again that were not appended everywhere.
-    """
+    # A marker is no record: coordinators re-send those that were not appended everywhere.
     markers = ours["attributes"] & CONTROL != 0
     left_markers = ours["base_offset"][markers & ~_markers_sent_again(pair, ours)]
     theirs = batches_of(log, pair.leader).above(pair.forked_at, None, READ) if log.has_sequences else ()
@@ -243,12 +240,12 @@ def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
 
 
 def _has_other_bytes(replica: ReplicaFacts) -> bool:
-    """Whether a replica has bytes that may be batches, and could not be read as such."""
+    # Bytes that may be batches and could not be decoded.
     return any(e.file in replica.segments and e.reason not in END_OF_LOG for e in replica.errors)
 
 
 def _markers_sent_again(pair: Pair, ours: Columns) -> np.ndarray:
-    """Which batches are markers that the leader has too, further on: of the same producer, epoch and result."""
+    # Same producer, epoch and result in the leader's log.
     names = ["producer_id", "marker_epoch", "commit"]
     markers, theirs = (
         rows[rows["marker_offset"] >= pair.forked_at] for rows in (pair.replica.transactions, pair.leader.transactions)
@@ -259,8 +256,10 @@ def _markers_sent_again(pair: Pair, ours: Columns) -> np.ndarray:
 
 
 def never_visible(log: LogView) -> bool:
-    """Whether nobody was told of what only a leader of this log had: coordinators wait for all replicas in sync before
-    they answer, and show nothing above the high watermark."""
+    """Whether records that only a leader of this log had were never acknowledged.
+
+    Coordinators wait for all in-sync replicas before they answer, and expose nothing above the high watermark.
+    """
     if log.topic not in COORDINATORS:
         return False
     values = {log.cluster.broker_setting(broker, ACKS) for broker in (*log.cluster.releases, None)}
@@ -268,7 +267,7 @@ def never_visible(log: LogView) -> bool:
 
 
 def left(lost: Fields) -> str:
-    """What was not sent again, in words, where the rest was; empty where nothing was."""
+    """Name what was not sent again, where the rest was; empty where nothing was."""
     if not lost["sent_again"]:
         return ""
     spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost["not_sent_again"]]
@@ -279,7 +278,7 @@ def left(lost: Fields) -> str:
 
 
 def why_not_lost(lost: Fields) -> str:
-    """Why nothing of it has to be sent again, in words."""
+    """Explain why nothing of it has to be sent again."""
     if not lost["all_sent_again"]:
         return "they are a coordinator's records that were never committed, so no client was told of them"
     where = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
@@ -287,8 +286,10 @@ def why_not_lost(lost: Fields) -> str:
 
 
 def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
-    """What to do about a tail that only a former leader has: to keep it, and to produce again what its producers have
-    not sent again; nothing where that is all, or where the caller knows that nothing is lost."""
+    """Advise on a tail that only a former leader has: keep it, and re-send what its producers did not.
+
+    Nothing to do where all of it was sent again, or the caller knows that nothing is lost (``lossless``).
+    """
     if lossless or lost["all_sent_again"]:
         return Advice(
             Verdict.WAIT,

@@ -26,47 +26,47 @@ TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
 
 
 def addressed(advice: Advice, bootstrap: str | None) -> Advice:
-    """An advice whose commands go to this ``host:port`` in place of the letter B."""
+    """Replace the letter B in an advice's commands by ``host:port``."""
     return advice if bootstrap is None else advice.worded(lambda words: addressed_to(words, bootstrap))
 
 
 def addressed_to(words: str, bootstrap: str | None) -> str:
-    """The same of words that hold commands."""
+    """Replace the letter B in a text with commands by ``host:port``."""
     return words if bootstrap is None else words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:
-    """Closes the hanging transaction that begins at an offset."""
+    """Abort the hanging transaction that begins at an offset."""
     return f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --start-offset {offset}"
 
 
 def describe_producers(topic: str, partition: int) -> str:
-    """Shows the open transactions of a partition as its leader knows them."""
+    """Show the open transactions of a partition as its leader has them."""
     return f"{TRANSACTIONS} describe-producers --topic {quote(topic)} --partition {partition}"
 
 
 def describe_id(transactional_id: str) -> str:
-    """Shows a transactional id as its coordinator knows it."""
+    """Show a transactional id as its coordinator has it."""
     return f"{TRANSACTIONS} describe --transactional-id {quote(transactional_id)}"
 
 
 def find_hanging(topic: str) -> str:
-    """Lists the transactions of a topic that hang."""
+    """List the hanging transactions of a topic."""
     return f"{TRANSACTIONS} find-hanging --topic {quote(topic)}"
 
 
 def describe_topic(topic: str) -> str:
-    """Shows the leaders and in-sync replicas of a topic."""
+    """Show the leaders and in-sync replicas of a topic."""
     return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
 
 
 def quorum() -> str:
-    """Shows how far each voter has the log of the metadata."""
+    """Show how far each voter has replicated the metadata log."""
     return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
 
 
 def remove_voter(broker: int | None, directory: str | None) -> str:
-    """Takes a voter out of a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
+    """Remove a voter from a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
     return (
         f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
         f"--controller-directory-id {quote(directory or 'ID')}"
@@ -74,33 +74,35 @@ def remove_voter(broker: int | None, directory: str | None) -> str:
 
 
 def add_voter() -> str:
-    """Makes the node of these properties a voter of a dynamic quorum."""
+    """Add the node of these properties to a dynamic quorum."""
     return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
 
 
 def unavailable() -> str:
-    """Lists the partitions that nobody leads."""
+    """List the leaderless partitions."""
     return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
 
 
 def under_replicated() -> str:
-    """Lists the partitions of which not every replica is in sync."""
+    """List the under-replicated partitions."""
     return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
 
 
 def describe_topics() -> str:
-    """Shows the leaders and in-sync replicas of all topics."""
+    """Show the leaders and in-sync replicas of all topics."""
     return "kafka-topics.sh --bootstrap-server B --describe"
 
 
 def list_ids() -> str:
-    """Lists all transactional ids with their producer ids and states."""
+    """List all transactional ids with their producer ids and states."""
     return f"{TRANSACTIONS} list"
 
 
 def prefer(topic: str, partition: int) -> str:
-    """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
-    lead that is not, and drop what it lacks."""
+    """Elect the first replica of a partition, if it is in sync.
+
+    An ``unclean`` election may elect a replica that is not in sync, and lose what it lacks.
+    """
     return (
         f"kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic {quote(topic)} "
         f"--partition {partition}"
@@ -108,7 +110,7 @@ def prefer(topic: str, partition: int) -> str:
 
 
 def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
-    """Shows where a group would go on in a partition; whoever has read what it loses runs it with ``--execute``."""
+    """Show a group's offset reset in a partition; after checking what is skipped, run it with ``--execute``."""
     return (
         f"kafka-consumer-groups.sh --bootstrap-server B --group {quote(group)} --topic {quote(f'{topic}:{partition}')} "
         f"--reset-offsets --to-offset {offset} --dry-run"
@@ -116,7 +118,7 @@ def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
 
 
 def dump(file: str | None, how: str) -> str:
-    """Prints a segment: ``how`` is the option that says how deep."""
+    """Print a segment; ``how``: the option for the depth."""
     return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
 
 
@@ -137,8 +139,10 @@ VOTE = (
 
 
 def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
-    """What must be so before a broker is stopped: while it is down, nobody who lacks what it has can be elected, and
-    the quorum goes on. A partition without other replicas, and a quorum of one, wait for it, and lose nothing."""
+    """Return the conditions for stopping a broker: no out-of-sync replica can be elected, and the quorum goes on.
+
+    A partition without other replicas, and a quorum of one, wait for the broker and lose nothing.
+    """
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
     has_metadata = cluster.has_metadata and broker is not None
     by = f"{few(alone)}" if alone else BY_METADATA if has_metadata else NOT_BY_METADATA
@@ -159,7 +163,6 @@ def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
 
 
 def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
-    """That nobody who lacks records is elected for partitions that are in sync on one broker alone."""
     values = {name: effective(cluster, name.rpartition("-")[0], UNCLEAN, "false") for name in names}
     unclean = [name for name, value in values.items() if value == "true"]
     unknown = [name for name, value in values.items() if value not in ("true", "false")]
@@ -169,7 +172,7 @@ def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
 
 
 def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | None:
-    """A setting of a topic: its own, its brokers', or Kafka's default where it is known that nobody set it."""
+    """Return a topic's setting: its own, its brokers', or Kafka's default where nobody set it."""
     own = cluster.setting(topic, name)
     if own is not None:
         return own
@@ -180,9 +183,11 @@ def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | No
 
 
 def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
-    """What must be so, too, before a broker's replica of a partition is moved away: that it may not lead before it has
-    been fetched. With eligible leader replicas (KIP-966) a broker that leaves fewer in sync than
-    ``min.insync.replicas`` stays eligible, and its empty log could be elected."""
+    """Return the conditions for moving a broker's replica away: it must not lead before it is fetched again.
+
+    With eligible leader replicas (KIP-966) a broker that leaves fewer than ``min.insync.replicas`` in sync stays
+    eligible, and its empty log could be elected.
+    """
     cluster, place = log.cluster, (log.topic, log.partition)
     if cluster.levels.get(ELR, 0) < 1:
         return ()
@@ -196,8 +201,10 @@ def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
 
 
 def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition) -> Advice:
-    """An advice that has a broker stopped: its acts stay where all that must be so is known to be, and it says who has
-    to wait meanwhile. Where a replica that lacks records would be elected, the broker must not be stopped."""
+    """Keep the acts of an advice that stops a broker only if the conditions are met, and add who has to wait.
+
+    Where a replica that lacks records would be elected, the broker must not be stopped.
+    """
     conditions = (*more, *stop(cluster, broker))
     advice = at_risk(cluster, broker, advice)
     look = (seen_all_in_sync(), *((_seen_quorum(cluster, broker),) if _votes(cluster, broker) else ()))
@@ -213,10 +220,12 @@ def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition
 
 
 def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = "") -> Advice:
-    """An advice that stops or restarts a broker, with what that puts at risk: the partitions without another in-sync
-    replica, and the transactional ids with data there. Brokers with KAFKA-20734 complete a transaction that ends
-    meanwhile without its marker, so that these ids' transactions end before the stop. ``broker``: None for one that the
-    input does not tell; ``but``: the id that the advice is about, which does not end before."""
+    """Add to an advice what stopping or restarting a broker puts at risk.
+
+    The partitions without another in-sync replica, and the transactional ids with data there. With KAFKA-20734 a
+    transaction that ends meanwhile is completed without its marker, so these ids' transactions have to end before the
+    stop. ``broker``: None if unknown; ``but``: the id that the advice is about, which does not end before.
+    """
     alone = cluster.alone.get(broker, Alone()) if cluster.has_metadata and broker is not None else None
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
@@ -254,7 +263,7 @@ def _without_leader(names: Collection[str]) -> str:
 
 
 class Ids(NamedTuple):
-    """How many transactional ids, and the first of them."""
+    """A count of transactional ids, and the first of them."""
 
     total: int
     first: list[str]
@@ -264,13 +273,11 @@ class Ids(NamedTuple):
 
 
 def _ids_there(cluster: Cluster, alone: Alone | None, but: str) -> Ids | None:
-    """The transactional ids with data in partitions that wait for one broker; None where nothing shows them."""
     history = cluster.coordinator
     return None if alone is None or history is None else Ids(*history.ids_in(alone.names, alone.producers, but))
 
 
 def _whose(cluster: Cluster, ids: Ids | None) -> str:
-    """Which transactional ids have data there, in words."""
     if ids is None:
         return "which transactional ids have data there is not in the input"
     whole = cluster.coordinator is not None and cluster.coordinator.covered()
@@ -281,12 +288,12 @@ def _whose(cluster: Cluster, ids: Ids | None) -> str:
 
 
 def _may_skip_markers(cluster: Cluster) -> bool:
-    """Whether a coordinator may run a release with KAFKA-20734. The input seldom shows which release it is."""
+    # Whether a coordinator may run a release with KAFKA-20734. The input seldom shows the release.
     return not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
 
 
 def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
-    """The steps before such a stop, so that no transaction ends while its partition has no leader."""
+    # No transaction may end while its partition is leaderless.
     named = ids.first if ids is not None else []
     whose = str(ids) if named else "every transactional id with data in these partitions"
     releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
@@ -310,14 +317,14 @@ def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
 
 
 def some(names: Collection[str], count: int | None = None) -> str:
-    """The first few of some names, and how many more there are; ``count``: of all, where there are more than given."""
+    """Name the first few, and how many more there are; ``count``: of all, if more than given."""
     every = len(names) if count is None else count
     more = f" and {every - NAMED:,} more" if every > NAMED else ""
     return ", ".join([*names][:NAMED]) + more
 
 
 def waits(cluster: Cluster, broker: int | None) -> str:
-    """Who cannot write while a broker is down, in words."""
+    """Describe which writes fail while a broker is down."""
     first, count = cluster.short_without.get(-1 if broker is None else broker, ("", 0))
     if not count:
         return ""
@@ -326,7 +333,7 @@ def waits(cluster: Cluster, broker: int | None) -> str:
 
 
 def seen_all_in_sync() -> CheckCommand:
-    """That every replica is in sync now, so that a broker may be stopped."""
+    """Check that every replica is in sync, before a broker is stopped."""
     return CheckCommand(under_replicated(), "it lists no partition")
 
 
@@ -340,7 +347,7 @@ def _seen_quorum(cluster: Cluster, broker: int | None) -> CheckCommand:
 
 
 def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
-    """What may be done about a node's log of the metadata: an observer's is fetched again, a voter's keeps its vote."""
+    """Advise on a node's metadata log: an observer's is fetched again, a voter's keeps its vote."""
     cluster, broker = log.cluster, replica.broker_id
     if cluster.voters and broker is not None and broker not in cluster.voters:
         observes = Condition(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
@@ -372,7 +379,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
 
 
 def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
-    """Letting a voter of a dynamic quorum (KIP-853) leave, and come back with a log that it fetches."""
+    # A dynamic quorum (KIP-853) can drop a voter and take it back with a log that it fetches.
     voters, broker = cluster.voters, replica.broker_id
     directory = cluster.directory_ids.get(replica.log_dir)
     others = [voter for voter in voters if voter != broker]
@@ -401,8 +408,10 @@ DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment
 
 
 def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
-    """Why a follower's replica must not be made leader, since records would be lost by it; None where nothing speaks
-    against it. That it is in sync now is still to be looked up."""
+    """Explain why a follower must not become leader, since records would be lost; None if nothing is known.
+
+    Whether it is in sync now still has to be checked.
+    """
     if is_damaged(log, replica):
         return "batches of its log are damaged"
     pair: Pair | None = next((pair for pair in pairs(log) if pair.replica is replica), None)
@@ -423,35 +432,35 @@ def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
 
 
 def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
-    """Whether batches of a replica are damaged, whose data nobody should fetch from it."""
+    """Whether batches of a replica are damaged, so that nobody should fetch from it."""
     damaged = any(e.reason in (*DAMAGED, DAMAGED_FIELD) and e.file in replica.segments for e in replica.errors)
     return damaged or any(True for _ in log.events(EventKind.CRC, replica=replica))
 
 
 def in_sync(log: LogView, broker: int | None) -> Condition:
-    """That a broker has the partition in sync. The metadata shows it as of its copy."""
+    """Condition: a broker has the partition in sync, by the metadata at its copy."""
     brokers = log.cluster.in_sync.get((log.topic, log.partition))
     what = has_in_sync(log.name, broker)
     return Condition(what, broker in brokers if brokers else None, BY_METADATA if brokers else NOT_BY_METADATA)
 
 
 def has_in_sync(name: str, broker: int | None) -> str:
-    """The same in words."""
+    """Describe the condition of :func:`in_sync`."""
     return f"broker {broker} has {name} in sync"
 
 
 def seen_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
-    """Who is in sync now."""
+    """Check which brokers are in sync now."""
     return CheckCommand(describe_topic(log.topic), isr_lists(log.name, brokers))
 
 
 def isr_lists(name: str, brokers: Collection[int | None]) -> str:
-    """What has to be seen of a partition's in-sync replicas: one of these brokers."""
+    """Expect one of these brokers in a partition's ISR."""
     return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
 
 
 def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
-    """Making an in-sync replica the leader."""
+    """Make an in-sync replica the leader."""
     return (
         Act(
             f"make broker {replica.broker_id} the leader: put it first among the replicas of {log.name} "
@@ -462,7 +471,7 @@ def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
 
 
 def leader_back(cluster: Cluster, names: Collection[str]) -> str:
-    """Letting partitions (``topic-partition``) have a leader again without losing what only in-sync replicas have."""
+    """Describe how to give partitions (``topic-partition``) a leader without losing what in-sync replicas have."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     brokers = sorted({broker for place in places for broker in _had_all(cluster, place)})
     start = (
@@ -475,7 +484,7 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
 
 
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
-    """Bringing a leader back: started is a broker that has all of these partitions. Errors: none."""
+    """Advise to start a broker that has all of these leaderless partitions."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     all_known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
@@ -494,15 +503,15 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
 
 
 def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
-    """The replicas in sync; of a partition without a leader the eligible ones (KIP-966) too."""
+    # The replicas in sync; for a leaderless partition also the eligible ones (KIP-966).
     offline = cluster.offline.get(place)
     return cluster.in_sync.get(place, ()) if offline is None else offline.in_sync
 
 
 def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> Advice:
-    """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
+    """Advise to fetch a replica again if another one has the data; otherwise to keep it.
 
-    ``holder``: a replica in the input that is known to have what this one lacks. One with damage of its own is none.
+    ``holder``: a replica in the input known to have what this one lacks; a damaged one does not count.
     """
     if log.topic == METADATA_TOPIC:
         return of_quorum(log, replica)
@@ -528,7 +537,7 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
 
 
 def keep(folder: str, broker: object, look: str) -> Advice:
-    """Keeping a replica that nobody is known to have the data of. ``look``: the command that shows who is in sync."""
+    """Advise to keep a replica whose data no other is known to have. ``look``: the command that shows the ISR."""
     return Advice(
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
@@ -539,8 +548,11 @@ def keep(folder: str, broker: object, look: str) -> Advice:
 
 
 def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
-    """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
-    cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
+    """Advise to let a broker rebuild a segment's indexes.
+
+    A missing .index makes the start recover the segment, which cuts it at the first broken batch (LogLoader,
+    LogSegment.recover).
+    """
     sound = Condition(
         f"no batch of {replica.folder} is broken, since the start would cut it there",
         not is_damaged(log, replica),
@@ -554,10 +566,9 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
-    """Keeping what only one replica still has, from an offset on, before its broker follows another lineage and cuts
-    it. ``amends``: what is to be produced again.
+    """Advise to keep what only one replica still has from an offset on, before its broker truncates it.
 
-    Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
+    ``amends``: what to produce again. The only copy is never moved or deleted: its directory is copied, and only read.
     """
     if log.topic == METADATA_TOPIC:
         return of_quorum(log, replica)
@@ -571,7 +582,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
 
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
-    """What lacks from an offset on may be in another replica, where there is one."""
+    """Advise to compare with other replicas, if any, from an offset on."""
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
         return Advice(
             Verdict.LOOK, then=f"there is no other replica of {log.name}: what lacks has to come from its source again"
@@ -584,8 +595,11 @@ def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
-    """What a torn end needs before a start cuts it off: nothing, but where it held acknowledged records (``lost``), or
-    lies before the ``newest`` segment, where the records behind it would be cut off, too."""
+    """Advise on a torn segment end before a start cuts it off.
+
+    Nothing, unless it held acknowledged records (``lost``) or precedes the ``newest`` segment, where records behind it
+    would be cut off too.
+    """
     if newest and not lost:
         return Advice(
             Verdict.WAIT,
@@ -621,8 +635,11 @@ def _some(values: Collection[object], most: int = 5) -> str:
 
 
 def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
-    """What a wrong snapshot needs: nothing where no start reads it; another leader where one of the replicas in sync
-    goes by what the log says; only where its broker holds a transaction open (``opened``) a start without it."""
+    """Advise on a wrong snapshot.
+
+    Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
+    it only where it makes its broker hold a transaction open (``opened``).
+    """
     newest = max(replica.snapshots, key=lambda other: other.offset)
     name = log.name
     if newest is not link:
@@ -662,8 +679,8 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
 
 
 def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
-    """Starting without a wrong snapshot that holds a transaction open, where the log that it sums up is still there. A
-    clean start reads the next older one, and replays the log from there; nothing makes it one as after a crash."""
+    # A clean start reads the next older snapshot and replays the log from there; it must not become a start as after a
+    # crash.
     older = any(other.offset < link.offset for other in replica.snapshots)
     begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
     if not older:

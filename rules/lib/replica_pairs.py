@@ -25,8 +25,11 @@ CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error"
 
 
 class Faults(NamedTuple):
-    """Entries that are wrong: their rows in ``ReplicaFacts.aborted``, the row of the transaction that they would be of
-    in ``ReplicaFacts.transactions`` (-1: there is none), what is wrong, and how grave that is (of SEVERITIES)."""
+    """Wrong entries of transaction indexes.
+
+    ``entry``: rows in ``ReplicaFacts.aborted``; ``transaction``: rows in ``ReplicaFacts.transactions`` (-1: none);
+    ``fault``: what is wrong; ``severity``: an index of SEVERITIES.
+    """
 
     entry: np.ndarray
     transaction: np.ndarray
@@ -34,17 +37,17 @@ class Faults(NamedTuple):
     severity: np.ndarray
 
     def take(self, rows: np.ndarray) -> Faults:
-        """Some of them."""
+        """Select rows."""
         return Faults(*(column[rows] for column in self))
 
     def gravest(self, most: int, offsets: np.ndarray) -> tuple[Faults, Faults]:
-        """At most so many, the gravest with the lowest of ``offsets``, and all others; both in their own order."""
+        """Split off at most so many, the most severe with the lowest of ``offsets``; both parts keep their order."""
         order = np.lexsort((offsets, self.severity))
         return self.take(np.sort(order[:most])), self.take(np.sort(order[most:]))
 
 
 def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
-    """The entries of a replica's transaction indexes that are wrong, above the log start and where it is intact."""
+    """Find the wrong entries of a replica's transaction indexes, above the log start and where it is intact."""
     none = np.empty(0, np.int64)
     if replica.unreadable or not len(replica.aborted):
         return Faults(none, none, none, none)
@@ -66,7 +69,7 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
 
 
 def _of_known(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """What is wrong with entries whose transactions, rows ``at``, are in the log."""
+    # Entries whose transactions are in the log.
     begins, commit, before = (
         replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
     )
@@ -87,8 +90,10 @@ def _of_known(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray,
 
 
 def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of aborted transactions (TRANSACTION rows) those that only the index of another segment than their marker's
-    lists: their rows in ``t``, and those of their entries in ``ReplicaFacts.aborted``."""
+    """Find aborted transactions (TRANSACTION rows) listed only in the index of another segment than their marker's.
+
+    Returns their rows in ``t`` and in ``ReplicaFacts.aborted``.
+    """
     listed, nothing = replica.aborted, np.empty(0, np.int64)
     at_home = np.searchsorted(replica.segment_bases, listed["last_offset"], side="right") - 1 == listed["segment"]
     if at_home.all():  # as in nearly every log
@@ -107,7 +112,7 @@ def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Whether committed data of the entry's producer lies inside its range."""
+    """Return which entries cover committed data of their producer."""
     t = replica.transactions
     t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
     t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
@@ -125,7 +130,7 @@ def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: 
 
 
 def last_of(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each pair that is wanted the last row of ``keys`` that equals it, -1 where there is none."""
+    """Return for each wanted pair the last row of ``keys`` that equals it, -1 for none."""
     index = _last_before(keys, wanted)
     same = index >= 0
     for key, want in zip(keys, wanted, strict=True):
@@ -134,7 +139,7 @@ def last_of(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.nd
 
 
 def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that only one side has, and only the other, each once, by their fields in order."""
+    """Return the distinct rows that only one side has, and only the other, sorted by their fields."""
     rows = np.concatenate([ours, theirs])
     columns = [rows[name] for name in rows.dtype.names or ()]
     order = np.lexsort(columns[::-1])
@@ -148,8 +153,7 @@ def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each pair that is wanted the row of ``keys`` that equals it in its first part, and in its second is the
-    largest at or below it, the last of these; -1 where there is none."""
+    # Equal in the first part; in the second the largest at or below, the last of these; -1 for none.
     index = np.full(len(wanted[0]), -1)
     some = np.flatnonzero(np.isin(wanted[0], keys[0]))  # of an index that is made up, few or none
     if not len(some):
@@ -180,7 +184,7 @@ INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
 
 
 class Gap(NamedTuple):
-    """A run of batches that one replica has and the other has not. ``in_leader``: the leader's is the one without."""
+    """A run of batches that one replica lacks. ``in_leader``: the leader's replica lacks it."""
 
     in_leader: bool
     first_offset: int
@@ -191,14 +195,13 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Pair:
-    """A replica and the leader's. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
+    """A replica and the leader's. Batches are compared from offset ``low`` on; ``high`` is the smaller high watermark.
 
-    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
-    ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
-    lineage), ``lost_epoch`` the leader epoch under which the replica has batches there. ``until``: where the comparison
-    ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
-    batches had to be read again and could not. ``apart``: first and last offsets of the batches that differ, or that
-    only one lineage has, in ascending order.
+    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they are between
+    ``first_offset`` and ``last_offset``. ``forked_at``: the offset where the lineages diverge (-1: one lineage),
+    ``lost_epoch``: the replica's leader epoch there. ``until``: where a limit ended the comparison, None without;
+    ``undecided``: not everything was compared, for that or because batches could not be read again. ``apart``:
+    ascending first and last offsets of the batches that differ, or that only one lineage has.
     """
 
     replica: ReplicaFacts
@@ -216,7 +219,7 @@ class Pair:
     apart: tuple[np.ndarray, np.ndarray] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the transaction indexes that only the leader replica has, and only the replica; by producer."""
+        """Return transaction index entries that only the leader replica has, and only the replica; by offset."""
         if any(e.file.endswith(".txnindex") for c in (self.replica, self.leader) for e in c.errors):
             return self._entries(self.leader)[:0], self._entries(self.replica)[:0]
         only = entries_apart(self._entries(self.leader), self._entries(self.replica))
@@ -238,7 +241,7 @@ class Pair:
         return entries
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
+        """Return offsets with a snapshot in both, and the producers that only one of the two has."""
         ours, theirs = self.replica.snapshot_producers, self.leader.snapshot_producers
         differing = [
             (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
@@ -248,7 +251,7 @@ class Pair:
 
 
 def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    """Whether offsets lie in some of the ranges, which begin in ascending order."""
+    # The ranges begin in ascending order.
     if not len(firsts):
         return np.zeros(len(offsets), bool)
     behind = np.searchsorted(firsts, offsets, side="right") - 1
@@ -257,13 +260,13 @@ def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> n
 
 
 def watermark(replica: ReplicaFacts) -> int:
-    """A replica's high watermark: its checkpoint, else its log end."""
+    """Return a replica's high watermark: its checkpoint, otherwise its log end."""
     return replica.log_end if replica.high_watermark is None else replica.high_watermark
 
 
 @once
 def pairs(log: LogView) -> list[Pair]:
-    """Every replica on another broker than the leader replica's, against it. Computed once for a log."""
+    """Compare every replica on another broker than the leader's with the leader replica. Computed once per log."""
     leader = log.leader
     return [
         _compare(log, replica)
@@ -275,8 +278,10 @@ def pairs(log: LogView) -> list[Pair]:
 
 
 def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
-    """The batch of a replica that holds ``offset``, else the next one, else the last; empty if there is none, or it had
-    to be read again and cannot."""
+    """Return the batch of a replica that holds ``offset``, otherwise the next one, otherwise the last.
+
+    Empty if there is none, or it has to be read again and cannot.
+    """
     batches = batches_of(log, replica)
     try:
         return batches.row_of(offset)
@@ -288,18 +293,18 @@ def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
 
 @once
 def allowance(log: LogView) -> Allowance:
-    """How many headers may be read again for a log."""
+    """Return the log's allowance for reading headers again."""
     return Allowance()
 
 
 @once
 def _batches(log: LogView) -> dict[str, ReplicaBatches]:
-    """By log directory; :func:`batches_of` fills it."""
+    # The cache of :func:`batches_of`, by log directory.
     return {}
 
 
 def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
-    """The batches of a replica. Made once for a replica."""
+    """Return the batches of a replica, cached."""
     batches = _batches(log)
     if replica.log_dir not in batches:
         batches[replica.log_dir] = ReplicaBatches(replica, allowance(log))
@@ -307,8 +312,7 @@ def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
 
 
 def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
-    """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
-    were read, or a limit."""
+    """Return why batches of a replica were not compared: files that vanished or changed since, or a limit."""
     batches = _batches(log)
     return batches[replica.log_dir].errors if replica.log_dir in batches else []
 
@@ -345,7 +349,7 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
 
 
 def _differ(ours: Columns, theirs: Columns, our_rows: np.ndarray, their_rows: np.ndarray) -> np.ndarray:
-    """Whether batches at the same offset differ, both being what was written. Magic 0 and 1 have no common checksum."""
+    # Only batches with a valid checksum count. Magic 0 and 1 have no common checksum.
     differ = np.zeros(len(our_rows), bool)
     for name in COMPARED:
         unequal = ours[name][our_rows] != theirs[name][their_rows]
@@ -354,11 +358,8 @@ def _differ(ours: Columns, theirs: Columns, our_rows: np.ndarray, their_rows: np
 
 
 def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Lineage) -> Columns:
-    """The replica's batches without what a KRaft voter keeps of an epoch in which it led and was cut off.
-
-    Nobody has promised that tail, and it cuts it when it follows again, unless a majority of the voters has it, or a
-    snapshot. Source: KIP-595
-    """
+    # A KRaft voter that led and was cut off keeps its uncommitted tail until it follows again, unless a majority of the
+    # voters, or a snapshot, has it (KIP-595).
     outside = lineage.outside(ours)
     if log.topic != METADATA_TOPIC or not np.any(outside):
         return ours
@@ -370,8 +371,7 @@ def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Linea
 
 
 def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:
-    """First and last offsets of the replica's batches outside the leader replica's lineage, whatever checkpoints
-    say."""
+    # Whatever the checkpoints say.
     outside = lineage.outside(ours)
     if np.any(outside):
         pair.forked_at = int(ours["base_offset"][outside].min())
@@ -380,11 +380,7 @@ def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np
 
 
 def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
-    """Leader epochs of a replica with their first offsets: by its batches, and its checkpoint where that begins
-    earlier.
-
-    The checkpoint also knows epochs whose batches are gone; what it says behind the log end was never so.
-    """
+    # The checkpoint also has epochs whose batches are gone; its entries above the log end never existed.
     lineage = dict(batches.lineage)
     for epoch, start in replica.leader_epochs:
         if start <= replica.log_end:
@@ -398,7 +394,7 @@ def _within(pair: Pair, rows: Columns) -> np.ndarray:
 
 
 def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
-    """Batches that the other replica lacks, together those with no batch of either replica between them."""
+    # One gap for batches without any batch of either replica between them.
     numbers = np.flatnonzero(lone)
     if not len(numbers):
         return []
@@ -415,5 +411,5 @@ def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, und
 
 
 def _undecidable(replica: ReplicaFacts) -> bool:
-    """Whether bytes of its segments could not be read, or none was copied, which may hold what seems missing."""
+    # Unreadable bytes, or a log without segments, may hold what seems missing.
     return not replica.segments or any(e.reason in UNDECIDED and e.file in replica.segments for e in replica.errors)

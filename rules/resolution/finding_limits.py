@@ -29,13 +29,13 @@ SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where
 
 
 def is_summed(f: Finding) -> bool:
-    """Whether it stands for several that are not listed."""
+    """Whether a finding stands for several that are not listed."""
     return SUMMED in f.evidence
 
 
 @dataclass(slots=True)
 class Sum:
-    """Findings of one kind and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
+    """Findings of one kind and severity in one log that are counted, not stored. Offsets inclusive, None for none."""
 
     log_dir: str | None
     broker_id: int | None
@@ -49,7 +49,7 @@ class Sum:
     outcome: str = NO_OUTCOME  # the first of theirs in the order of OUTCOMES
 
     def add(self, f: Finding) -> None:
-        """Counts a finding, or a sum of some."""
+        """Count a finding, or a sum."""
         shared = {name: f.evidence.get(name) for name in SHARED}
         if self.count:
             shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
@@ -63,7 +63,7 @@ class Sum:
         self.first, self.last = min(offsets, default=None), max(offsets, default=None)
 
     def finding(self, kind: Kind, severity: str, limit: int) -> Finding:
-        """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
+        """Make the finding for the sum, with the command and the ``--max-findings`` that list them."""
         name, topic = f"{self.topic}-{self.partition}", str(self.topic)
         command = (
             f"auditor audit PATH --out DIR --rule {kind.id} --topic {quote(topic)} --max-findings {self.count + limit}"
@@ -93,8 +93,10 @@ class Sum:
 
 
 class Gravest(Generic[T]):
-    """Of the findings of a rule those that are listed: the most severe ones with the lowest offsets, of two alike the
-    one that came first. Memory: ``most`` of them."""
+    """The findings of a rule that are listed: the most severe ones with the lowest offsets.
+
+    The sort is stable. Memory: ``most`` findings.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -102,7 +104,7 @@ class Gravest(Generic[T]):
         self._kept: list[tuple[int, int, int, T]] = []
 
     def add(self, severity: str, offset: int | None, item: T) -> T | None:
-        """Takes one more, and gives back the one that has no room any more."""
+        """Add one, and return the one that is dropped for it, if any."""
         place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, item)
         self.count += 1
         if len(self._kept) < self.most:
@@ -111,12 +113,12 @@ class Gravest(Generic[T]):
         return heapq.heappushpop(self._kept, place)[-1]
 
     def listed(self) -> list[T]:
-        """What there was room for, in the order in which it came."""
+        """Return the findings kept, in the order they came."""
         return [item for *_, item in sorted(self._kept, key=lambda place: -place[2])]
 
 
 def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) -> Iterator[Finding]:
-    """Findings of the chosen kinds about one log, at most ``limit`` of each and a sum for each severity.
+    """Yield findings of the chosen kinds about one log, at most ``limit`` of each and a sum per severity.
 
     Memory: ``limit`` findings, whatever the log says.
     """
@@ -127,7 +129,6 @@ def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) 
 
 
 def _bounded(log: LogView, kind: Kind, findings: Iterable[Finding], limit: int) -> Iterator[Finding]:
-    """The findings of one kind that are listed, and sums of the others."""
     gravest: Gravest[Finding] = Gravest(limit)
     sums: dict[str, Sum] = {}
     for f in findings:
@@ -143,9 +144,9 @@ def _bounded(log: LogView, kind: Kind, findings: Iterable[Finding], limit: int) 
 
 
 class Unmade(NamedTuple):
-    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it.
+    """A finding that is not built yet: what decides whether it is listed, what a sum needs, and how to build it.
 
-    ``doubt``: as of :meth:`auditor.rules.seen.view.LogView.finding`; ``severity`` is what it would be without.
+    ``doubt``: as in :meth:`auditor.rules.seen.view.LogView.finding`; ``severity`` is the one without doubt.
     """
 
     severity: str
@@ -156,14 +157,14 @@ class Unmade(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The severity that it is said with."""
+        """The severity that is reported."""
         return "info" if self.doubt else self.severity
 
 
 def made(log: LogView, kind: str, unmade: Iterable[Unmade]) -> Iterator[Finding]:
-    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
+    """Yield the findings of a rule that may have very many: those that are listed are built, the rest are summed up.
 
-    Cost: of one that is not listed, what it costs to say how severe it is.
+    Cost: of one that is not listed, only judging its severity.
     """
     for first in (unmade := iter(unmade)):  # nothing is begun where there is none
         yield from _made(log, kind, itertools.chain((first,), unmade))
@@ -195,9 +196,9 @@ def summed(
     doubt: bool = False,
     outcome: str = "",
 ) -> Finding:
-    """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
+    """Make the finding for many of one rule and severity that are not built, beyond ``log.most``.
 
-    ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
+    ``first``, ``last``: the lowest and highest of their offsets; ``shared``: evidence common to all of them.
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
@@ -216,17 +217,17 @@ def _sum_of(log: LogView) -> Sum:
 
 
 def _shorten(f: Finding) -> None:
-    """A list in the evidence may have as many entries as a record has partitions."""
+    # A list in the evidence may have as many entries as a record has partitions.
     for name, value in f.evidence.items():
         if isinstance(value, list) and len(value) > ENTRIES:
             f.evidence = {**f.evidence, name: value[:ENTRIES], f"{name}_in_all": len(value)}
 
 
 class LimitedFindings:
-    """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
+    """The findings a run stores: ``IN_ALL`` times the limit of a rule in a log, and sums of the rest.
 
-    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each kind and
-    severity of a log. ``catalogue``: the kinds by id.
+    The choice does not depend on the order. Memory: twice as many, and a sum for each kind and severity of a log.
+    ``catalogue``: the kinds by id.
     """
 
     def __init__(self, catalogue: Mapping[str, Kind], of_a_rule: int) -> None:
@@ -237,7 +238,7 @@ class LimitedFindings:
         self._sums: dict[tuple[Any, ...], Sum] = {}
 
     def add(self, f: Finding) -> None:
-        """Takes one more."""
+        """Add a finding."""
         if is_summed(f):
             self._sum(f)
             return
@@ -246,7 +247,7 @@ class LimitedFindings:
             self._fold()
 
     def findings(self) -> list[Finding]:
-        """What is kept, and the sums, of which some are one more than the limit."""
+        """Return the stored findings and the sums, some of which may exceed the limit by one."""
         if len(self._kept) > self.limit:
             self._fold()
         sums = [s.finding(self.catalogue[key[0]], key[1], self.of_a_rule) for key, s in self._sums.items()]

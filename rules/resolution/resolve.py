@@ -27,8 +27,10 @@ ANOTHER = "another finding"
 
 
 def settled(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of a cluster, those of whose advices cross changed: what is left as a source is fetched from, where
-    nothing is left nothing is moved."""
+    """Remove conflicts between the advices of a cluster's findings.
+
+    No advice fetches from a replica that another advice moves away; without any source left nothing is moved.
+    """
     listed = list(findings)
     moved: dict[Place, set[int]] = defaultdict(set)
     for f in listed:
@@ -41,7 +43,6 @@ def settled(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
-    """An advice that rests on none of these brokers' replicas."""
     moves = advice.moves
     left = tuple(broker for broker in moves.sources if broker not in gone)
     if moves.leads in gone or (moves.sources and not left):
@@ -77,7 +78,7 @@ Causes = dict[Tie, dict[Any, list[int]]]
 
 
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that stay, in the contract's order."""
+    """Return the findings that remain, in the contract's order."""
     catalogue = registry.kinds()
     listed = _but_for_void(list(findings), catalogue)
     cause = _explained(listed, catalogue)
@@ -93,9 +94,9 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
-    """:func:`resolve` of each cluster's findings for themselves, whatever the order they come in.
+    """Apply :func:`resolve` to each cluster's findings, in any order.
 
-    ``cluster_of``: each log directory's cluster. Two clusters have partitions, producers and ids of the same names.
+    ``cluster_of``: the cluster of each log directory. Different clusters share names of partitions, producers and ids.
     """
     clusters = defaultdict(list)
     for f in in_order(findings):
@@ -104,7 +105,7 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
-    """Nothing may rest on the bytes of a batch that is declared void."""
+    # Nothing may rest on the bytes of a batch that is declared void.
     voiding = {name for name, declared in catalogue.items() if declared.voids}
     damaged = {_bytes(f) for f in findings if f.kind in voiding}
     return [f for f in findings if f.kind in voiding or f.position is None or _bytes(f) not in damaged]
@@ -115,7 +116,7 @@ def _bytes(f: Finding) -> tuple[Any, ...]:
 
 
 def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
-    """Of each finding that another explains, the number of that one."""
+    # By number of the finding, the number of the one that explains it.
     declared = {f.kind: catalogue[f.kind].explained_by if f.kind in catalogue else () for f in findings}
     wanted = defaultdict(list)
     for tie in {tie for several in declared.values() for tie in several}:
@@ -139,7 +140,7 @@ def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[i
 def _explained_by_sums(
     findings: list[Finding], catalogue: Mapping[str, Kind], explained: Mapping[int, int]
 ) -> dict[int, int]:
-    """Of what no listed finding explains, the sum that does: of a kind that would, over the same offsets of a log."""
+    # A sum of a kind that explains it, over the same offsets of a log.
     sums = defaultdict(list)
     for number, f in enumerate(findings):
         if is_summed(f):
@@ -166,7 +167,7 @@ def _offsets(f: Finding) -> tuple[Any, Any]:
 
 
 def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """How many steps each explained finding is from the one at the head, and which one that is."""
+    # The number of steps from each explained finding to the head of its chain, and that head.
     steps: dict[int, int] = {}
     head: dict[int, int] = {}
     for number in cause:
@@ -198,8 +199,6 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
 
 
 def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
-    """The findings of a kind that have one cause as one, where it declares that
-    (:mod:`auditor.rules.resolution.resolve`)."""
     out, several = [], defaultdict(list)
     for f in findings:
         if f.kind in catalogue and catalogue[f.kind].together is not None:
@@ -226,11 +225,11 @@ OF_A_PLACE = ("offset", "last_offset", "file", "position")
 def by_cause(
     cause: Callable[[Finding], Hashable], words: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
 ) -> Together:
-    """Findings with the same cause are one.
+    """Merge findings with the same cause.
 
-    ``cause``: what a finding's cause is known by, None where it stands for itself; ``said``: the message on several;
-    ``few``: so many are listed all the same; ``sums``: whether the cause may be asked of what stands for some that are
-    not listed, too.
+    ``cause``: the key of a finding's cause, None where it stands for itself; ``words``: the message of a merged
+    finding; ``few``: so many are listed separately; ``sums``: whether the cause also applies to sums of unlisted
+    findings.
     """
 
     def fold(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
@@ -248,7 +247,7 @@ def by_cause(
 
 
 def in_flight(template: str) -> Together:
-    """What a copy of a log that was made too early lacks is one: ``said``, with ``{count}`` and ``{log}``."""
+    """Merge what an early copy of a log lacks; ``template`` with ``{count}`` and ``{log}``."""
 
     def cause(f: Finding) -> Hashable:
         absent = f.offset is None and f.evidence.get("in_flight")
@@ -258,7 +257,7 @@ def in_flight(template: str) -> Together:
 
 
 def in_each_replica() -> Together:
-    """What several replicas of a log show alike, in the same words, is one, which names their brokers."""
+    """Merge findings that replicas of a log share word for word, and name their brokers."""
 
     def cause(f: Finding) -> Hashable:
         return f.topic, f.partition, f.offset, f.message
@@ -267,12 +266,12 @@ def in_each_replica() -> Together:
 
 
 def count(group: Iterable[Finding]) -> int:
-    """How many findings these are, those that a sum stands for too."""
+    """Count findings, including those that a sum stands for."""
     return sum(f.evidence.get(SUMMED, 1) for f in group)
 
 
 def logs_of(group: Iterable[Finding]) -> list[str]:
-    """The logs that findings are about, as ``topic-partition``."""
+    """Return the logs that findings are about, as ``topic-partition``."""
     return list(dict.fromkeys(f"{f.topic}-{f.partition}" for f in group))
 
 
@@ -286,7 +285,6 @@ def _one_of(group: Sequence[Finding], words: Callable[[Sequence[Finding]], str],
 
 
 def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
-    """What all of them have alike, how many they are, where and whose, and what they explain."""
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
     evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
@@ -320,12 +318,11 @@ PARTS = (
 
 
 def fingerprint(finding: Values, cluster_id: str | None) -> str:
-    """SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
+    """Return the SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
 
-    ``finding`` has the contract's fields; in a run of the past its rule is its kind. ``cluster_id`` is that of the log
-    directory it was found in, None where ``meta.properties`` does not show. The broker counts only for findings about
-    one file or one replica, since the leader that stands for all replicas may change from run to run. Errors: KeyError
-    for a kind that is not in the catalogue.
+    ``finding`` has the contract's fields; in a past run its rule is its kind. ``cluster_id`` is that of its log
+    directory, None where ``meta.properties`` does not show it. The broker only counts for findings about one file or
+    replica, since the leader replica may change between runs. Errors: KeyError for a kind that is not in the catalogue.
     """
     kind = finding.get("kind") or finding["rule"]
     broker_id = finding["broker_id"] if registry.kinds()[kind].family in OF_ONE_REPLICA else None
@@ -335,15 +332,17 @@ def fingerprint(finding: Values, cluster_id: str | None) -> str:
 
 
 def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | None:
-    """The id of a finding's cluster. ``cluster_ids``: of each log directory; where all have the same one, that of a
-    finding that names none of them, too."""
+    """Return the id of a finding's cluster.
+
+    ``cluster_ids``: by log directory; if all are equal, it also applies to a finding without a log directory.
+    """
     several = set(cluster_ids.values())
     only = next(iter(several)) if len(several) == 1 else None
     return cluster_ids.get(str((finding["evidence"] or {}).get("log_dir")), only)
 
 
 def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
-    """The findings in the contract's order, each with its fingerprint. ``cluster_ids``: of each log directory."""
+    """Return the findings in the contract's order, each with its fingerprint. ``cluster_ids``: by log directory."""
     listed = list(findings)
     for finding in listed:
         row = finding.to_dict()

@@ -57,14 +57,13 @@ Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count 
 
 @dataclass(slots=True)
 class TransactionWindow:
-    """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
+    """One transaction of an id, from its first Ongoing record to its Complete record, as far as the log shows it.
 
     ``first`` and ``last_ongoing`` are its first and last Ongoing entries, ``prepare`` and ``complete`` the deciding
-    ones, each None when not there (yet, or any more); ``added`` the first entry that names the partition which this is
-    about. Of several the last Prepare decides: the append of one that another record of the transaction is behind has
-    failed, and so have its partitions no part where the last record does not name them. A marker carries the epoch of
-    ``prepare``. ``start_time``: ms when it began, -1 when its beginning is not in the log. ``end_time``: ms when it was
-    complete, None while it is not.
+    ones, each None where missing; ``added`` is the first entry with the partition in question. The last of several
+    Prepares decides: the append of one followed by another record of the transaction failed, and so did partitions that
+    the last record does not name. A marker has the epoch of ``prepare``. ``start_time``: ms, -1 if the start is not in
+    the log. ``end_time``: ms of completion, None before it.
     """
 
     transactional_id: str
@@ -79,13 +78,13 @@ class TransactionWindow:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """The partitions that take part, where a record tells: a Complete one has none any more."""
+        """The participating partitions, where a record has them: a Complete record has none."""
         entry = self.prepare or self.last_ongoing
         return frozenset() if entry is None else entry.partitions
 
     @property
     def decided(self) -> StateRecord | None:
-        """The entry that says COMMIT or ABORT."""
+        """The entry that decides COMMIT or ABORT."""
         return self.prepare or self.complete
 
     @property
@@ -96,14 +95,14 @@ class TransactionWindow:
 
     @property
     def client_version(self) -> int:
-        """transaction.version of the client: 2 where Prepare or Complete say so."""
+        """transaction.version of the client: 2 where Prepare or Complete show it."""
         return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
 
     def may_hold(self, t: np.void, time: int) -> bool:
-        """Whether data whose newest stamp is ``time`` (ms) may be of this transaction: by its epoch, and by the stamp.
+        """Whether data with its newest timestamp at ``time`` (ms) may be of this transaction, by epoch and timestamp.
 
-        A stamp behind the end by more than two brokers' clocks differ rules it out; one before the start only where a
-        broker wrote it: clients stamp records with the times of events, which Streams hands on to what it writes.
+        A timestamp after the end by more than :data:`SKEW_MS` rules it out; one before the start only where a broker
+        wrote it: clients stamp records with event times, which Streams passes on to its output.
         """
         end = self.end_time
         after = t["first_append_time"] != 1 or self.start_time - SKEW_MS <= time
@@ -112,11 +111,10 @@ class TransactionWindow:
 
 @dataclass
 class NamedTransactions:
-    """What the coordinators wrote of one partition (``name``: ``topic-N``).
+    """The coordinators' transactions that name one partition (``name``: ``topic-N``).
 
-    ``rows`` (:data:`WINDOW`): the transactions that name it, by producer id, those of one in the order of the log;
-    ``stamps`` (:data:`STAMP`): when Ongoing records did, by producer id, epoch and time. ``left_out``: whether there
-    are more than a task can hold, so that what is not here may be there all the same.
+    ``rows`` (:data:`WINDOW`): by producer id, then log order; ``stamps`` (:data:`STAMP`): when Ongoing records named
+    it, by producer id, epoch and time. ``left_out``: there are more than a task can hold, so a missing one may exist.
     """
 
     name: str = ""
@@ -128,17 +126,17 @@ class NamedTransactions:
     _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def of(self, producer_id: int) -> slice:
-        """Which rows are a producer's."""
+        """Return which rows are a producer's."""
         return slice(*_between(self._column("rows", "producer_id"), producer_id))
 
     def _column(self, table: str, name: str) -> np.ndarray:
-        """A column by itself: numpy would copy it for each search otherwise."""
+        # numpy would copy the column for each search otherwise.
         if (table, name) not in self._columns:
             self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
         return self._columns[table, name]
 
     def window(self, row: int) -> TransactionWindow:
-        """A row as an object."""
+        """Return a row as an object."""
         if row not in self.at_hand:
             if len(self.at_hand) >= WINDOWS_AT_HAND:
                 del self.at_hand[next(iter(self.at_hand))]
@@ -158,7 +156,7 @@ class NamedTransactions:
         return TransactionWindow(*own, first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
-        """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
+        """Whether an Ongoing record of this producer id and epoch names the partition within these times (ms)."""
         first, last = _between(self._column("stamps", "producer_id"), producer_id)
         low, high = _between(self._column("stamps", "epoch")[first:last], epoch)
         times = self._column("stamps", "time")[first:last][low:high]
@@ -171,7 +169,7 @@ def _between(column: np.ndarray, value: int) -> tuple[int, int]:
 
 
 def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> NamedTransactions:
-    """What logs say of a partition. Cost: the pieces that name it; memory: at most ``most`` of their records."""
+    """Collect what logs record of a partition. Cost: the pieces that name it; memory: at most ``most`` records."""
     out = NamedTransactions(name)
     rows, stamps = [out.rows], [out.stamps]
     record_count = 0
@@ -201,8 +199,8 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
 def _of_piece(
     columns: Columns, damaged: Damaged, counts: np.ndarray, sets: np.ndarray
 ) -> tuple[Columns, np.ndarray, np.ndarray]:
-    """The records of a piece whose transactions name a partition, which the ``sets`` have; those transactions; and when
-    Ongoing records name it."""
+    # The records of transactions that name the partition (in ``sets``), those transactions, and the times of Ongoing
+    # records with it.
     naming = sets[columns["set"]] & counts[columns["id"]]
     ongoing = np.flatnonzero(naming & (columns["state"] == ONGOING))
     stamps = np.zeros(len(ongoing), STAMP)
@@ -218,7 +216,7 @@ def _of_piece(
 
 
 def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarray:
-    """The transactions of records that follow one another, :data:`WINDOW` but for the chunk."""
+    # All fields of WINDOW but the chunk.
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
     out = np.zeros(len(starts), WINDOW)
     if not len(starts):
@@ -250,7 +248,7 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
 
 
 class TransactionEnds(NamedTuple):
-    """Which record decided each transaction, which completed it (-1: none), and the result (:data:`NONE` or so)."""
+    """The records that decided and completed each transaction (-1: none), and the result (:data:`NONE` or another)."""
 
     prepare: np.ndarray
     complete: np.ndarray
@@ -258,7 +256,7 @@ class TransactionEnds(NamedTuple):
 
 
 def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = None) -> TransactionEnds:
-    """The ends of the transactions that begin at ``starts``; ``inside``: which records are of any, if not all are."""
+    """Find the ends of the transactions that begin at ``starts``. ``inside``: which records are of any, if not all."""
     state = columns["state"]
     ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
     last = last_rows(starts, ~ended if inside is None else ~ended & inside)
@@ -270,18 +268,18 @@ def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = No
 
 
 def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The first row of each transaction, which begin at ``starts``, where the mask holds, -1 for none."""
+    """Return the first row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
     rows = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
     return np.where(rows < len(mask), rows, -1)
 
 
 def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The last one."""
+    """Return the last row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
     return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
 
 
 def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
-    """Whether a file that is whole until ``moment`` (ms) has what was written by ``needed_by``, by these clocks."""
+    """Whether a file complete until ``moment`` (ms) has what was written by ``needed_by``, given these clocks."""
     return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
@@ -296,10 +294,10 @@ OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and
 
 
 class StartsLate(NamedTuple):
-    """What shows that the log begins after the data: the oldest marker of a producer id that it never names, and where.
+    """Evidence that the log begins after the data: the oldest marker of a producer id that it never names.
 
-    ``begins``: the first record (ms) of the partition that begins last before which such markers are; ``producers``:
-    how many such producer ids are known.
+    ``begins``: the first record (ms) of the last partition to begin after such markers; ``producers``: how many such
+    producer ids are known.
     """
 
     name: str
@@ -311,13 +309,13 @@ class StartsLate(NamedTuple):
 
 @dataclass
 class CoordinatorHistory:
-    """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
+    """Everything in ``__transaction_state`` of one cluster, over each of its partitions in the input.
 
-    ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
-    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``outdated`` when (ms) a marker
-    was written whose decision its replica does not have, which was made before. ``logs`` are its records by partition,
-    packed; those of ids that several partitions have are in ``shared`` too, together, and count there (``ranks``: the
-    place of each among all ids). ``starts_late``: what shows that they begin after the data.
+    ``partition_count`` is that of the topic (``count_known``: certainly); ``complete_from``: for each partition read,
+    the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
+    marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
+    several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
+    ``starts_late``: evidence that they begin after the data.
     """
 
     partition_count: int
@@ -340,7 +338,7 @@ class CoordinatorHistory:
 
     @functools.cached_property
     def sources(self) -> list[Source]:
-        """Every id once: logs, and which of their ids count there."""
+        """Logs with a mask of their ids, so that every id counts once."""
         elsewhere = set(self.shared.ids)
         out = []
         for log in self.logs.values():
@@ -352,7 +350,7 @@ class CoordinatorHistory:
 
     @functools.cached_property
     def _owners(self) -> np.ndarray:
-        """The pairs of all sources by producer id and rank."""
+        # By producer id and rank.
         parts = [np.empty(0, OWNED)]
         for number, (log, counts) in enumerate(self.sources):
             pairs = log.pairs[counts[log.pairs["id"]]]
@@ -371,54 +369,53 @@ class CoordinatorHistory:
         return np.ascontiguousarray(self._owners["producer_id"])
 
     def owners(self, producer_id: int) -> np.ndarray:
-        """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
+        """Return the ids that had a producer id, in order of the ids: rows of :data:`OWNED`."""
         producer_ids = self._producers
         return self._owners[producer_ids.searchsorted(producer_id) : producer_ids.searchsorted(producer_id, "right")]
 
     def name(self, owner: np.void) -> str:
-        """The transactional id of such a row."""
+        """Return the transactional id of such a row."""
         return self.sources[owner["source"]][0].ids[owner["id"]]
 
     def owner(self, producer_id: int) -> str | None:
-        """The id that had this producer id last."""
+        """Return the id that had this producer id last."""
         owners = self.owners(producer_id)
         return self.name(owners[-1]) if len(owners) else None
 
     def first_owner(self, producer_id: int) -> str | None:
-        """The id that had this producer id first, by the clock."""
+        """Return the id that had this producer id first, by time."""
         owners = self.owners(producer_id)
         return self.name(owners[np.argmin(owners["first_time"])]) if len(owners) else None
 
     def with_several_owners(self) -> np.ndarray:
-        """Producer ids that more than one id had."""
+        """Return the producer ids of more than one transactional id."""
         ids = self._producers
         return np.unique(ids[1:][ids[1:] == ids[:-1]])
 
     def highest_epoch(self, producer_id: int) -> int | None:
-        """The highest epoch of a producer id, None where it is not known."""
+        """Return the highest epoch of a producer id, None where unknown."""
         owners = self.owners(producer_id)
         return int(owners["epoch"].max()) if len(owners) else None
 
     def written_in(self, producer_id: int) -> int | None:
-        """The partition of the last record with this producer id."""
+        """Return the partition of the last record with this producer id."""
         owners = self.owners(producer_id)
         return int(owners[-1]["partition"]) if len(owners) else None
 
     def _last_owners(self, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of many producer ids those that are known, by place, and the row of the id that had each last."""
         index = np.searchsorted(self._producers, producer_ids, side="right") - 1
         places = np.flatnonzero((index >= 0) & (np.append(self._producers, -1)[index] == producer_ids))
         return places, self._owners[index[places]]
 
     def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
-        """The same of many producer ids, -1 for those that are not known."""
+        """:meth:`written_in` of many producer ids, -1 for unknown ones."""
         places, owners = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
         out[places] = owners["partition"]
         return out
 
     def each_highest_epoch(self, producer_ids: np.ndarray) -> np.ndarray:
-        """:meth:`highest_epoch` of many producer ids, -1 for those that are not known."""
+        """:meth:`highest_epoch` of many producer ids, -1 for unknown ones."""
         places, _ = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
         if len(places):
@@ -428,7 +425,7 @@ class CoordinatorHistory:
         return out
 
     def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:
-        """Of each of many producer ids whether the last record of the id that had it last is a tombstone."""
+        """Whether the last owner's last record is a tombstone, for each of many producer ids."""
         places, owners = self._last_owners(producer_ids)
         out = np.zeros(len(producer_ids), bool)
         for number, (log, _) in enumerate(self.sources):
@@ -437,14 +434,14 @@ class CoordinatorHistory:
         return out
 
     def last_of_producer(self, producer_id: int) -> StateRecord | None:
-        """The last record with this producer id."""
+        """Return the last record with this producer id."""
         owners = self.owners(producer_id)
         if not len(owners):
             return None
         return self.sources[owners[-1]["source"]][0].at(int(owners[-1]["piece"]), int(owners[-1]["row"]))
 
     def last_ongoing(self, producer_id: int, epoch: int) -> StateRecord | None:
-        """The last Ongoing record with this producer id and epoch."""
+        """Return the last Ongoing record with this producer id and epoch."""
         for owner in self.owners(producer_id)[::-1]:
             log = self.sources[owner["source"]][0]
             for columns, span in list(log.rows_of(int(owner["id"])))[::-1]:
@@ -455,8 +452,10 @@ class CoordinatorHistory:
         return None
 
     def initialised(self, producer_id: int, lowest: int, highest: int) -> bool:
-        """Whether a producer id was given out with an epoch from ``lowest`` to ``highest`` (InitProducerId), as far as
-        records of it are left."""
+        """Whether InitProducerId returned a producer id with an epoch from ``lowest`` to ``highest``.
+
+        By the records still stored.
+        """
         for owner in self.owners(producer_id):
             for columns, span in self.sources[owner["source"]][0].rows_of(int(owner["id"])):
                 epochs = columns["producer_epoch"][span]
@@ -466,17 +465,17 @@ class CoordinatorHistory:
         return False
 
     def last_of_owner(self, producer_id: int) -> StateRecord | None:
-        """The last record of the id that had this producer id last."""
+        """Return the last record of the id that had this producer id last."""
         owners = self.owners(producer_id)
         return self.sources[owners[-1]["source"]][0].last(int(owners[-1]["id"])) if len(owners) else None
 
     def last(self, transactional_id: str) -> StateRecord | None:
-        """The last record of an id. Cost: the first call indexes all ids."""
+        """Return the last record of an id. Cost: the first call indexes all ids."""
         source, number = self.place(transactional_id)
         return None if source is None else source.last(number)
 
     def place(self, transactional_id: str) -> tuple[CoordinatorLog | None, int]:
-        """The log that has an id, None for no such id, and its number there. Cost: as that of :meth:`last`."""
+        """Return the log with an id, None for no such id, and its number there. Cost: as for :meth:`last`."""
         return self._numbers.get(transactional_id, (None, 0))
 
     @functools.cached_property
@@ -486,20 +485,22 @@ class CoordinatorHistory:
         }
 
     def whole_ids(self, partition: int) -> Iterator[tuple[CoordinatorLog, np.ndarray]]:
-        """The ids whose records begin in a partition, with all their records: logs, and which of their ids they are."""
+        """Yield logs and masks of the ids whose records begin in a partition, with all their records."""
         if partition in self.logs:
             yield self.sources[list(self.logs).index(partition)]
         if self.shared.count:
             yield self.shared, self.shared.first_partitions() == partition
 
     def named(self, name: str) -> NamedTransactions:
-        """What names a partition (``topic-N``)."""
+        """Return the transactions that name a partition (``topic-N``)."""
         return naming(self.sources, name)
 
     def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = (), but: str = "") -> tuple[int, list[str]]:
-        """How many ids have transactions in some of these partitions, or had one of these producer ids last, and the
-        first :data:`LISTED` of them: those first that have one open, then the newest. Without those that the
-        coordinator has forgotten, and one. Made once for the same. Cost: a pass over all records."""
+        """Count the ids with transactions in some partitions, or last owners of some producer ids, and list the first.
+
+        Up to :data:`LISTED`: ids with an open transaction first, then the newest. Excludes ids that the coordinator has
+        forgotten, and ``but``. Cached. Cost: a pass over all records.
+        """
         key = (names, producers, but)
         if key not in self._ids_in:
             owners = self._last_owners(np.array(producers, np.int64))[1]
@@ -521,7 +522,7 @@ class CoordinatorHistory:
         return {}
 
     def complete(self, transactional_id: str) -> bool:
-        """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
+        """Whether the input has the id's whole history: its partition is there and was never cleaned."""
         from auditor.model.transaction_states import partition_for
 
         if self.partition_count <= 0 or not self.count_known:
@@ -530,7 +531,7 @@ class CoordinatorHistory:
         return self.whole_log.get(partition, False) and partition not in self.broken
 
     def known_since(self, entry: StateRecord, time: int) -> bool:
-        """Whether all records since a time (ms) of the id whose last one this is are there: none was cleaned away."""
+        """Whether all records of the entry's id since a time (ms) are stored: none was cleaned away."""
         if entry.time <= time or self.complete(entry.transactional_id):
             return True
         log, number = self.place(entry.transactional_id)
@@ -542,17 +543,17 @@ class CoordinatorHistory:
         return False
 
     def complete_for_all(self) -> bool:
-        """Whether every partition's whole history is in the input, from before the first marker in it on."""
+        """Whether every partition's whole history is in the input, from before its first marker on."""
         return self.starts_late is None and self._everywhere(lambda p: self.whole_log.get(p, False))
 
     def begins(self) -> dict[int, int]:
-        """When (ms) the first record of each partition was written that has any."""
+        """Return when (ms) the first record of each partition was written."""
         owned = self._owners
         partitions = np.unique(owned["partition"]).tolist()
         return {p: int(owned["first_time"][owned["partition"] == p].min()) for p in partitions}
 
     def covered(self) -> bool:
-        """Whether the last value of every id is known: all partitions are in the input and were readable."""
+        """Whether the last value of each id is known: all partitions are in the input and readable."""
         return self._everywhere(self.complete_from.__contains__)
 
     def _everywhere(self, holds: Callable[[int], bool]) -> bool:
@@ -560,7 +561,7 @@ class CoordinatorHistory:
         return self.count_known and bool(partitions) and all(holds(p) and p not in self.broken for p in partitions)
 
     def may_be_outdated(self, entry: StateRecord) -> bool:
-        """Whether a newer record of the same id may be among those that could not be read."""
+        """Whether a newer record of the same id may be unreadable."""
         return entry.offset < self.broken.get(entry.partition, -1)
 
     def intact(self, entry: StateRecord) -> bool:
@@ -568,8 +569,10 @@ class CoordinatorHistory:
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
 
     def may_lack_since(self, partition: int, time: int) -> bool:
-        """Whether a record that was written behind a time (ms) may be in a batch of the partition that has a CRC
-        mismatch: the first record behind such batches has the latest time that they can have."""
+        """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.
+
+        The first record after such batches bounds their time.
+        """
         log = self.logs.get(partition)
         damaged = () if log is None else log.damaged.get(partition, ())
         if log is None or not damaged:
@@ -581,13 +584,13 @@ class CoordinatorHistory:
 
 
 def build_history(partition_count: int, entries: Iterable[StateRecord]) -> CoordinatorHistory:
-    """The history from entries in the order (partition, offset)."""
+    """Build the history from entries in the order (partition, offset)."""
     by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
     return join(partition_count, {partition: pack(group) for partition, group in by_partition})
 
 
 def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> CoordinatorHistory:
-    """The history from the logs of partitions, which are given in their order. Cost: a look at each id."""
+    """Build the history from the logs of partitions, in their order. Cost: a look at each id."""
     history = CoordinatorHistory(partition_count, logs=dict(logs))
     names = _in_several(logs.values())
     if names:
@@ -605,7 +608,7 @@ def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> Coordinato
 
 
 def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
-    """The ids that more than one log has; ids that lie where they belong cost 8 bytes each."""
+    # Hashes first: ids stored only where they belong cost 8 bytes each.
     hashes = [np.array([hash(name) for name in log.read_ids()], np.int64) for log in logs]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
     twice = np.unique(every[1:][every[1:] == every[:-1]])

@@ -18,7 +18,7 @@ THEN = "Verify them first: copy the log again with auditor copy --checksums all,
 
 
 def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
-    """Return the offsets of the unverified batches of some replicas, as ranges."""
+    """Return the offset ranges of the unverified batches of some replicas."""
     return sorted({span for replica in replicas for span in replica.unverified})
 
 
@@ -37,7 +37,7 @@ def between(ranges: Ranges, fields: Values) -> Ranges:
 
 
 def not_proved(evidence: Fields, ranges: Ranges) -> None:
-    """Lower the confidence of what is derived by replay of a log with unverified batches, and name these."""
+    """Lower the confidence of a finding derived from unverified batches, and name these."""
     evidence["checksums"] = "not verified"
     evidence["unverified_offsets"] = [list(span) for span in ranges[:SHOWN]]
     if evidence.get("confidence", "proved") == "proved":
@@ -45,7 +45,7 @@ def not_proved(evidence: Fields, ranges: Ranges) -> None:
 
 
 def verified_first(advice: Advice, ranges: Ranges) -> Advice:
-    """Return the same advice without its acts: what they rest on may be damaged."""
+    """Return the same advice without its acts, which unverified batches may invalidate."""
     if not advice.act:
         return advice
     first, last = ranges[0][0], ranges[-1][1]

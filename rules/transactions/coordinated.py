@@ -78,9 +78,9 @@ BRANCH = np.dtype(
 
 
 class Transactions(NamedTuple):
-    """The transactions of a piece of a coordinator's log, by row numbers of it (-1: no such record).
+    """The transactions of one piece of a coordinator log, as row numbers of the piece (-1: no such record).
 
-    ``starts``: the first record that is left; ``forced``: whether its end was the coordinator's own.
+    ``starts``: the first record still stored; ``forced``: whether the coordinator itself aborted the transaction.
     """
 
     starts: np.ndarray
@@ -90,7 +90,7 @@ class Transactions(NamedTuple):
 
 
 def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactions:
-    """Those of a piece, in its order. ``damaged``: the batches of its log whose records are lost."""
+    """Find the transactions of a piece, in log order. ``damaged``: batches of the log whose records are lost."""
     numbers = windows_of(columns, damaged)
     starts = np.flatnonzero((numbers >= 0) & (np.append(-1, numbers[:-1])[: len(numbers)] != numbers))
     inside = numbers >= 0
@@ -100,8 +100,7 @@ def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactio
 
 
 def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.ndarray:
-    """Which aborts the coordinator decided by itself: the epoch rises from the record before to the abort (by two,
-    where each end raises it by one)."""
+    # The epoch rises from the record before to the abort: by one, or by two where each end bumps it (KIP-890).
     before = np.maximum(prepare - 1, -1)
     in_transaction = (prepare >= 0) & (before >= starts)
     state, version = columns["state"], columns["client_version"] >= 2
@@ -114,9 +113,9 @@ def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.nda
 
 
 def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each id how many transactions were decided, how many aborted, and how many of those by the coordinator.
+    """Count per id the decided transactions, the aborted ones, and those aborted by the coordinator.
 
-    A decision that another record of its transaction is behind has failed, and counts for nothing.
+    A decision followed by another record of its transaction failed to append and is not counted.
     """
     decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
     for columns in state_log.all_pieces():
@@ -130,7 +129,7 @@ def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.nda
 
 
 def begun(columns: Columns, piece: Transactions) -> np.ndarray:
-    """When each began, by its coordinator's clock (ms; -1: not known). Every record of it has that time."""
+    """Return when each transaction began by the coordinator's clock (ms; -1: unknown)."""
     times = columns["start"][piece.starts]
     first = first_rows(piece.starts, columns["state"] == ONGOING)
     update_time = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
@@ -139,8 +138,11 @@ def begun(columns: Columns, piece: Transactions) -> np.ndarray:
 
 
 def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list[str | None]:
-    """Who decided each: the client, the coordinator after the time-out, another instance of the id (fenced), or an
-    operator who fenced it; None where it is open, or the log no longer shows."""
+    """Tell who decided each transaction.
+
+    The client, the coordinator after the timeout, another instance of the id (fenced), or an operator
+    (Admin.fenceProducers). None where it is open or the log no longer shows it.
+    """
     prepare, complete = piece.ends.prepare, piece.ends.complete
     commit = piece.ends.decision == 1
     has_records = (prepare >= 0) & (prepare > piece.starts)
@@ -158,10 +160,10 @@ def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list
 
 
 class Share(NamedTuple):
-    """What one log has to say of the transactions of one partition of the coordinators' log.
+    """What one log adds to the transactions of one partition of ``__transaction_state``.
 
-    ``at``: cluster, broker and log directory of the leader replica, of that log itself alone; ``groups``: the consumer
-    groups whose offsets a transaction carries, by its producer id and the offset of its first record.
+    ``at``: cluster, broker and log directory of the leader replica, set for the coordinator log itself alone;
+    ``groups``: the consumer groups whose offsets a transaction commits, by producer id and first offset.
     """
 
     at: tuple[str | None, int | None, str] | None
@@ -171,7 +173,7 @@ class Share(NamedTuple):
 
 @once
 def windows_of_rows(log: LogView) -> np.ndarray:
-    """Of each transaction of the leader replica the row of ``naming(log).rows`` that it is a branch of, -1 for none."""
+    """Return for each transaction of the leader replica its row in ``naming(log).rows``, -1 for none."""
     window_rows, named = windows_of_markers(log), naming(log).rows
     places = (
         {
@@ -190,7 +192,7 @@ def windows_of_rows(log: LogView) -> np.ndarray:
 
 
 def keys(log: LogView) -> list[str | None]:
-    """What joins each transaction of the leader replica with the table of whole transactions."""
+    """Return the key that joins each transaction of the leader replica with ``coordinated_transactions``."""
     rows = naming(log).rows
     return [
         None if n < 0 else transaction_key(int(rows["producer_id"][n]), int(rows["offset"][n]))
@@ -199,19 +201,19 @@ def keys(log: LogView) -> list[str | None]:
 
 
 def begun_at(log: LogView) -> np.ndarray:
-    """When each of them began by its coordinator's clock, ms; -1 where that is not known."""
+    """Return when each transaction of the leader replica began by the coordinator's clock, ms; -1 where unknown."""
     times = np.append(naming(log).rows["begun"], -1)
     begins: np.ndarray = times[windows_of_rows(log)]
     return begins
 
 
 def transaction_key(producer_id: int, offset: int) -> str:
-    """A transaction's name. Its beginning would not do: a fast broker has two of one producer in a millisecond."""
+    """Name a transaction. Its start time is not unique: a fast broker begins two of one producer in a millisecond."""
     return f"{producer_id}:{offset}"
 
 
 def shares(log: LogView) -> Iterator[tuple[int, Share]]:
-    """What a log knows of transactions, by the partition of the coordinators' log that they are in."""
+    """Yield what a log adds to transactions, by the partition of ``__transaction_state`` that has them."""
     history = log.cluster.coordinator
     if history is None:
         return
@@ -240,7 +242,7 @@ def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
-    """One row a transaction; ``logs``: whether its rows are of different logs."""
+    """Sum branches to one row per transaction; ``logs``: whether the rows come from different logs."""
     order = np.lexsort((branches["offset"], branches["producer_id"]))
     rows = branches[order]
     new = np.ones(len(rows), bool)
@@ -254,7 +256,6 @@ def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
 
 
 def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """The partition of the coordinators' log that each of some windows counts in."""
     named, history = naming(log), log.cluster.coordinator
     assert history is not None
     out = np.full(len(windows), -1)
@@ -270,10 +271,7 @@ def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
 
 
 def _groups(log: LogView, rows: np.ndarray) -> list[list[str]]:
-    """For which groups each of some stretches of a partition of ``__consumer_offsets`` has offsets.
-
-    By the first and last commit of each producer for a group, in transactions that were not aborted.
-    """
+    # By the first and last commit of each producer for a group, in transactions that were not aborted.
     watch = watched(log)
     if watch is None:
         return []
@@ -314,16 +312,16 @@ UNTIL_IT_IS_FIXED = (
 
 
 def until_it_is_fixed(advice: Advice) -> Advice:
-    """An advice that says how it is kept from happening again."""
+    """Add to an advice how to keep the defect from recurring."""
     return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Data of ``window``, whose own marker never came, that the marker of ``row`` (TRANSACTION) ended.
+    """Data of ``window``, whose own marker is missing, that the marker of ``row`` (TRANSACTION) ended.
 
-    ``by``: the later transaction whose marker that is; None for one that no coordinator decided. ``doubt``: its own
-    marker may have come before the data, and gone with what retention deleted.
+    ``by``: the later transaction that sent this marker; None if no coordinator decided it. ``doubt``: the own marker
+    may have been written before the data, and deleted by retention.
     """
 
     window: TransactionWindow
@@ -333,24 +331,24 @@ class Ended:
 
     @property
     def as_decided(self) -> bool:
-        """Whether that marker has the result that was decided."""
+        """Whether the marker has the result that was decided."""
         return self.window.prepare is not None and self.window.prepare.commit == bool(self.row["commit"])
 
     @property
     def sure(self) -> bool:
-        """Whether epochs tell whose data it is; before transaction.version 2 only times do."""
+        """Whether epochs prove whose data it is; before transaction.version 2 only times do."""
         return self.window.client_version >= 2 and self._first
 
     @property
     def _first(self) -> bool:
-        """Whether the data begins with this transaction's, not with that of one before it that was skipped as well."""
+        # Whether the data begins with this transaction, not with a skipped one before it.
         prepare = self.window.prepare
         by_epoch = self.window.client_version >= 2 and prepare is not None
         return not by_epoch or prepare is None or self.row["producer_epoch"] == prepare.producer_epoch - 1
 
     @property
     def span(self) -> tuple[int, int]:
-        """First and last offset of the data: the last one of both transactions' where they have the same epoch."""
+        """First and last offset of the data; the last of both transactions where they share an epoch."""
         t = self.row
         if not self._first:
             return int(t["risen_offset"]), int(t["last_offset"])
@@ -358,11 +356,11 @@ class Ended:
 
     @property
     def alone(self) -> bool:
-        """Whether all within :attr:`span` is of this transaction."""
+        """Whether all data within :attr:`span` is of this transaction."""
         return self._first and (self.by is None or bool(self.row["risen_offset"] >= 0))
 
     def evidence(self) -> Fields:
-        """What was ended, and by what."""
+        """Return the evidence: what was ended, and by which marker."""
         t, prepare = self.row, self.window.prepare
         first, last = self.span
         return {
@@ -383,7 +381,7 @@ class Ended:
         }
 
     def data(self) -> str:
-        """Its data in words."""
+        """Name the data's offsets in words."""
         first, last = self.span
         if self.alone:
             return f"offset {first}" if first == last else f"offsets {first} to {last}"
@@ -392,10 +390,10 @@ class Ended:
 
 @once
 def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
-    """Of completed transactions without a marker here, those whose data a later marker ended, by :func:`key`.
+    """Find completed transactions without a marker here whose data a later marker ended, by :func:`skipped_key`.
 
-    Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
-    The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
+    Skipped where an offset is missing in the marker's place or bytes could not be read: the marker was there and is
+    lost. The log need not reach back to before the transaction: its data shows that it does. Computed once per log.
     """
     by_key: dict[tuple[int, int, int], Ended] = {}
     leader = log.leader
@@ -411,13 +409,13 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
 
 
 def skipped_key(window: TransactionWindow) -> tuple[int, int, int]:
-    """What tells a prepared transaction from all others."""
+    """Identify a prepared transaction."""
     assert window.prepare is not None
     return window.producer_id, window.prepare.partition, window.prepare.offset
 
 
 def as_decided_after_all(log: LogView, t: np.void) -> bool:
-    """Whether a marker that no decision sent did what one had decided, whose own marker never came."""
+    """Whether a marker without a decision carried out one whose own marker is missing."""
     return int(t["marker_offset"]) in _late_ends(log)
 
 
@@ -428,11 +426,9 @@ def _late_ends(log: LogView) -> set[int]:
 
 
 def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: TransactionWindow | None) -> bool:
-    """Whether a closed stretch begins with the data of a transaction that its marker was not sent for.
-
-    Under transaction.version 2 epochs tell. Before it the data's times do: they lie before the next transaction had
-    the partition, and not behind this one's decision.
-    """
+    # Whether a closed stretch begins with data of a transaction that its marker was not sent for. Under
+    # transaction.version 2 epochs tell; before it the data's times do: before the next transaction added the partition,
+    # and not after this one's decision.
     prepare = window.prepare
     assert prepare is not None
     if by is None and not _may_end_by_hand(prepare.producer_epoch, window, t):
@@ -453,13 +449,10 @@ def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: Transaction
 
 
 def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
-    """Whether data was there before the decision of a transaction that it may be of: surely, perhaps (False) or not
-    (None).
-
-    Where an earlier marker of its producer is left, or the log's beginning, the decision's own would be there too, and
-    nobody asks. Of what retention left behind that it is another transaction's, unless it was there by then: by a
-    marker of anyone behind it, or by its stamps, as slow as its producer's clock can be.
-    """
+    # Whether the data was there before the decision of a transaction that it may be of: True, False (perhaps) or None
+    # (no). An earlier marker of the producer, or the log start, proves it: the decision's own marker would then be
+    # stored too. Otherwise retention may have deleted it; the data counts only if a marker behind it, or its stamps
+    # corrected for a slow client clock, place it before the decision.
     prepare, start = window.prepare, log.leader.log_start
     assert prepare is not None
     if start <= 0 or between[0] >= start or window.client_version >= 2:
@@ -476,13 +469,13 @@ def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int],
 
 
 def _may_end_by_hand(epoch: int, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker has the decision's epoch, or is an abort with the data's, as kafka-transactions.sh writes it."""
+    # kafka-transactions.sh writes an abort with the epoch of the data.
     of_data = not t["commit"] and t["marker_epoch"] == t["last_epoch"] and window.client_version >= 2
     return bool(t["marker_epoch"] == epoch or of_data)
 
 
 def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
-    """Whether a single offset is missing where the marker should be, behind the data's beginning."""
+    # A single offset missing there was the marker.
     low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
     return bool(low < high)
 
@@ -494,8 +487,10 @@ def _single_holes(log: LogView) -> np.ndarray:
 
 
 def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
-    """For the evidence: that the coordinator completed one of these while nobody led this partition, which brokers with
-    the defect do instead of waiting for a leader. None where that is not so."""
+    """Return evidence that the coordinator completed one of these while the partition had no leader (KAFKA-20734).
+
+    None where it did not. Brokers with the defect do so instead of waiting for a leader.
+    """
     history = log.cluster.coordinator
     for window in windows:
         done = window.complete
@@ -514,7 +509,7 @@ def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields 
 
 
 def defect_in_words(log: LogView) -> str:
-    """What the defect did."""
+    """Describe what the defect did."""
     return (
         f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
         f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
@@ -531,13 +526,13 @@ Found = TypeVar("Found")
 
 
 def records(log: LogView) -> CoordinatorLog | None:
-    """The records of this partition of ``__transaction_state``; None for other logs."""
+    """Return the records of this partition of ``__transaction_state``; None for other logs."""
     history = log.cluster.coordinator
     return history.logs.get(log.partition) if log.topic == TOPIC and history is not None else None
 
 
 def value(entry: StateRecord) -> TransactionValue | None:
-    """A record as the model's value, None for a tombstone."""
+    """Convert a record to the model's value, None for a tombstone."""
     if entry.state is None:
         return None
     return TransactionValue(
@@ -553,7 +548,7 @@ def value(entry: StateRecord) -> TransactionValue | None:
 
 
 def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
-    """What several rules ask for: kept for the next one where it is little, else found anew."""
+    """Return what several rules ask for: cached if it is at most :data:`AT_HAND` items, otherwise found again."""
     cached = _at_hand(log, find)
     return find(log) if cached is None else cached
 
@@ -565,7 +560,7 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
 
 
 def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
-    """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
+    """Return records that are unsound by themselves, with their problems, including states that are never written."""
     return kept(log, _found_alone)
 
 
@@ -593,14 +588,14 @@ def _alone(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRec
 
 @once
 def last_records(log: LogView) -> tuple[Columns, np.ndarray]:
-    """The last judged record of every id, as columns by id, and which ids have one; no ids for other logs."""
+    """Return the last judged record of each id, as columns by id, and which ids have one; no ids for other logs."""
     state_log = records(log)
     none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
     return none if state_log is None else state_log.last_rows(log.leader.log_start)
 
 
 def commit_offsets(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
-    """Which ids have a judged record that names a partition of ``__consumer_offsets``."""
+    """Find the ids with a judged record that names a partition of ``__consumer_offsets``."""
     topics = [number for number, topic in enumerate(state_log.topics) if (topic + "-").startswith(OFFSETS)]
     ends, elements = state_log.sets
     having = np.zeros(len(ends), bool)
@@ -612,7 +607,7 @@ def commit_offsets(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
 
 
 def producer_runs(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
-    """Where an id's judged records begin to have another producer id: rows of id, producer id, piece, row."""
+    """Find where judged records of an id change to another producer id: rows of id, producer id, piece, row."""
     out = [np.empty((0, 4), np.int64)]
     last_id, last_producer = -1, 0
     for number in range(len(state_log.pieces)):
@@ -628,7 +623,7 @@ def producer_runs(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
 
 
 def raised(columns: Columns) -> np.ndarray:
-    """Rows whose epoch is above that of the id's record before, other than by the end of its own transaction."""
+    """Return rows whose epoch is above the id's previous record, except where its own transaction ended."""
     state, epoch = columns["state"][1:], columns["producer_epoch"]
     ended = (state == PREPARE_ABORT) & (columns["client_version"][1:] < 2)
     same = (columns["id"][1:] == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
@@ -636,7 +631,7 @@ def raised(columns: Columns) -> np.ndarray:
 
 
 def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
-    """The last record of every id whose partition this is, where it is in one of these states."""
+    """Yield the last record of each id of this partition that is in one of these states."""
     (columns, has_record), state_log = last_records(log), records(log)
     if state_log is not None:
         yield from state_log.entries(columns, np.flatnonzero(has_record & np.isin(columns["state"], states)))
@@ -655,8 +650,7 @@ LATEST = 64  # records of an id that matter for what its coordinator may have in
 
 
 class StateStep(NamedTuple):
-    """A record that does not follow the one before it: what is wrong, or which records before it are now known to have
-    failed."""
+    """A record that does not follow the previous one: its problems, or the earlier records now known to have failed."""
 
     old: StateRecord
     new: StateRecord
@@ -665,7 +659,7 @@ class StateStep(NamedTuple):
 
 
 def steps(log: LogView) -> Iterable[StateStep]:
-    """The intact records of every id that follow no state which their coordinator can have held."""
+    """Return intact records of each id that follow no state their coordinator can have had in memory."""
     return kept(log, _problems)
 
 
@@ -674,12 +668,12 @@ def _problems(log: LogView) -> Iterator[StateStep]:
 
 
 def resumed(log: LogView) -> Iterator[StateStep]:
-    """The others: their coordinator went on from before records whose append has failed. Id by id."""
+    """Yield steps whose coordinator continued from before records whose append failed, id by id."""
     return (step for step in kept(log, _all) if step.failed)
 
 
 def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
-    """What a coordinator that has written the last record of an id may have in memory, should appends have failed."""
+    """Return what the coordinator that wrote an id's last record may have in memory, if appends failed."""
     state_log, number = history.place(transactional_id)
     if state_log is None:
         return []
@@ -705,8 +699,7 @@ def _all(log: LogView) -> Iterator[StateStep]:
 
 
 def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
-    """The steps at or above ``log_start``, from records at or above ``intact``, that the record before does not
-    explain."""
+    """Yield steps from ``log_start`` and ``intact`` on that the previous record does not explain."""
     sieve = _Sieve(state_log)
     for columns in state_log.neighbours(log_start):
         states = columns["state"]
@@ -725,8 +718,8 @@ def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterato
 
 
 def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
-    """For each odd row the last one up to it from which its id's account can be replayed: the first one known, the last
-    one under a coordinator epoch, or a decision that was completed."""
+    # For each odd row the last row up to it from which the account can be replayed: the first one known, the last one
+    # under a coordinator epoch, or a decision that was completed.
     state, epoch = columns["state"], columns["leader_epoch"]
     decided = (state[:-1] == PREPARE_COMMIT) | (state[:-1] == PREPARE_ABORT)
     completed = decided & (state[1:] >= COMPLETE_COMMIT) & (state[1:] <= COMPLETE_ABORT)
@@ -740,8 +733,7 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
 
 
 def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
-    """The odd steps, each given by the row of its first record, with what the account says of them. ``parted``: rows
-    before which something else may have been."""
+    # ``parted``: rows before which another record may have been.
     account, reached, reported = None, -1, -1
     latest: deque[StateRecord] = deque(maxlen=AT_HAND)
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
@@ -765,14 +757,14 @@ def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, part
 
 
 class _Sieve:
-    """Which steps are sound by the record before alone, judged a kind at a time."""
+    """Judges steps by the previous record alone, once per kind of step."""
 
     def __init__(self, state_log: CoordinatorLog) -> None:
         self._found = state_log
         self._judged = np.zeros(1 << KIND_BITS, np.int8)  # by kind: 1 sound, -1 not, 0 not judged yet
 
     def sound(self, columns: Columns, old_rows: np.ndarray) -> np.ndarray:
-        """Whether in the steps from these rows to the next ones nothing is wrong."""
+        """Whether each step from one of these rows to the next row is sound."""
         kinds = _kinds(self._found, columns, old_rows)
         new, example = np.unique(kinds[self._judged[kinds] == 0], return_index=True)
         rows = old_rows[self._judged[kinds] == 0][example]
@@ -783,8 +775,7 @@ class _Sieve:
 
 
 def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.ndarray:
-    """All that :func:`step_problem` looks at in the step from each row to the next, a number a step."""
-
+    # Every input of step_problem, packed into one number per step.
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
         return columns[name][rows].astype(np.int64), columns[name][rows + 1].astype(np.int64)
 
@@ -809,7 +800,7 @@ def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.
 
 
 def _relation(state_log: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
+    # 0: same sets of partitions; 1: an Ongoing record adds partitions; 2: they differ otherwise.
     out = np.where(old == new, 0, 2)
     grown = np.flatnonzero((old != new) & (state == ONGOING))
     begun = state_log.set_sizes(old[grown]) == 0

@@ -38,16 +38,16 @@ def paired(
     other_clocks: bool,
     until: int,
 ) -> np.ndarray:
-    """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
+    """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in the order of the
-    coordinator's log;
-    ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
-    order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
-    whether all of both were ever kept; ``complete``: whether neither can lack anything because it was copied too early;
-    ``other_clocks``: whether brokers of both may be different ones. ``until``: the time (ms) of the last marker in the
-    partition, of any producer.
-    Cost: some passes over both; more only where clocks leave some of both over.
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in log order; ``given``:
+    times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in partition
+    order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
+    complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
+    ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the last marker in
+    the partition, of any producer.
+
+    Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
     numbers, exact = _by_time(windows, given, slack)
     if _left_on_both_sides(windows, given, numbers) and not (
@@ -58,16 +58,16 @@ def paired(
 
 
 def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
-    """Whether most markers lie between decision and completion of a window of theirs, by clocks as they are: only then
-    is it sure which goes with which, where either of both may begin later than the other."""
+    """Whether most markers lie between decision and completion of a window, without slack.
+
+    Only then is the match certain where either log may begin later than the other.
+    """
     return 2 * _by_time(windows, given, 0)[1] >= len(given[0])
 
 
 def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: int = 0) -> tuple[np.ndarray, int]:
-    """Numbers of windows by clocks of which the markers' is ``ahead`` ms ahead, and how many fit without any slack.
-
-    First without: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    """
+    # ``ahead``: how many ms the markers' clock is ahead. Without slack first: where transactions follow within
+    # milliseconds, slack would match a neighbour. Also returns how many fit without slack.
     numbers = np.full(len(given[0]), -1)
     exact = 0
     for span, window_span in _stretches(windows, given[0]):
@@ -86,8 +86,8 @@ def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: in
 
 
 def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice, slice]]:
-    """Markers and windows of one stretch of time each: cut where a clock went back. Both logs end at about one time, so
-    the last stretches of both belong together, where one of them begins later than the other."""
+    # Cut where a clock went back. Both logs end at about the same time, so the last stretches belong together where one
+    # log begins later.
     decided = np.flatnonzero(windows["has_prepare"])
     falls = [
         indexes[1:][np.diff(times) < -SAME_CLOCK_MS]
@@ -102,16 +102,13 @@ def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice,
 
 
 def _all_behind(windows: np.ndarray, numbers: np.ndarray, end: int) -> bool:
-    """Whether no marker fits any window, and each window may have its marker behind the end (ms) of the log.
-
-    Where the cleaner has taken away older transactions, the markers are theirs. No pair shows that clocks are apart.
-    """
+    # Where the cleaner removed older transactions the markers are theirs, and no pair shows that the clocks differ.
     open_ended = ~windows["has_complete"] | (windows["ended"] < 0)
     return bool((numbers < 0).all() and (open_ended | (windows["ended"] >= end)).all())
 
 
 def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
-    """Whether a marker is left, and a prepared window of its epoch and result: clocks may be what parts them."""
+    # Differing clocks may be what separates them.
     _, epochs, commits, _ = given
     free = windows["has_prepare"] & (windows["decision"] != NONE)
     free[numbers[numbers >= 0]] = False
@@ -140,12 +137,8 @@ def _by_order(
     *,
     other_clocks: bool,
 ) -> np.ndarray:
-    """The same where clocks leave markers and windows of one epoch and result over: by the order of both logs.
-
-    Times choose where more than one order is possible, by clocks that differ as those pairs show that would be if the
-    first, or the last, of both were of one transaction. What is left then, between pairs, goes in order: times veto
-    nothing.
-    """
+    # Match by the order of both logs. Times only choose between possible orders, by the clock difference that the
+    # first, or the last, pairs of both logs show. The rest is matched in order between the pairs.
     stamps, epochs, commits, firsts = given
     one_each = _one_each(windows, given) if whole() else None
     if one_each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or complete()):
@@ -173,8 +166,8 @@ def _by_order(
 
 
 def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None:
-    """The pairs where there are as many decisions as markers, or as markers that close data, with the same epochs and
-    results in the same order; None where there are not. A marker that was sent again is of the one before it."""
+    # The counts, epochs and results of decisions equal those of all markers, or of those that close data. A repeated
+    # marker has the number of the one before it.
     stamps, epochs, commits, firsts = given
     decided = np.flatnonzero(windows["decision"] != NONE)
     for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
@@ -189,8 +182,8 @@ def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None
 
 
 def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
-    """By how much (ms) the markers' clock may be ahead: as pairs show in the order of both logs, from their beginning
-    and from their end, of all markers and of those that close data (one that was sent again closes nothing)."""
+    # From the beginning and from the end, of all markers and of those that close data (a repeated marker closes
+    # nothing).
     stamps, epochs, commits, firsts = given
     for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
         for step in (1, -1):
@@ -205,7 +198,7 @@ def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
 
 
 def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
-    """Whether what clocks leave over are markers at one end and windows at the other one: all pairs are off by some."""
+    # Unmatched markers at one end and unmatched windows at the other: every pair is off by some.
     free = windows["decision"] != NONE
     free[numbers[numbers >= 0]] = False
     left, free = np.flatnonzero(numbers < 0), np.flatnonzero(free)
@@ -216,7 +209,7 @@ def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
 
 @kernel
 def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def]
-    """Pairs each marker with the next window of its epoch and result; backwards where all is given backwards."""
+    # Both sides may be given backwards.
     behind = len(windows)
     n = 0
     for k in range(len(numbers)):
@@ -232,7 +225,7 @@ def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def
 
 @kernel
 def _fill(windows, epochs, commits, firsts, numbers, ends, used):  # type: ignore[no-untyped-def]
-    """Pairs what is left, between the pairs that are there, in the order of both. ``ends`` is room as for ``_pair``."""
+    # ``ends``: scratch space as in ``_pair``.
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
         if numbers[k] >= 0:
@@ -255,17 +248,13 @@ def _fill(windows, epochs, commits, firsts, numbers, ends, used):  # type: ignor
 
 @kernel
 def _same_end(window, epoch, commit):  # type: ignore[no-untyped-def]
-    """Whether a marker can be a prepared window's by epoch and result."""
     return window.has_prepare and window.epoch == epoch and (window.decision == COMMIT) == (commit != 0)
 
 
 @kernel
 def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, used):  # type: ignore[no-untyped-def]
-    """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
-
-    Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good. ``ends`` is
-    room for the number of the first window behind each marker that is taken.
-    """
+    # One pass over both, since windows that ended ``slack`` ms before a marker never match later ones. ``ends``:
+    # scratch space for the number of the first used window after each marker.
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
         if numbers[k] >= 0:
@@ -288,7 +277,7 @@ def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, used):
 
 @kernel
 def _pair_repeats(windows, stamps, epochs, commits, firsts, slack, numbers):  # type: ignore[no-untyped-def]
-    """A marker that was sent again closes nothing and belongs to the window of the one before it."""
+    # A repeated marker closes nothing and belongs to the window of the one before it.
     before = -1
     for k in range(len(numbers)):
         lone = firsts[k] < 0 and numbers[k] < 0 and before >= 0
@@ -300,7 +289,6 @@ def _pair_repeats(windows, stamps, epochs, commits, firsts, slack, numbers):  # 
 
 @kernel
 def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
-    """Whether a marker can be one of this window's: by epoch, result and the time between decision and completion."""
     if window.decision == NONE or (window.decision == COMMIT) != (commit != 0):
         return False
     if window.has_prepare and window.epoch != epoch:
@@ -323,13 +311,13 @@ MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "c
 class Matching:
     """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW`, in the order of the log, of which the
-    first is row
-    ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
-    ``unmarked``: numbers of the prepared windows that no marker was found for. Where the log was not read from its
-    start (:func:`begins_inside`), windows that were over before that are left out, ``unmarked`` are those alone whose
-    marker comes behind one that was read, and ``unsure`` says that nobody knows which marker is of which window: then
-    there are none.
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` in log order, from row ``first`` of
+    ``named`` on. ``markers``: offsets, ascending; ``numbers``: the window of each, -1 for none. ``unmarked``: numbers
+    of the prepared windows without a marker.
+
+    Where the log was not read from its start (:func:`begins_inside`), windows completed before that are excluded and
+    ``unmarked`` has only those whose marker would follow one that was read. ``unsure``: the match is unknown, and there
+    are no windows.
     """
 
     named: NamedTransactions
@@ -341,23 +329,22 @@ class Matching:
     unsure: bool = False
 
     def number(self, marker_offset: int) -> int | None:
-        """The number of the window that a marker is of."""
+        """Return the number of a marker's window."""
         index = int(np.searchsorted(self.markers, marker_offset))
         exists = index < len(self.markers) and self.markers[index] == marker_offset
         return int(self.numbers[index]) if exists and self.numbers[index] >= 0 else None
 
     def is_first(self, marker_offset: int) -> bool:
-        """Whether no marker before this one is of any window."""
+        """Whether no earlier marker has a window."""
         return not (self.numbers[self.markers < marker_offset] >= 0).any()
 
     def window(self, number: int) -> TransactionWindow:
-        """A window as an object."""
+        """Return a window as an object."""
         return self.named.window(self.first + number)
 
 
 def base_skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms, as
-    far as nothing shows more."""
+    """Return how far (ms) a coordinator broker's clock and this log's leader's may differ by default."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
@@ -365,7 +352,7 @@ def base_skew(log: LogView, partition: int | None) -> int:
 
 
 def skew(log: LogView, partition: int | None) -> int:
-    """The same, and as far as pairs of decisions and markers show that they are apart."""
+    """Return :func:`base_skew`, or more where pairs of decisions and markers show it."""
     usual = base_skew(log, partition)
     apart = clocks_apart(log)
     return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
@@ -373,10 +360,9 @@ def skew(log: LogView, partition: int | None) -> int:
 
 @once
 def clocks_apart(log: LogView) -> dict[int, int]:
-    """By partition of the coordinators' log how far, in ms, its clock and this log's are apart at most: a marker is
-    written behind its decision, and before that is complete. Only where it is more than clocks may usually be.
+    """Measure by coordinator partition how far, ms, its clock and this log's differ, where above :func:`base_skew`.
 
-    Cost: the first call matches all producers of the log.
+    A marker is written after its decision and before its completion. Cost: the first call matches all producers.
     """
     skews: dict[int, int] = {}
     rows = naming(log).rows
@@ -394,14 +380,14 @@ def clocks_apart(log: LogView) -> dict[int, int]:
 
 
 def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
-    """By how much (ms, at least) each marker's clock is ahead of its decision's, negative for behind."""
+    """Return by how much (ms, at least) each marker's clock is ahead of its decision's; negative for behind."""
     behind = np.where(windows["has_prepare"] & (windows["prepared"] >= 0), windows["prepared"] - stamps, 0)
     ahead = np.where(windows["has_complete"] & (windows["ended"] >= 0), stamps - windows["ended"], 0)
     return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
 
 
 def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
-    """Rows of the leader replica's transactions: some of a producer's markers, by their numbers in its matching."""
+    """Return the leader replica's rows of some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
     begin = int(np.searchsorted(markers["producer_id"], producer_id))
     rows: np.ndarray = log.leader.transactions[markers["row"][begin + which]]
@@ -409,8 +395,10 @@ def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
-    """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input, and
-    it is known what of it is this log's."""
+    """Whether the input has the whole history of the id with this producer id, or of all ids if none has it.
+
+    False where it is unknown which part of it is this log's.
+    """
     history = log.cluster.coordinator
     if history is None or naming(log).left_out or (begins_inside(log) and matching(log, int(producer_id)).unsure):
         return False
@@ -419,7 +407,7 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
 
 
 def matching(log: LogView, producer_id: int) -> Matching:
-    """The matching of one producer, kept for the next question."""
+    """Return the matching of one producer, cached."""
     made = _matchings(log)
     if producer_id not in made:
         if len(made) >= MATCHINGS_AT_HAND:
@@ -430,20 +418,20 @@ def matching(log: LogView, producer_id: int) -> Matching:
 
 @once
 def _matchings(log: LogView) -> dict[int, Matching]:
-    """Those at hand, which :func:`matching` fills."""
+    # The cache of :func:`matching`.
     return {}
 
 
 @once
 def naming(log: LogView) -> NamedTransactions:
-    """What the coordinators wrote of this partition, looked up once a log."""
+    """Return the coordinators' transactions that name this partition, looked up once per log."""
     history = log.cluster.coordinator
     return NamedTransactions() if history is None else history.named(log.name)
 
 
 @once
 def _markers(log: LogView) -> dict[str, np.ndarray]:
-    """The markers of all producers by column: by producer id, those of one in the order of the log."""
+    # By column, ordered by producer id, then log order.
     rows = log.leader.transactions
     which = np.flatnonzero(rows["marker_offset"] >= 0)
     which = which[np.lexsort((rows["marker_offset"][which], rows["producer_id"][which]))]
@@ -451,7 +439,7 @@ def _markers(log: LogView) -> dict[str, np.ndarray]:
 
 
 def windows_of_markers(log: LogView) -> np.ndarray:
-    """Of each transaction of the leader replica the row of ``naming(log).rows`` that its marker is of, -1 for none."""
+    """Return for each transaction of the leader replica its marker's row in ``naming(log).rows``, -1 for none."""
     rows, markers = naming(log).rows, _markers(log)
     out = np.full(len(log.leader.transactions), -1)
     for producer_id in np.intersect1d(rows["producer_id"], markers["producer_id"]).tolist():
@@ -462,7 +450,7 @@ def windows_of_markers(log: LogView) -> np.ndarray:
 
 
 def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
-    """A producer's first closed stretch of data whose marker lies behind an offset."""
+    """Return a producer's first closed stretch of data whose marker follows an offset."""
     markers = _markers(log)
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
@@ -498,8 +486,7 @@ def _match(log: LogView, producer_id: int) -> Matching:
 
 
 def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Whether the marker of each of some windows, given by number, would be in what is left or was read of the log:
-    behind that of an earlier window, or decided after the first marker there was written."""
+    # Its marker follows that of an earlier window, or the decision is newer than the first marker read.
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
     is_present: np.ndarray = (which > first) | later
@@ -507,13 +494,13 @@ def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers
 
 
 def begins_inside(log: LogView) -> bool:
-    """Whether the leader replica was not read from its log's start: markers may be where nobody looked."""
+    """Whether the leader replica was not read from its log start: markers may be in the unread part."""
     return log.leader.unread_from >= 0
 
 
 @once
 def _first_marker_time(log: LogView) -> int:
-    """When (ms) the first marker that was read was written, beyond all times where there is none."""
+    # Beyond all times where there is no marker.
     rows = log.leader.transactions
     rows = rows[rows["marker_offset"] >= log.leader.log_start]
     first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
@@ -521,8 +508,8 @@ def _first_marker_time(log: LogView) -> int:
 
 
 def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """:func:`base_skew` of the coordinator partition of each window; within one broker by how much its clock was set
-    back: a marker is written behind the decision, and before the completion."""
+    # Within one broker by how much its clock was set back: a marker is written after the decision and before the
+    # completion.
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
     slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
@@ -530,25 +517,21 @@ def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
 
 
 def _over_before(log: LogView, windows: np.ndarray) -> int:
-    """How many windows were complete before the first marker that was read, as far as clocks may be apart."""
     going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
     return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
 
 
 def _has_other_brokers(log: LogView) -> bool:
-    """Whether the cluster has more than one broker, as far as the input shows."""
     brokers: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
     return len(brokers.union(*log.cluster.in_sync.values())) > 1
 
 
 def _is_whole(log: LogView, producer_id: int) -> bool:
-    """Whether all transactions and all markers of a producer are there, as far as files were copied at one time."""
     whole = log.leader.own_start == 0 and not begins_inside(log)
     return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
 
 
 def _is_there(log: LogView, windows: np.ndarray) -> bool:
-    """Whether neither a decision nor a marker can be missing only because its file was copied too early."""
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
     logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
     bounds = [log.cluster.bounds.get(place) for place in logs]
@@ -566,30 +549,29 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
 
 
 def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """:func:`skew` of the coordinator partition that decided each window."""
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
 def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """The window that sent this marker, None where none fits or the transaction is open."""
+    """Return the window that sent this marker, None where none fits."""
     matched = matching(log, int(t["producer_id"]))
     number = matched.number(int(t["marker_offset"]))
     return None if number is None else matched.window(number)
 
 
 def is_late(t: np.void, window: TransactionWindow) -> bool:
-    """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
+    """Whether a marker that closed data looks like a repeated or late one of the previous transaction.
 
-    Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
-    the data's, as an operator's abort has.
+    Under transaction.version 2 the own marker has an epoch above its data's; that of the previous transaction has the
+    data's epoch, as an operator's abort has.
     """
     repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
     return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
 
 
 def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
+    """Return a window without its own marker whose decision this unmatched marker contradicts in time."""
     matched = matching(log, int(t["producer_id"]))
     if matched.number(int(t["marker_offset"])) is not None:
         return None
@@ -607,8 +589,7 @@ def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
 
 
 def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker may be of an older decision that the cleaner took away, and the window's own come behind the
-    copy of this log."""
+    # The cleaner may have removed the older decision, and the window's own marker may follow the copy of this log.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
         return False
@@ -617,10 +598,10 @@ def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -
 
 
 def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
+    """Return the transaction that a closed stretch of data belongs to, among those without an earlier marker.
 
-    Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
-    the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
+    By the data, whenever and by whomever it was ended: the first transaction after the previous marker that had the
+    partition by then, with the data's epoch. Markers with either result count.
     """
     matched = matching(log, int(t["producer_id"]))
     if not len(matched.windows):  # as where the coordinator's log was cleaned: of nearly all markers
@@ -649,17 +630,17 @@ def _first(matched: Matching, fits: np.ndarray) -> TransactionWindow | None:
 
 
 def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
-    """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
+    """Yield decided windows without a marker here that follow the marker before this data: markers keep their order.
 
-    Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
-    ones away, and the coordinator's log may end before it.
+    Where that marker's window is unknown, windows remain that ended after it: the cleaner removes older markers, and
+    the coordinator log may end before it.
     """
     matched = matching(log, int(t["producer_id"]))
     return (matched.window(number) for number in _unmarked_behind(log, matched, t).tolist())
 
 
 def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
-    """Those of :func:`unmarked_behind` whose marker is not in what was deleted, or not read, at the log's beginning."""
+    """Yield those of :func:`unmarked_behind` whose marker is not in a deleted or unread part at the log start."""
     matched = matching(log, int(t["producer_id"]))
     numbers = _unmarked_behind(log, matched, t)
     if log.leader.log_start > 0:
@@ -668,7 +649,6 @@ def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
 
 
 def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
-    """Their numbers."""
     if not len(matched.unmarked):
         return matched.unmarked
     behind = matched.number(int(t["prev_marker_offset"]))
@@ -680,9 +660,9 @@ def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
 
 
 def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
-    """Complete windows that name this partition and of which no marker is found in the leader replica.
+    """Yield completed windows that name this partition and have no marker in the leader replica.
 
-    Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
+    Each with the offsets that bound where its marker belongs: the producer's markers of earlier and later windows.
     """
     rows = naming(log).rows
     if not len(rows):
@@ -696,11 +676,11 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[in
 
 
 def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
-    """A window of the producer that names the partition and may have allowed this data after the marker before it.
+    """Return a window that names the partition and may have allowed this data after the previous marker.
 
-    Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
-    belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
-    allowed the batch: that is what the slack is for.
+    Closed data belongs to the window of its own marker, if that is later than the previous marker's. Open data may
+    belong to any later window that had the partition by then; client timestamps may precede the record that allowed the
+    batch, which the slack allows for.
     """
     matched = matching(log, int(t["producer_id"]))
     before = matched.number(int(t["prev_marker_offset"]))
@@ -719,6 +699,6 @@ def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
 
 
 def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
-    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks show."""
+    # They did not end before the marker, as far as clocks show.
     slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
     return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)
