@@ -38,7 +38,7 @@ THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 
 
 def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
-    """Make a finding about a committed offset: at the consumed partition, with the file of the record."""
+    """A finding about a committed offset: it points at what the group consumes, its file at the record."""
     evidence = {
         "offsets_partition": log.name,
         "record_offset": c.record_offset,

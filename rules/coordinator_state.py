@@ -45,7 +45,7 @@ REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_i
 
 
 def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
-    """Make a finding at a record of ``__transaction_state``."""
+    """A finding that points at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
         rule_id,

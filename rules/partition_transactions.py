@@ -109,11 +109,11 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    hanging = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
     yield from made(
         log,
         "hanging-transaction",
-        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in hanging),
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
     )
 
 

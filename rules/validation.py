@@ -207,7 +207,7 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
 def _invalid(
     log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: object
 ) -> Finding:
-    # ``cause``: why a leader would have refused the batch.
+    """``cause``: why a leader would have refused the batch."""
     e = run[0]
     return log.at_event(
         rule_id,
@@ -236,6 +236,7 @@ def _invalid(
 
 
 def _who_writes(rule_id: str, e: Event) -> str:
+    """Who has to be kept from writing such batches again."""
     if rule_id == "malformed-control-batch":
         return (
             "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "

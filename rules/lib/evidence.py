@@ -93,7 +93,7 @@ OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
 
 
 def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
-    """Yield a rule's findings about damaged header fields, one per batch."""
+    """The findings of a rule about the fields that it speaks of, one each."""
     for replica in log.replicas:
         for error in replica.errors:
             field = DamagedField.of(error)

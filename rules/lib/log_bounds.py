@@ -335,7 +335,7 @@ def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR
 
 
 def at_ahead(log: LogView, rule: str, ahead: LargestCreateTime, **evidence: object) -> Finding:
-    """Make the finding about such a batch."""
+    """The finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
     known = ahead.producer_id >= 0

@@ -161,25 +161,25 @@ class Unmade(NamedTuple):
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, kind: str, unmade: Iterable[Unmade]) -> Iterator[Finding]:
-    """Yield the findings of a rule that may have very many: those that are listed are built, the rest are summed up.
+def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
 
-    Cost: of one that is not listed, only judging its severity.
+    Cost: of one that is not listed, what it costs to say how severe it is.
     """
-    for first in (unmade := iter(unmade)):  # nothing is begun where there is none
-        yield from _made(log, kind, itertools.chain((first,), unmade))
+    for first in (found := iter(found)):  # nothing is begun where there is none
+        yield from _made(log, kind, itertools.chain((first,), found))
 
 
-def _made(log: LogView, kind: str, unmade: Iterable[Unmade]) -> Iterator[Finding]:
-    gravest: Gravest[Unmade] = Gravest(log.most)
+def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
+    kept: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
-    for f in unmade:
-        if (beyond := gravest.add(f.said, f.offset, f)) is None:
+    for f in found:
+        if (beyond := kept.add(f.said, f.offset, f)) is None:
             continue
         alike = (beyond.severity, beyond.confidence, beyond.doubt)
         count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
-    yield from (f.make() for f in gravest.listed())
+    yield from (f.make() for f in kept.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
         yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 

@@ -405,7 +405,7 @@ class LogView:
         }
 
     def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
-        """Make a finding at the batch of an event."""
+        """A finding that points at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
         if event["producer_id"] >= 0:
