@@ -24,7 +24,7 @@ from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import FAMILY, error_code
 
-# Clocks of brokers that differ, or that went back: what decisions, markers and their order show of it.
+# Broker clocks that differ or moved backwards, by decisions, markers and their order.
 
 
 RULE = "clock-skew"
@@ -180,7 +180,7 @@ def _finding(
     )
 
 
-# Rules on the times of records: beyond a topic's limits, or others than their batch states (KIP-32, KIP-937).
+# Record timestamps beyond a topic's limits, or other than their batch states (KIP-32, KIP-937).
 
 
 AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")

@@ -27,7 +27,7 @@ from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.transactions.windows import naming, skew
 
-# Rules on committed offsets (KIP-447): blocked, written by zombies, gone back, skipped, outside their log.
+# Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 
 
 FAMILY = "consumer offsets"
@@ -496,7 +496,7 @@ def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
     return CheckCommand(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
 
 
-# The zombie of KIP-447: a producer that commits offsets of a partition which a rebalance gave to another member.
+# The zombie of KIP-447: a producer that commits a partition which a rebalance assigned to another member.
 
 
 @rule(
@@ -661,7 +661,7 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
     ]
 
 
-# Rules on share groups (KIP-932): how far they had come against the logs that they consume.
+# Share groups (KIP-932): their progress against the logs that they consume.
 
 
 @rule(

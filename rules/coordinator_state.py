@@ -37,7 +37,7 @@ from auditor.rules.transactions.coordinated import (
 )
 from auditor.rules.transactions.open_transactions import time_allowed
 
-# Rules on ``__transaction_state`` record by record: what the coordinators wrote of an id, step after step.
+# ``__transaction_state`` record by record: the transitions of each id.
 
 
 FAMILY = "coordinator"
@@ -248,7 +248,7 @@ def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Findi
     return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
 
 
-# Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records.
+# The state of ``__transaction_state``: stuck ids, timeouts, keys, unreadable records.
 
 
 SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
@@ -591,7 +591,7 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
             )
 
 
-# The rule on records of ``__transaction_state`` that were written although their append failed.
+# Records of ``__transaction_state`` that were written although their append failed.
 
 
 APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
@@ -667,7 +667,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     )
 
 
-# The rule on a coordinators' log that begins after the data: its silence says nothing of what is older.
+# A coordinator log that begins after the data: it proves nothing about older data.
 
 
 @rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))

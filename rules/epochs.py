@@ -37,7 +37,7 @@ from auditor.rules.transactions.coordinated import raised
 from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.transactions.written_times import around, at_the_latest
 
-# Rules on epochs as partitions show them: those that go down, those that climb too fast or too high.
+# Epochs in partitions: regressions, fast bumps, exhaustion.
 
 
 EPOCHS = "epochs"
@@ -280,7 +280,7 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
             return
 
 
-# Rules on what another policy would have said.
+# What another policy would have answered.
 
 
 def _verdicts(log: LogView) -> list[Fields]:
@@ -380,7 +380,7 @@ def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields,
     )
 
 
-# Rules that hold the data in a partition against what the coordinators and the controller gave out.
+# Data in a partition against what the coordinators and the controller allocated.
 
 
 @rule(

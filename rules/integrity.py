@@ -32,7 +32,7 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of
 from auditor.rules.resolution.resolve import by_cause, in_each_replica
 from auditor.rules.seen.view import Finding, LogView, runs
 
-# Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints.
+# The bytes of one replica: checksums, tails, offset order, indexes, leader epochs.
 
 
 SEGMENT_INTEGRITY = "segment integrity"
@@ -446,7 +446,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-# The rule on checkpoints that promise more log than there is.
+# Checkpoints beyond the log end.
 
 
 OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"

@@ -45,12 +45,12 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import recorded
 
-# Rules on transactions that are open at the end of a partition: who holds back its last stable offset.
+# Open transactions at the end of a partition.
 
 
 FAMILY = "transactions"
 SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
-# Nobody knows it only where the coordinator's log was read whole.
+# An id is unknown to all coordinators only if their logs were read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
 
@@ -338,7 +338,7 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
     )
 
 
-# Rules on transactions that markers have closed, and on data that came after its marker.
+# Transactions closed by markers, and data written after its marker.
 
 
 NO_DATA = "closed nothing that is left: a cleaner may have taken it"
@@ -610,7 +610,7 @@ def _aborted_often(
     )
 
 
-# Data of one transaction under the marker of the next, and by whose clock that can be known.
+# Data of one transaction under the marker of the next.
 
 
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
@@ -721,7 +721,7 @@ def _whole(log: LogView, matched: Matching, number: int) -> bool:
     return history is not None and before is not None and history.intact(before)
 
 
-# By brokers' clocks
+# Evidence by broker clocks
 
 
 def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord) -> Merged | None:
@@ -791,7 +791,7 @@ def _markers_near(log: LogView, t: np.void) -> np.ndarray:
     return near[near["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
 
 
-# By the client's stamps
+# Evidence by client timestamps
 
 
 def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:

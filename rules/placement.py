@@ -21,7 +21,7 @@ from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
 from auditor.rules.seen.view import Finding, LogView, iso
 
-# The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker.
+# Placement: offline partitions, absent or duplicate directories, directories of removed topics.
 
 
 PLACEMENT = "replicas"
@@ -290,7 +290,7 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
                 yield one, other, None not in ids
 
 
-# The rule on elections of leaders that did not have to have everything, by what the controller decided.
+# Unclean elections, by the controller's records.
 
 
 WITHOUT = " without having been in sync "
@@ -408,7 +408,7 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
     return "critical", "what only the replicas before it had is lost"
 
 
-# Rules on tiered storage (KIP-405): what the metadata says of a log's remote part against its local one.
+# Tiered storage (KIP-405): the metadata of a log's remote part against its local one.
 
 
 TIERED_STORAGE = "tiered storage"

@@ -42,7 +42,7 @@ from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
 from auditor.rules.transactions.coordinated import may_be_held
 
-# Rules on what producers' state costs, and on who is about to lose it.
+# The cost of producer state, and producers that are about to lose it.
 
 
 CAPACITY = "capacity"
@@ -360,7 +360,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
         )
 
 
-# Rules on what running brokers hold in memory, where the audit could ask them (``auditor live``).
+# Producer state in the memory of running brokers (``auditor live``).
 
 
 @rule(
@@ -497,7 +497,7 @@ def _as_listed(value: TransactionValue) -> Fields:
     }
 
 
-# Rules on how long a producer was idle, by its own clock: what a broker forgets, and stamps far from its time.
+# Idle producers that expired, and timestamps far from broker time.
 
 
 @rule(

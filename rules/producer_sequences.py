@@ -37,14 +37,14 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_int
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
 from auditor.rules.transactions.windows import naming
 
-# Rules on the sequences that a producer stored one behind the other: gaps, duplicates, resets.
+# Sequences of a producer: gaps, duplicates, resets.
 
 
 PRODUCER_STATE = "producer state"
 NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
-# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
+# Wrong fields, or a wrong end, of a batch make its neighbours' sequences look odd.
 OF_A_WRONG_BATCH = (
     By(
         (
@@ -464,7 +464,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-# Rules on a producer's first batch in a log, or in a new epoch, that does not begin at sequence 0.
+# First batches in a log, or in a new epoch, that do not begin at sequence 0.
 
 
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each

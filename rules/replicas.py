@@ -29,7 +29,7 @@ from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView
 
-# Rules on the replicas of one log on several brokers: what replication made alike must be alike.
+# Replicas of one log on several brokers that differ.
 
 
 REPLICAS = "replicas"
@@ -366,7 +366,7 @@ def _and(first: str, then: str) -> str:
     return f"{first}; {then}" if then else first
 
 
-# Where replicas of one log start, and which producers they know: legal, and said before a failover shows it.
+# Log starts and producers that differ between replicas: legal, but visible after a failover.
 
 
 @rule(

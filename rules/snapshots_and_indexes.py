@@ -37,7 +37,7 @@ from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 
-# Rules on the small files beside a log: producer snapshots and transaction indexes against the replay.
+# Producer snapshots and transaction indexes against the replay.
 
 
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
@@ -486,7 +486,7 @@ def _extra(
     )
 
 
-# The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must.
+# Transaction indexes of the replicas of one log.
 
 
 @rule(
@@ -561,7 +561,7 @@ def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, en
     return log.doubt(log.time(row["max_timestamp"]), other_clock=True, replica=without)
 
 
-# The rule on aborted records that a replica returns to read_committed consumers: its transaction index is wrong.
+# Aborted records that a replica returns to read_committed consumers.
 
 
 EXPOSED_SHOWN = 20  # transactions shown in the evidence of one finding

@@ -20,7 +20,7 @@ from auditor.rules.seen.view import Finding, LogView, runs
 
 FAMILY = "record validation"
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
-# The counters of KIP-467 as brokers name them, by the sums of facts.replica_facts.REFUSALS; the KIP calls the last one
+# The counters of KIP-467 by their broker names, by the sums of facts.replica_facts.REFUSALS. The KIP calls the last one
 # NonIncreasingOffsetRecordsPerSec.
 METRICS = {
     "no_key_compacted": "NoKeyCompactedTopicRecordsPerSec",

@@ -359,7 +359,7 @@ def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
     return alone and cause.offset is not None and cause.offset == other.last_offset
 
 
-# What explains findings of several kinds.
+# Causes shared by several kinds
 ABANDONED = By("hanging-transaction", same_transaction)
 ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
 WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from auditor.rules.seen.view import Finding
 
 
-# Settings and practices that would have prevented findings; a rule names those of its kind in ``prevented_by``.
+# Settings and practices that would have prevented findings; a rule names its own in ``prevented_by``.
 #
-# Which of them hold of a finding, and what is set at present, :func:`prevented_by` says. Names are those of Kafka's
-# configuration reference. ``B`` stands for a bootstrap server, as in the remedies.
+# Names are those of Kafka's configuration reference. ``B`` stands for a bootstrap server, as in the remedies.
 
 
 METADATA, WEEK = "__cluster_metadata", "604800000"
@@ -288,20 +287,19 @@ ONE_AT_A_TIME = Safeguard(
 )
 
 LATE_WRITES = (TRANSACTION_VERSION_2, VERIFICATION)  # what keeps a late write out
-# What keeps a defect of Kafka itself from showing: a coordinator skips the marker of a partition that nobody leads.
+# Against KAFKA-20734: a coordinator skips the marker of a leaderless partition.
 OF_A_DEFECT = (REPLICATION, ONE_AT_A_TIME)
 
 
-# What would have prevented a finding, with what is set at present: nothing that is set, cannot apply, or is refused.
+# The safeguards that apply to a finding of a cluster, with the current values.
 #
-# What is declared of rules (:mod:`auditor.rules.catalogue.safeguards`) is held against the finding and its cluster
-# here.
+# Excludes what is set already, cannot apply, or is unknown to the brokers' release.
 
 
 SHOWN = 5  # present values, and commands, of one setting
 BY_METADATA, BY_COORDINATOR, BY_DEFAULT = f"by {METADATA}", "by __transaction_state", "Kafka's default"
 NOT_SHOWN, NOBODYS = "now: the input does not show it", ("", "")
-# Broker-level names of topic settings that safeguards look at; the rest have the same name at both levels.
+# Broker-level names of topic settings; the rest have the same name at both levels.
 BROKER_NAMES = {"message.timestamp.type": "log.message.timestamp.type"}
 
 

@@ -55,11 +55,11 @@ def _in(column: str, names: Any) -> str:
     return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"
 
 
-# Which state may follow which where compaction took the records between away: any, but for what is never written.
+# After compaction any state may follow another, except for states that are never written.
 _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (str(p), str(s)))})" for p, s in COMPLETION_OF.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
-# what errors.is_unread says
+# As errors.is_unread
 _LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))
 _UNREAD = f"(reason IN ({_LISTED}) OR (reason = 'unknown_key_type' AND detail LIKE '{RECORD_AT}%'))"
 
@@ -265,7 +265,7 @@ MEASURES = {
 
 DUCKDB, SPARK = "duckdb", "spark"
 DIALECTS = (DUCKDB, SPARK)
-# What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
+# Functions of Spark's SQL that DuckDB names otherwise, so that one text works for both
 MACROS = {
     "size(x)": "len(x)",
     "array_except(a, b)": "list_filter(a, lambda x: NOT list_contains(b, x))",

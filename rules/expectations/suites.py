@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Expectations that great-expectations does not have, or says less plainly. Importing this module registers them.
+# Custom expectations. Importing this module registers them.
 
 
 class ExpectNoViolations(gxe.ExpectColumnValuesToBeBetween):
@@ -77,7 +77,7 @@ class ExpectPartsToSumToWhole(MulticolumnMapExpectation):
     args_keys = ("column_list",)
 
 
-# The suites: what is expected of the counts of each table, of the findings, of each log and of the run.
+# The suites: expectations of the counts of each table, of the findings, of each log and of the run.
 
 
 BYTE_PARTS = ["bytes_decoded", "bytes_skipped", "bytes_error"]
@@ -189,9 +189,9 @@ def _run() -> list[Expectation]:
     ]
 
 
-# Running the suites over small tables: a checkpoint a table, and the results as rows.
+# Running the suites over small tables: one checkpoint per table, with the results as rows.
 #
-# No Data Docs are written: they ask other sites for their scripts and show nothing without them (docs/decisions/004).
+# No Data Docs are written: they load scripts from other sites and show nothing without them (docs/decisions/004).
 
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
@@ -273,16 +273,14 @@ def _where(row: Values) -> str:
     return "/".join([*([str(row["log_dir"])] if row.get("log_dir") else []), *(["-".join(log)] if log else [])])
 
 
-# The suites as files for a great-expectations project of somebody else: JSON of its own expectations alone, and the
-# SQL of what they judge.
+# The suites as files for another great-expectations project: JSON of its own expectations, and the SQL of the views.
 #
-# A suite NAME_counts judges the view of that name, which counts in the table NAME what breaks an expectation. The
-# suites
-# ``logs`` and ``run`` judge views over the tables that ``--history`` keeps, ``findings`` the table of ``--tables``.
+# A suite NAME_counts judges the view of that name, which counts the violations in table NAME. The suites ``logs`` and
+# ``run`` judge views over the tables of ``--history``, ``findings`` the table of ``--tables``.
 
 
 LEAST = 100  # counts below it say nothing of a drift
-# Columns of the views over kept runs. logs_before: the logs of the run before; without one an empty table like logs.
+# The views over stored runs. logs_before: the logs of the previous run; without one an empty table like logs.
 LOGS = f"""WITH earlier AS (
   SELECT cluster_id, broker_id, topic, partition, max(batches) AS batches, max(producers) AS producers
   FROM logs_before GROUP BY cluster_id, broker_id, topic, partition

@@ -22,7 +22,7 @@ from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.rules.lib import repairs
 from auditor.rules.seen.view import Finding, LogView
 
-# Which records of a batch are to blame, and what would remain of it without them, for the evidence (KIP-467).
+# Culprit records of a batch, and what would remain of it without them (KIP-467).
 
 
 SHOWN = 20  # batches of one finding
@@ -85,8 +85,8 @@ def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
     return out
 
 
-# Findings about fields of a batch's header that its checksum does not cover: base offset, length, leader epoch and
-# magic. What is said of them else goes by the values that fit.
+# Damaged header fields that the checksum does not cover: base offset, length, leader epoch and magic. Everything else
+# about such a batch uses the values that fit.
 
 
 OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
@@ -158,8 +158,7 @@ def _consequence(field: DamagedField) -> str:
     return "brokers find no batch behind it, consumers do not get past it, and a recovery cuts the log here"
 
 
-# Committed offsets of one ``__consumer_offsets`` partition: as the replica's reader left them, or replayed from
-# rows.
+# Committed offsets of one ``__consumer_offsets`` partition: from the replica's reader, or replayed from rows.
 
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -269,7 +268,7 @@ def _markers(log: LogView) -> Iterator[Step]:
         yield int(row["marker_offset"]), "marker", (int(row["producer_id"]), bool(row["commit"] == 1))
 
 
-# Which consumer groups read a topic, as far as ``__consumer_offsets`` shows: those who wait where it is blocked.
+# Consumer groups that read a topic, by ``__consumer_offsets``: they wait where it is blocked.
 
 
 def readers(log: LogView) -> list[Fields]:

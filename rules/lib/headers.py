@@ -16,10 +16,10 @@ from auditor.facts.batch_sums import SUMMED, BatchSums, wide
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 
-# Headers of a replica that were summed and dropped, read again from its files where somebody asks for them.
+# Headers of a replica that were summed and dropped, read again on demand.
 #
-# What is read counts only if it sums up to what the reading pass found: files may have vanished, grown, been cut or
-# cleaned since. Then nothing follows for the batches there, and an error says so.
+# The result only counts if its sums equal those of the first read: files may have vanished, grown, been cut or cleaned
+# since. Otherwise these batches are not compared, and an error records it.
 
 
 AGAIN_BYTES = 16_384 * MIB  # of segments, for all replicas of a log
@@ -144,16 +144,13 @@ class HeadersAgain:
             yield rows
 
 
-# The batches of a replica by offset, for comparison: a stretch at a time, so that nobody holds a whole log's.
+# The batches of a replica by offset, for comparison, in pieces so that nobody holds a whole log's.
 #
-# Of a small log all headers are there, in some 9 bytes a batch, in pieces of 65 536
-# (:class:`auditor.facts.packed.PackedColumns`). Of a long one there are the sums of ranges of offsets
-# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again when somebody asks for them
-# (:mod:`auditor.rules.lib.headers`). Where the batches of a log follow each other, as brokers write them, a
-# stretch
-# of offsets is in the pieces or ranges that hold it. A log whose batches overlap or go back is sorted as a whole, at
-# some
-# 100 bytes a batch.
+# A small log has all headers, some 9 bytes per batch, in pieces of 65,536
+# (:class:`auditor.facts.packed.PackedColumns`). A long one has sums of offset ranges
+# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again on demand. If the batches
+# follow each other, as brokers write them, a span of offsets is in the pieces or ranges that hold it. A log whose
+# batches overlap or regress is sorted as a whole, at some 100 bytes per batch.
 
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
@@ -337,13 +334,12 @@ def joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([np.empty(0, np.int64), *(rows[name] for rows in parts)]) for name in names}
 
 
-# Of two replicas of a log, the batches that have to be compared one by one.
+# The batches of two replicas of a log that have to be compared one by one.
 #
-# Where the batches of both follow each other, of those that are the same in both and stand together only the first is
-# kept: it parts what lies before from what lies behind, and since the batches of neither overlap, none reaches from one
-# stretch into another that is the same in both. Of long logs such stretches are found by their sums, and only the
-# headers
-# of ranges whose sums differ are read again; ranges that one replica has and the other has nothing of are a row each.
+# If the batches of both follow each other, only the first of a run of equal batches is needed: it separates what is
+# before from what is after, and since the batches of neither overlap, none crosses such a run. In long logs runs are
+# found by their sums, and only ranges whose sums differ are read again. Ranges that only one replica has become one row
+# each.
 
 
 MOST_APART = 2_000_000  # batches of long logs that are held to be compared one by one, at 80 bytes
@@ -379,16 +375,14 @@ class Lineage:
         """Return which batches are outside."""
         epochs = rows["partition_leader_epoch"]
         sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (epochs >= 0)
-        is_outside: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
-        return is_outside
+        return sound & (rows["base_offset"] >= self.ends(epochs))
 
     def may_leave(self, runs: np.ndarray, ranges: np.ndarray) -> np.ndarray:
         """Return which ranges may have batches outside. ``runs``: of leader epochs, in log order."""
         begin = np.maximum(self.ends(runs["epoch"]), runs["first"])
         wrong = begin <= runs["last"]
         begin, end = np.append(begin[wrong], MAX_OFFSET), runs["last"][wrong]
-        may_leave: np.ndarray = begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
-        return may_leave
+        return begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
 
 
 class Apart(NamedTuple):
@@ -482,8 +476,7 @@ def overlaps(rows: Columns, others: Columns) -> np.ndarray:
         return np.zeros(len(rows["base_offset"]), bool)
     near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
     reach = np.maximum.accumulate(others["last_offset"])
-    touches: np.ndarray = (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
-    return touches
+    return (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
 
 
 def _by_sums(

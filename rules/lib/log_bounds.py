@@ -15,7 +15,7 @@ from auditor.facts.replica_facts import Difference, LargestCreateTime, ReplicaFa
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.view import Finding, LogView, is_compacted, iso, once
 
-# What a cleaner may have taken from a log, and what it cannot have.
+# What a cleaner may have removed from a log, and what it cannot have.
 
 
 LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
@@ -169,7 +169,7 @@ def _led_in(log: LogView, epochs: tuple[int, ...]) -> set[int | None]:
     return {log.cluster.led(log.topic, log.partition, epoch) for epoch in epochs}
 
 
-# Settings that retention and cleaning go by, with who says them: the topic, its broker, or Kafka's default.
+# Retention and cleaning settings with their source: the topic, its broker, or Kafka's default.
 
 
 MINUTE_MS, MS_PER_HOUR, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -240,9 +240,10 @@ def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> T
     return TopicSetting(SETTINGS[name].default, "default", sure)
 
 
-# Whether a producer that a snapshot lacks may have expired on the broker that took it, and how sure that is.
+# Whether a producer missing from a snapshot may have expired on the broker that took it.
 #
-# A broker counts idle time from the stamps in the log, but by its own clock: only times that brokers wrote bound it.
+# A broker measures idle time by the timestamps in the log, but against its own clock: only broker-written times bound
+# that.
 
 
 EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
@@ -323,7 +324,7 @@ def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Differe
     return max(0, min(idle, default=0))
 
 
-# Records that are stamped ahead of all that brokers wrote.
+# Records with a timestamp ahead of everything brokers wrote.
 
 
 def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR_MS) -> bool:
@@ -356,7 +357,7 @@ def at_ahead(log: LogView, rule: str, ahead: LargestCreateTime, **evidence: obje
     )
 
 
-# The torn end of a segment: bytes that go on to its end without being whole batches.
+# The torn end of a segment: bytes up to its end that are not complete batches.
 
 
 TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")

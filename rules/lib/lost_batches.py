@@ -17,10 +17,10 @@ from auditor.rules.lib.headers import Columns, joined
 from auditor.rules.lib.replica_pairs import Pair, batches_of
 from auditor.rules.seen.view import LogView, iso
 
-# Which batches of one replica are in another one too, further on: their producers sent them again.
+# Batches of one replica that another one has too, further on: their producers sent them again.
 #
-# A producer id, an epoch and a sequence number name one record of a partition. Batches without sequence numbers prove
-# nothing, and neither do topics whose writers use none. Source: KIP-98, ProducerStateManager.
+# A producer id, an epoch and a sequence number identify a record of a partition. Batches without sequence numbers prove
+# nothing, nor do topics whose writers use none. Source: KIP-98, ProducerStateManager.
 
 
 READ = ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "crc_ok", "magic")
@@ -115,14 +115,12 @@ def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
 
 def _touches(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
     index = np.searchsorted(runs.first, last, side="right") - 1
-    touches: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= first)
-    return touches
+    return (index >= 0) & (np.append(runs.last, -1)[index] >= first)
 
 
 def _within(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
     index = np.searchsorted(runs.first, first, side="right") - 1
-    within: np.ndarray = (index >= 0) & (np.append(runs.last, -1)[index] >= last)
-    return within
+    return (index >= 0) & (np.append(runs.last, -1)[index] >= last)
 
 
 def _missing(
@@ -165,8 +163,7 @@ def joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-# What a replica has that its log's leader has not: records that were lost with an election, or will be, and which of
-# them their producers sent again.
+# Records that a replica has and its log's leader lacks: lost with an election, or about to be, unless sent again.
 
 
 CONTROL = 0x20  # of a batch's attributes

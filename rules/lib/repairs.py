@@ -18,7 +18,7 @@ from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
 from auditor.rules.seen.view import LogView
 
-# The commands of Kafka that findings give to copy: printed, never run. Names in them come from untrusted input.
+# Kafka's commands in findings: printed, never run. Names in them are untrusted input.
 
 
 PLACE = "--bootstrap-server B "
@@ -122,10 +122,10 @@ def dump(file: str | None, how: str) -> str:
     return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
 
 
-# One gate for what stops a broker, or moves a folder of its away: what must be so before, by what the metadata shows.
+# Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
 #
-# It shows that as of its copy, so each advice that passes has what is to be seen now beside it. Each says what the stop
-# puts at risk, too: :func:`at_risk`.
+# The metadata is as old as its copy, so each advice also names what to check now. Each names the risk of the stop, too:
+# :func:`at_risk`.
 
 
 NAMED, ASKED = 5, 3  # partitions or ids in a sentence, and ids that a command each asks for
@@ -400,7 +400,7 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
     return at_risk(cluster, broker, advice)
 
 
-# What may be done to replicas and leaders without losing records: one wording for every advice.
+# Repairs of replicas and leaders that lose no records.
 
 
 PRODUCE_AGAIN = "produce again what is missed"
@@ -628,9 +628,9 @@ def _some(values: Collection[object], most: int = 5) -> str:
     return f"{' or '.join(named) if not more else ', '.join(named)}{more}" if named else "none"
 
 
-# What a producer snapshot that is not what the log gives needs: seldom anything, and never a start as after a crash.
+# Repairs of wrong producer snapshots: seldom needed, and never a start as after a crash.
 #
-# A start without ``.kafka_cleanshutdown`` takes a broker out of the in-sync and eligible replicas of all its partitions
+# A start without ``.kafka_cleanshutdown`` removes a broker from the in-sync and eligible replicas of all its partitions
 # (KIP-966), for one snapshot of one of them.
 
 

@@ -14,9 +14,9 @@ from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import SEVERITIES, LogView, once
 
-# Entries of transaction indexes against the replay, by columns: an index that nobody wrote may have millions.
+# Transaction index entries against the replay, by columns: a forged index may have millions.
 #
-# Cost of each function: a sort of both sides; memory some 100 bytes an entry while it runs.
+# Cost of each function: a sort of both sides; memory: some 100 bytes per entry while it runs.
 
 
 NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS = range(6)
@@ -170,13 +170,11 @@ def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, 
     return index
 
 
-# A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
+# A follower's replica compared with the leader's, one row per batch.
 #
-# Compared is only what replication makes alike: at or above both log starts, and where neither replica was cleaned (a
-# cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both replicas' batches, a piece at
-# a
-# time, or over the sums of their ranges (:mod:`auditor.rules.lib.headers`); held are batches that differ, at 80 bytes
-# each.
+# Only what replication makes equal is compared: at or above both log starts, and where neither replica was cleaned (a
+# cleaner rewrites batches, on each replica at its own pace). Cost: a few passes over the batches of both replicas, in
+# pieces, or over the sums of their ranges (:mod:`auditor.rules.lib.headers`); memory: 80 bytes per batch that differs.
 
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
@@ -255,8 +253,7 @@ def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> n
     if not len(firsts):
         return np.zeros(len(offsets), bool)
     behind = np.searchsorted(firsts, offsets, side="right") - 1
-    inside: np.ndarray = (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
-    return inside
+    return (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
 
 
 def watermark(replica: ReplicaFacts) -> int:
@@ -389,8 +386,7 @@ def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
 
 
 def _within(pair: Pair, rows: Columns) -> np.ndarray:
-    within: np.ndarray = (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
-    return within
+    return (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
 
 
 def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:

@@ -19,7 +19,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import ENTRIES, SUMMED, is_summed
 from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
-# Advices of different findings that must not cross: a replica that one has fetched again is no source for another.
+# Advices that conflict: a replica that one fetches again is no source for another.
 
 
 Place = tuple[str | None, int | None]  # topic and partition
@@ -68,10 +68,10 @@ def _is_about(condition: Condition, brokers: Collection[int], name: str) -> bool
     return any(condition.what == repairs.has_in_sync(name, broker) for broker in brokers)
 
 
-# Which finding stays: one cause, one finding (rules.md). Findings that another explains go into its evidence.
+# One cause, one finding (rules.md): findings that another explains move into its evidence.
 #
-# What explains what stands with each rule (``absorbed_by``), so there is no order of steps: a finding that is explained
-# still explains others, and all of them go to the one at the head.
+# Each rule declares what explains its findings (``absorbed_by``), so the order does not matter: an explained finding
+# still explains others, and all of them move to the head of the chain.
 
 
 Causes = dict[Tie, dict[Any, list[int]]]
@@ -212,10 +212,9 @@ def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -
     return out
 
 
-# Findings of one cause are one finding: what a rule declares of its own findings, and the one that stands for them.
+# Merging findings of one cause, as rules declare it.
 #
-# Only findings that are as grave as each other, and whose remedy is the same, go together: none is lowered by it, and
-# none loses a remedy of its own.
+# Only findings of equal severity and remedy are merged, so none is lowered and no remedy is lost.
 
 
 SHOWN = 20  # transactional ids of a finding that stands for several
@@ -302,7 +301,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
     return evidence
 
 
-# What makes a finding of one run the same as a finding of another.
+# Fingerprints: the identity of a finding across runs.
 
 
 OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica

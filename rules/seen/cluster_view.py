@@ -21,7 +21,7 @@ from auditor.rules.seen.coordinator_history import (
     arrived,
 )
 
-# Who led a partition, and whether its leader was one that had to have all of it: what the controller decided.
+# Elections, by the controller's records.
 
 
 UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
@@ -133,10 +133,10 @@ Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]
 
 
-# Topics that were made again under their name: which copies are of the topic that there is, which of a removed one.
+# Re-created topics: which copies are of the current topic, and which of a removed one.
 #
-# A broker that was down keeps the folders of topics that were removed meanwhile. They are logs of their own: told apart
-# by the topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
+# A broker that was down keeps the directories of topics that were removed meanwhile. They are separate logs, by the
+# topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
 
 
 class KnownCopy(NamedTuple):
@@ -202,7 +202,7 @@ def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool,
     return (is_current or time > metadata_time, not is_current and time > metadata_time, time)
 
 
-# The little of one log that must be known everywhere: where it begins and ends, and until when its file is whole.
+# Facts of one log that all others need.
 
 
 class ReadTimes(NamedTuple):
@@ -255,16 +255,13 @@ class OpenHere(NamedTuple):
     ended_before: int
 
 
-# Everything known of one cluster beyond a single log.
-
-
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 TRANSACTION_STATE = "__transaction_state"
 METADATA_TOPIC = "__cluster_metadata"
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
-# The settings that brokers create their internal topics by, and what they are where nobody set them.
+# The settings for the partition counts of internal topics.
 COUNT_SETTINGS = {
     "__transaction_state": "transaction.state.log.num.partitions",
     "__consumer_offsets": "offsets.topic.num.partitions",

@@ -27,9 +27,9 @@ from auditor.facts.coordinator_log import (
     windows_of,
 )
 
-# The coordinators' transactions that name one partition: a row each, an object only for those that are looked at.
+# The coordinators' transactions that name one partition, one row each; only rows in use become objects.
 #
-# What a task holds of them has a bound that no file can raise: :data:`MOST_RECORDS`.
+# Memory per task is bounded whatever the files say: :data:`MOST_RECORDS`.
 
 
 SKEW_MS = 30_000  # clocks of two brokers
@@ -37,11 +37,10 @@ MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a p
 WINDOWS_AT_HAND = 256
 NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 
-# A row a transaction: its chunk, and the rows of it in which its first and last Ongoing record are, its decision, its
-# completion, and the first record that names the partition (-1 for not there, yet or any more); when it began, was
-# prepared and complete (ms, -1 for not); the epoch of ``prepare``, which its marker carries; epoch, time and the
-# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added; the offset of
-# its first record that is left.
+# One row per transaction. Rows of its chunk, -1 for none: the first and last Ongoing record, the decision, the
+# completion, and the first record that names the partition. Times (ms, -1 for none) when it began, was prepared and
+# completed. ``epoch`` is that of ``prepare``, which its marker carries. Epoch, time and partition of the record that
+# decides, time and epoch of adding the partition, and the offset of its first stored record.
 WINDOW = np.dtype(
     [
         ("producer_id", "i8"), ("chunk", "i4"), ("first_row", "i4"), ("ongoing_row", "i4"), ("prepare_row", "i4"),
@@ -283,7 +282,7 @@ def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
     return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
-# What the coordinators wrote: ``__transaction_state`` as histories of ids and windows of transactions.
+# ``__transaction_state`` as histories of ids and windows of transactions.
 
 
 __all__ = ["CoordinatorHistory", "StateRecord", "build_history", "join"]

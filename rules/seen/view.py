@@ -165,7 +165,7 @@ def iso(ms: int | None) -> str | None:
     return iso_text(moment(ms))
 
 
-# What a rule sees: one log with all its replicas, in the cluster around it.
+# The view of one log and its cluster that a rule gets.
 
 
 @dataclass(slots=True)
@@ -452,7 +452,7 @@ def _runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     yield from sorted(open_runs.values(), key=lambda run: run[0]["base_offset"])
 
 
-# What is worked out once of a log and kept for the next rule that asks.
+# Results cached per log.
 
 
 Given = ParamSpec("Given")

@@ -33,11 +33,10 @@ from auditor.rules.transactions.open_transactions import (
 from auditor.rules.transactions.windows import begins_inside, matching, missing_behind, naming, owner_complete
 from auditor.rules.transactions.written_times import open_in_time, read_of
 
-# What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
+# What holds back a partition's last stable offset, and whether that is normal.
 #
-# The findings' severities, the summary's ``blocked``, tables, suites, page, terminal, metrics, alerts and the exit
-# status
-# all take it from :func:`judged`.
+# Severities of findings, the summary's ``blocked``, tables, suites, report, terminal, metrics, alerts and the exit code
+# all use the verdict of :func:`judged`.
 
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
@@ -363,11 +362,10 @@ _HELD = (
 )
 
 
-# What is safe to do about an open transaction: one judgement for every surface.
+# What is safe to do about an open transaction.
 #
-# It goes by the coordinator's state and decision, by where the data still lies, and by the replicas. An abort is
-# offered
-# only for data that no transaction of its coordinator can claim any more.
+# Judged by the coordinator's state and decision, by where the data is still stored, and by the replicas. An abort is
+# only offered for data that no transaction of the coordinator can claim any more.
 
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)

@@ -66,7 +66,7 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import around, closed
 
-# The transactions of the coordinators' logs, a row each: what the rule on abort rates counts, and the table shows.
+# Transactions by the coordinators' logs, for transaction-abort-rate and the table coordinated_transactions.
 
 
 CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
@@ -108,8 +108,7 @@ def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.nda
     least = 1 + version[prepare] - (failed & version[before])
     rise = columns["producer_epoch"][prepare] - columns["producer_epoch"][before]
     same = columns["producer_id"][prepare] == columns["producer_id"][before]
-    is_forced: np.ndarray = in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
-    return is_forced
+    return in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
 
 
 def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -133,8 +132,7 @@ def begun(columns: Columns, piece: Transactions) -> np.ndarray:
     times = columns["start"][piece.starts]
     first = first_rows(piece.starts, columns["state"] == ONGOING)
     update_time = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
-    begins: np.ndarray = np.where((times < 0) & (first >= 0), update_time[first], times)
-    return begins
+    return np.where((times < 0) & (first >= 0), update_time[first], times)
 
 
 def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list[str | None]:
@@ -175,15 +173,13 @@ class Share(NamedTuple):
 def windows_of_rows(log: LogView) -> np.ndarray:
     """Return for each transaction of the leader replica its row in ``naming(log).rows``, -1 for none."""
     window_rows, named = windows_of_markers(log), naming(log).rows
-    places = (
-        {
-            (int(row["producer_id"]), int(row["first_offset"])): number
-            for number, row in enumerate(log.leader.transactions)
-            if row["marker_offset"] < 0
-        }
-        if len(named)
-        else {}
-    )
+    if not len(named):
+        return window_rows
+    places = {
+        (int(row["producer_id"]), int(row["first_offset"])): number
+        for number, row in enumerate(log.leader.transactions)
+        if row["marker_offset"] < 0
+    }
     for t in open_transactions(log) if places else ():
         span = naming(log).of(int(t.row["producer_id"]))
         if t.klass in ("active", "late") and span.stop > span.start and not named["has_complete"][span.stop - 1]:
@@ -202,9 +198,7 @@ def keys(log: LogView) -> list[str | None]:
 
 def begun_at(log: LogView) -> np.ndarray:
     """Return when each transaction of the leader replica began by the coordinator's clock, ms; -1 where unknown."""
-    times = np.append(naming(log).rows["begun"], -1)
-    begins: np.ndarray = times[windows_of_rows(log)]
-    return begins
+    return np.append(naming(log).rows["begun"], -1)[windows_of_rows(log)]
 
 
 def transaction_key(producer_id: int, offset: int) -> str:
@@ -296,10 +290,10 @@ def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> 
     return groups_by_key
 
 
-# Completed transactions whose marker a partition never got, and the later marker that ended their data there.
+# Completed transactions without a marker in a partition, and the later marker that ended their data there.
 #
-# A coordinator that skips a partition (KAFKA-20734) leaves its data open. Where the application goes on, the marker of
-# its next transaction ends both; where it does not, somebody may write one by hand.
+# A coordinator that skips a partition (KAFKA-20734) leaves its data open. The marker of the application's next
+# transaction then ends both, or an operator writes one by hand.
 
 
 DEFECT = policies.SKIPS_MARKERS
@@ -482,8 +476,9 @@ def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
 
 @once
 def _single_holes(log: LogView) -> np.ndarray:
-    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(EventKind.OFFSET_HOLE))
-    return np.array(sorted(first for first, behind in holes if first + 1 == behind), np.int64)
+    holes = log.events(EventKind.OFFSET_HOLE)
+    single = [e["base_offset"] for e in holes if e["first_missing_offset"] + 1 == e["base_offset"]]
+    return np.array(sorted(single), np.int64) - 1
 
 
 def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
@@ -516,7 +511,7 @@ def defect_in_words(log: LogView) -> str:
     )
 
 
-# The records of one partition of ``__transaction_state``, looked at by column: only what is odd becomes an object.
+# The records of one partition of ``__transaction_state``, by column: only odd ones become objects.
 
 
 TOPIC = "__transaction_state"
@@ -561,16 +556,12 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
 
 def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
     """Return records that are unsound by themselves, with their problems, including states that are never written."""
-    return kept(log, _found_alone)
+    return kept(log, _unsound)
 
 
-def _found_alone(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
-    state_log = records(log)
-    return iter(()) if state_log is None else _alone(state_log, log.leader.log_start)
-
-
-def _alone(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
-    for columns in state_log.all_pieces():
+def _unsound(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
+    state_log, log_start = records(log), log.leader.log_start
+    for columns in state_log.all_pieces() if state_log is not None else ():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
         odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
@@ -637,12 +628,11 @@ def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
         yield from state_log.entries(columns, np.flatnonzero(has_record & np.isin(columns["state"], states)))
 
 
-# What the coordinators wrote of each id, record after record, judged by the model's account of an id.
+# The records of each id, one after the other, judged by the model's account of an id (IdAccount).
 #
-# The model judges each kind of step once: steps that agree in all that it looks at are of one kind, and a sound log of
-# ten million records has some dozens. Where a record does not follow the one before it, the account is replayed from
-# the
-# last place behind which nothing older matters.
+# The model judges each kind of step once: steps that agree in all its inputs are of one kind, and a sound log of ten
+# million records has some dozens. Where a record does not follow the one before it, the account is replayed from the
+# last record before which nothing matters.
 
 
 KIND_BITS = 21  # of a number of _kinds
@@ -728,8 +718,7 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     begins = parted.copy()
     begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
     begins[1:] |= completed & once
-    begin_rows: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
-    return begin_rows
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
 
 
 def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:

@@ -16,7 +16,7 @@ from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
 from auditor.rules.transactions.written_times import at_the_latest, ended_since, recorded
 
-# Open transactions: which class each belongs to, and why (rules.md, *Classes of an open transaction*).
+# Classes of open transactions (rules.md, *Classes of an open transaction*).
 
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
@@ -286,11 +286,10 @@ def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]
 
 
-# Whether a coordinator's log may have been copied before a transaction ended that it still has as open or decided.
+# Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
 #
-# The files of a running cluster are copied one after another. What the last record of an id says was so when its log
-# was
-# copied; whether it still is shows where the transaction has its data.
+# The files of a running cluster are copied one after another. The last record of an id shows the state when its log was
+# copied; the partitions of the transaction show whether it ended since.
 
 
 UNREADABLE = "a newer record of its id may be in a part of its coordinator's log that is damaged or could not be read"

@@ -14,12 +14,10 @@ from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 
-# Which decision of a coordinator each marker of a producer carries out, in one partition.
+# Match each marker of a producer in one partition to the coordinator's decision.
 #
-# By the epoch of the Prepare and the result, in the order of both logs. Times choose among the candidates that are
-# left:
-# first as they are, then as far apart as clocks may be, then by clocks that differ as the order shows. They veto
-# nothing.
+# By the epoch of the Prepare and the result, in the order of both logs. Times only choose between candidates: first as
+# they are, then with the slack of two clocks, then with the clock difference that the order shows.
 
 
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
@@ -103,8 +101,8 @@ def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice,
 
 def _all_behind(windows: np.ndarray, numbers: np.ndarray, end: int) -> bool:
     # Where the cleaner removed older transactions the markers are theirs, and no pair shows that the clocks differ.
-    open_ended = ~windows["has_complete"] | (windows["ended"] < 0)
-    return bool((numbers < 0).all() and (open_ended | (windows["ended"] >= end)).all())
+    may_follow = ~windows["has_complete"] | (windows["ended"] < 0) | (windows["ended"] >= end)
+    return bool((numbers < 0).all() and may_follow.all())
 
 
 def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
@@ -297,10 +295,10 @@ def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
     return begin - slack <= stamp and (not window.has_complete or stamp <= window.ended + slack)
 
 
-# Which transaction of a coordinator a marker or a stretch of data in a partition belongs to.
+# The coordinator's transaction that a marker or a stretch of data in a partition belongs to.
 #
-# Within a partition the markers of a producer come in the order of the coordinator's decisions, so both are matched one
-# to one in that order, by epoch, result and time; a neighbour's marker never stands in for a missing one.
+# Within a partition the markers of a producer have the order of the coordinator's decisions, so both are matched one to
+# one in that order, by epoch, result and time; a neighbour's marker never replaces a missing one.
 
 
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
@@ -390,8 +388,7 @@ def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
     """Return the leader replica's rows of some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
     begin = int(np.searchsorted(markers["producer_id"], producer_id))
-    rows: np.ndarray = log.leader.transactions[markers["row"][begin + which]]
-    return rows
+    return log.leader.transactions[markers["row"][begin + which]]
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
@@ -455,8 +452,7 @@ def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
     candidates = np.flatnonzero(closed)[:1]
-    row: np.void | None = log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
-    return row
+    return log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
 
 
 def _match(log: LogView, producer_id: int) -> Matching:
@@ -489,8 +485,7 @@ def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers
     # Its marker follows that of an earlier window, or the decision is newer than the first marker read.
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
-    is_present: np.ndarray = (which > first) | later
-    return is_present
+    return (which > first) | later
 
 
 def begins_inside(log: LogView) -> bool:

@@ -12,11 +12,10 @@ from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
 
-# What the times at which logs were read decide of an open transaction, where a copy says them.
+# Open transactions by the times at which logs were read, where a copy's manifest has them.
 #
-# They are the copy's claim, and are gone by only where nothing in its logs contradicts them. Data is read first, then
-# its
-# coordinator's log: so a transaction that ended in between is open in the one and over in the other.
+# These times only count where nothing in the logs contradicts them. Data is read before its coordinator's log, so a
+# transaction that ended in between is open in the one and completed in the other.
 
 
 def read_of(log: LogView) -> ReadTimes | None:
@@ -69,7 +68,7 @@ def open_in_time(log: LogView, entry: StateRecord, begun: int, allowed_ms: int) 
     return read is not None and behind and read.begun <= begun + allowed_ms
 
 
-# When data was written, by brokers' clocks: clients may stamp records with the times of events, however old.
+# When data was written, by broker clocks: clients may stamp records with event times, however old.
 
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
@@ -113,8 +112,7 @@ def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
     rows = replica.producers
     offsets, newest, _ = _marker_clocks(log)
     before = offsets.searchsorted(rows["data_last_offset"], "left")
-    times: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
-    return times
+    return np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
 
 
 def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> int:
