@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
@@ -35,6 +35,7 @@ SHOWN = 20  # partitions or groups that a finding lists
 # Transactional ids of Kafka Streams: of a task (exactly_once), of a thread (exactly_once_v2; since 2.6)
 TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
 THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
+T = TypeVar("T")
 
 
 def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
@@ -115,9 +116,9 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     __consumer_offsets partition with its start offset; else its coordinator has to end it.
     Source: KIP-447
     """
-    watch = watched(log)
-    for t in open_transactions(log) if watch is not None else ():
-        pending = watch.pending.get(int(t.row["producer_id"]), []) if watch is not None else []
+    commits = watched(log).pending
+    for t in open_transactions(log):
+        pending = commits.get(int(t.row["producer_id"]), [])
         severity = _severity(log, t) if pending and t.klass != "ghost" else None
         if severity is not None:
             yield _blocked(log, t, pending, severity)
@@ -185,22 +186,26 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
     Source: KIP-447
     """
-    watch = watched(log)
-    harmless: dict[str, list[AlternatingCommits]] = {}
-    for turns in watch.interleaved if watch is not None else ():
-        if turns.grave:
-            yield _in_turn(log, turns)
+    for turns, times in _one_per_group(watched(log).interleaved, lambda t: "" if t.grave else t.again.place.group):
+        yield _in_turn(log, turns, times)
+
+
+def _one_per_group(items: Iterable[T], group_of: Callable[[T], str]) -> Iterator[tuple[T, int]]:
+    # ``group_of``: the group of a harmless item, of which the first is reported with their number; "" for any other.
+    harmless: dict[str, list[T]] = {}
+    for item in items:
+        if group := group_of(item):
+            harmless.setdefault(group, []).append(item)
         else:
-            harmless.setdefault(turns.again.place.group, []).append(turns)
-    for several in harmless.values():
-        yield _in_turn(log, several[0], len(several))
+            yield item, 1
+    yield from ((several[0], len(several)) for several in harmless.values())
 
 
-def _in_turn(log: LogView, turns: AlternatingCommits, times: int = 1) -> Finding:
+def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
     first, other, c = turns
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
-    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
-    why = "both may process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
+    pool = f"two owners, or one with a pool of producers{_times(times)}"
+    why = "both may process the same input" if turns.grave else pool
     return at_commit(
         log,
         "interleaved-offset-producers",
@@ -240,9 +245,8 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
     Source: KIP-447
     """
-    watch = watched(log)
     runs: dict[tuple[GroupPartition, int, str], list[tuple[OffsetCommit, OffsetCommit, int]]] = {}
-    for fall in watch.falls if watch is not None else ():
+    for fall in watched(log).falls:
         c = fall[1]
         runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append(fall)
     for (_, _, severity), run in runs.items():
@@ -292,9 +296,8 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     enable.auto.commit off in transactional applications, and seek back to the committed offset after an abort.
     Source: KIP-447
     """
-    watch = watched(log)
     others: dict[str, list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]] = {}
-    for start, aborted, c in watch.skips if watch is not None else ():
+    for start, aborted, c in watched(log).skips:
         if c.plain:
             yield _skips(log, start, aborted, c)
         elif log.owner(c.producer_id) is None or log.owner(c.producer_id) != log.owner(aborted.producer_id):
@@ -305,8 +308,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 
 def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCommit, times: int = 1) -> Finding:
     severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
-    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
-    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
+    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{_times(times)}"
     return at_commit(
         log,
         "offset-skips-aborted-input",
@@ -363,13 +365,12 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
-    watch = watched(log)
 
     def limits(topic: str, partition: int) -> tuple[int, int] | None:
         bounds = log.cluster.bounds.get((topic, partition))
         return None if bounds is None else (bounds.log_start, bounds.log_end)
 
-    for c in watch.in_force.outside(limits) if watch is not None else ():
+    for c in watched(log).in_force.outside(limits):
         bounds = log.cluster.bounds[(c.topic, c.partition)]
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
@@ -423,8 +424,7 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
     Source: KIP-447, Upgrade path
     """
-    watch = watched(log)
-    for group, producers in sorted(watch.committers.items()) if watch is not None else ():
+    for group, producers in sorted(watched(log).committers.items()):
         named = [(log.owner(producer_id) or "", *ends) for producer_id, ends in producers.items()]
         tasks = [committer for committer in named if TASK_ID.fullmatch(committer[0])]
         threads = [committer for committer in named if THREAD_ID.fullmatch(committer[0])]
@@ -531,24 +531,19 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     group.instance.id of its own.
     Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
-    harmless: dict[str, list[tuple[Zombie, str]]] = {}
-    for zombie, owned_since in _zombies(log):
-        if zombie.grave:
-            yield _finding(log, zombie, owned_since)
-        else:
-            harmless.setdefault(zombie.late.place.group, []).append((zombie, owned_since))
-    for several in harmless.values():
-        yield _finding(log, *several[0], len(several))
+    zombies = _one_per_group(_zombies(log), lambda z: "" if z[0].grave else z[0].late.place.group)
+    for (zombie, owned_since), times in zombies:
+        yield _finding(log, zombie, owned_since, times)
 
 
 def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
     # With step 1 of KIP-447 for each.
     watch = watched(log)
-    for zombie in watch.zombies if watch is not None else ():
+    for zombie in watch.zombies:
         older = zombie.older
         if older is not None and not _initialised_between(log, older, zombie.late):
             yield zombie, f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
-    for pair in watch.handed_over if watch is not None else ():
+    for pair in watch.handed_over:
         for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
             window = _transaction(log, zombie.late)
             if window is not None and _begun_before(log, zombie.late, window):
@@ -583,11 +578,10 @@ def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
 
 def _begun_before(log: LogView, c: OffsetCommit, window: TransactionWindow) -> bool:
     # Beyond any clock difference.
-    entry = window.first or window.decided
-    dated = c.generation is not None and c.generation.time >= 0 and entry is not None
-    if not dated or c.generation is None or entry is None:
+    entry, generation = window.first or window.decided, c.generation
+    if entry is None or generation is None or generation.time < 0:
         return False
-    return window.start_time + skew(log, entry.partition) < c.generation.time
+    return window.start_time + skew(log, entry.partition) < generation.time
 
 
 def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Finding:

@@ -21,7 +21,7 @@ from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking, open_transactions
 from auditor.rules.transactions.coordinated import (
@@ -234,14 +234,9 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
             if entry.offset in failed:
                 continue
             yield _reused(log, entry, tid, f"{tid} returned to producer id {producer_id}")
-        elif (other := _other_owner(history, entry)) is not None:
+        elif (other := history.first_owner(entry.producer_id)) is not None and other != tid:
             yield _reused(log, entry, other, f"Producer id {producer_id} belongs to {other} and to {tid}")
         previous.add(producer_id)
-
-
-def _other_owner(history: CoordinatorHistory, entry: StateRecord) -> str | None:
-    owner = history.first_owner(entry.producer_id)
-    return owner if owner != entry.transactional_id else None
 
 
 def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Finding:
@@ -299,17 +294,15 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
-        age = log.cluster.as_of - entry.time
         away = blocking.undeliverable(log.cluster, entry)
-        allowed = time_allowed(entry)
-        if age <= allowed + blocking.LATE_MS and not away:
+        due = entry.time + time_allowed(entry) + blocking.LATE_MS
+        if log.cluster.as_of <= due and not away:
             continue
-        due = entry.time + allowed + blocking.LATE_MS
         doubt = (
             open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
         )
         severity = blocking.prepared_severity(log.cluster, entry)
-        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
+        make = partial(_stuck_finding, log, entry, severity, log.cluster.as_of - entry.time, away, doubt)
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
@@ -531,8 +524,7 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
                 judged = (e for e in state_log.entries_of(number) if e.offset >= log.leader.log_start)
                 yield _misplaced(log, state_log.ids[number], None, owner, count, sure, next(judged))
     elif log.topic == "__consumer_offsets":
-        watch = watched(log)
-        for group in watch.groups if watch is not None else ():
+        for group in watched(log).groups:
             if partition_for(group, count) != log.partition:
                 yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
 

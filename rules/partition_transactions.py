@@ -50,7 +50,7 @@ from auditor.rules.transactions.written_times import recorded
 
 FAMILY = "transactions"
 SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
-# An id is unknown to all coordinators only if their logs were read whole.
+# Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
 

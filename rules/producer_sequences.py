@@ -44,7 +44,7 @@ PRODUCER_STATE = "producer state"
 NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
 
-# Wrong fields, or a wrong end, of a batch make its neighbours' sequences look odd.
+# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
 OF_A_WRONG_BATCH = (
     By(
         (

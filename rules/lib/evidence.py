@@ -165,10 +165,10 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 FAR = 1 << 62
 
 
-def watched(log: LogView) -> WatchedOffsets | None:
-    """Return the result of one pass over the records, cached; None for other topics."""
+def watched(log: LogView) -> WatchedOffsets:
+    """Return the result of one pass over the records, cached; nothing for other topics."""
     if log.topic != CONSUMER_OFFSETS:
-        return None
+        return WatchedOffsets([], [], [], [], [], {}, {}, in_force_of(()))
     if log.leader.watched_offsets is None:
         assignments = Assignments()
         committers, rivals, values = Committers(), Rivals(assignments), Values(assignments)
@@ -277,9 +277,8 @@ def readers(log: LogView) -> list[Fields]:
     ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
     is a consumer setting, which no broker stores.
     """
-    watch = watched(log)
     by_topic: dict[str, set[str]] = {}
-    for topic, group in watch.in_force.topics_of_groups() if watch is not None else ():
+    for topic, group in watched(log).in_force.topics_of_groups():
         by_topic.setdefault(topic, set()).add(group)
     return [
         {

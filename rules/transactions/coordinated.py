@@ -41,7 +41,7 @@ from auditor.model.transaction_states import (
     step_problem,
     value_problem,
 )
-from auditor.rules.lib.evidence import watched
+from auditor.rules.lib.evidence import CONSUMER_OFFSETS, watched
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.coordinator_history import (
     SKEW_MS,
@@ -266,11 +266,10 @@ def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
 
 def _groups(log: LogView, rows: np.ndarray) -> list[list[str]]:
     # By the first and last commit of each producer for a group, in transactions that were not aborted.
-    watch = watched(log)
-    if watch is None:
+    if log.topic != CONSUMER_OFFSETS:
         return []
     of: dict[int, list[tuple[str, int, int]]] = {}
-    for group, producers in watch.committers.items():
+    for group, producers in watched(log).committers.items():
         for producer_id, (first, last) in producers.items():
             of.setdefault(producer_id, []).append((group, first.record_offset, last.record_offset))
     out = []
@@ -556,12 +555,16 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
 
 def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
     """Return records that are unsound by themselves, with their problems, including states that are never written."""
-    return kept(log, _unsound)
+    return kept(log, _unsound_of)
 
 
-def _unsound(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
-    state_log, log_start = records(log), log.leader.log_start
-    for columns in state_log.all_pieces() if state_log is not None else ():
+def _unsound_of(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
+    state_log = records(log)
+    return iter(()) if state_log is None else _alone(state_log, log.leader.log_start)
+
+
+def _alone(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
+    for columns in state_log.all_pieces():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
         odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
