@@ -350,9 +350,7 @@ def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else blocking.COMMITTED,
         look=(
-            CheckCommand(
-                repairs.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"
-            ),
+            CheckCommand(repairs.UNAVAILABLE, f"it lists {_some(away) if away else 'a partition of the transaction'}"),
         ),
         then=f"{first}. Only then, if it does not go on, "
         f"{blocking.other_coordinator(log.cluster, log.partition)}, so that its markers are "

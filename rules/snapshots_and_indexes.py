@@ -677,11 +677,6 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
             "no command of Kafka rebuilds the transaction index of a segment in remote storage",
             then="compare what read_committed consumers of these offsets processed with the offsets listed",
         )
-    sound = Condition(
-        f"no batch of {replica.folder} is broken, since the start would cut it there",
-        not repairs.is_damaged(log, replica),
-        "all of it was read",
-    )
     look, act, conditions, moves = _another_leads(log, replica)
     pair = (
         f"{files[0]}.index and {files[0]}.txnindex" if len(files) == 1 else f"the .index and .txnindex of {few(files)}"
@@ -696,7 +691,7 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
         "replica.fetch.response.max.bytes=1 (one batch per fetch, slow)",
         moves=moves,
     )
-    return gated(log.cluster, broker, advice, sound, *conditions)
+    return gated(log.cluster, broker, advice, repairs.unbroken(log, replica), *conditions)
 
 
 def _another_leads(

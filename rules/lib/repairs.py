@@ -23,6 +23,12 @@ from auditor.rules.seen.view import LogView
 
 PLACE = "--bootstrap-server B "
 TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+LIST_IDS = f"{TRANSACTIONS} list"
+DESCRIBE_TOPICS = "kafka-topics.sh --bootstrap-server B --describe"
+UNAVAILABLE = f"{DESCRIBE_TOPICS} --unavailable-partitions"
+UNDER_REPLICATED = f"{DESCRIBE_TOPICS} --under-replicated-partitions"
+QUORUM = "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"  # the lag of each voter
+ADD_VOTER = "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
 
 
 def addressed(advice: Advice, bootstrap: str | None) -> Advice:
@@ -57,12 +63,7 @@ def find_hanging(topic: str) -> str:
 
 def describe_topic(topic: str) -> str:
     """Show the leaders and in-sync replicas of a topic."""
-    return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
-
-
-def quorum() -> str:
-    """Show how far each voter has replicated the metadata log."""
-    return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
+    return f"{DESCRIBE_TOPICS} --topic {quote(topic)}"
 
 
 def remove_voter(broker: int | None, directory: str | None) -> str:
@@ -71,31 +72,6 @@ def remove_voter(broker: int | None, directory: str | None) -> str:
         f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
         f"--controller-directory-id {quote(directory or 'ID')}"
     )
-
-
-def add_voter() -> str:
-    """Add the node of these properties to a dynamic quorum."""
-    return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
-
-
-def unavailable() -> str:
-    """List the leaderless partitions."""
-    return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
-
-
-def under_replicated() -> str:
-    """List the under-replicated partitions."""
-    return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
-
-
-def describe_topics() -> str:
-    """Show the leaders and in-sync replicas of all topics."""
-    return "kafka-topics.sh --bootstrap-server B --describe"
-
-
-def list_ids() -> str:
-    """List all transactional ids with their producer ids and states."""
-    return f"{TRANSACTIONS} list"
 
 
 def prefer(topic: str, partition: int) -> str:
@@ -154,7 +130,7 @@ def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
     needed = [others]
     if alone:
         needed.append(_elected_cleanly(cluster, alone))
-    if broker in cluster.voters and len(cluster.voters) > 1:
+    if _votes(cluster, broker):
         left = len(cluster.voters) - 1 > len(cluster.voters) // 2
         needed.append(
             Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA)
@@ -207,8 +183,10 @@ def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition
     """
     conditions = (*more, *stop(cluster, broker))
     advice = at_risk(cluster, broker, advice)
-    look = (seen_all_in_sync(), *((_seen_quorum(cluster, broker),) if _votes(cluster, broker) else ()))
-    asked = replace(advice, look=(*advice.look, *look)).unless(*conditions)
+    look = [*advice.look, CheckCommand(UNDER_REPLICATED, "it lists no partition")]
+    if _votes(cluster, broker):
+        look.append(_seen_quorum(cluster, broker))
+    asked = replace(advice, look=tuple(look)).unless(*conditions)
     asked = replace(asked, cost="; ".join(filter(None, (asked.cost, waits(cluster, broker)))))
     if asked.act or not advice.act:
         return asked
@@ -230,7 +208,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
         safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
-        look = CheckCommand(describe_topics(), f"it shows no partition with Isr: {broker} alone")
+        look = CheckCommand(DESCRIBE_TOPICS, f"it shows no partition with Isr: {broker} alone")
         return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
     ids = _ids_there(cluster, alone, but)
     if alone is None:
@@ -241,7 +219,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
         expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
-    look = CheckCommand(describe_topics(), expected)
+    look = CheckCommand(DESCRIBE_TOPICS, expected)
     acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
@@ -303,7 +281,7 @@ def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
         else ""
     )
     shown = [Act(describe_id(name)) for name in named[:ASKED]]
-    rest = [Act(list_ids())] if ids is None or not named or ids.total > ASKED else []
+    rest = [Act(LIST_IDS)] if ids is None or not named or ids.total > ASKED else []
     return (
         Act(
             f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of {whose}, then stop "
@@ -332,18 +310,13 @@ def waits(cluster: Cluster, broker: int | None) -> str:
     return f"while broker {broker} is down, writes with acks=all to {some} are refused ({MIN_IN_SYNC})"
 
 
-def seen_all_in_sync() -> CheckCommand:
-    """Check that every replica is in sync, before a broker is stopped."""
-    return CheckCommand(under_replicated(), "it lists no partition")
-
-
 def _votes(cluster: Cluster, broker: int | None) -> bool:
     return broker in cluster.voters and len(cluster.voters) > 1
 
 
 def _seen_quorum(cluster: Cluster, broker: int | None) -> CheckCommand:
     others = [voter for voter in cluster.voters if voter != broker]
-    return CheckCommand(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
+    return CheckCommand(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0")
 
 
 def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
@@ -361,7 +334,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
             Advice(
                 Verdict.ACT,
                 "it loses nothing: the voters have what was committed",
-                look=(CheckCommand(quorum(), f"it lists broker {broker} as an Observer"),),
+                look=(CheckCommand(QUORUM, f"it lists broker {broker} as an Observer"),),
                 act=(again,),
                 moves=Moves(broker, cluster.voters),
             ),
@@ -372,7 +345,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         VOTE,
-        look=(CheckCommand(quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
+        look=(CheckCommand(QUORUM, f"it lists broker {broker} as Leader or Follower, which vote"),),
         then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
         "starts; a static quorum has no way to take in a voter with another log",
     )
@@ -391,11 +364,11 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
             Condition(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
             Condition("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
         ),
-        (CheckCommand(quorum(), f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
+        (CheckCommand(QUORUM, f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
         then=f"only once that is so: {remove_voter(broker, directory)} ; stop broker {broker}, copy "
         f"{replica.folder} to a safe place, format its metadata.log.dir, which must hold nothing else "
         "(kafka-storage.sh format --no-initial-controllers), start it, and once its Lag is near 0: "
-        f"{add_voter()}",
+        f"{ADD_VOTER}",
     )
     return at_risk(cluster, broker, advice)
 
@@ -496,7 +469,7 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
         Verdict.ACT if all_known else Verdict.LOOK,
         cost,
         (has_all,),
-        (CheckCommand(unavailable(), f"it lists {some}"),),
+        (CheckCommand(UNAVAILABLE, f"it lists {some}"),),
         act,
         then="" if all_known else leader_back(cluster, names),
     )
@@ -553,16 +526,18 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     A missing .index makes the start recover the segment, which cuts it at the first broken batch (LogLoader,
     LogSegment.recover).
     """
-    sound = Condition(
-        f"no batch of {replica.folder} is broken, since the start would cut it there",
-        not is_damaged(log, replica),
-        "all of it was read",
-    )
     act = Act(
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"
     )
-    return gated(log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses no record", act=(act,)), sound)
+    advice = Advice(Verdict.ACT, "it loses no record", act=(act,))
+    return gated(log.cluster, replica.broker_id, advice, unbroken(log, replica))
+
+
+def unbroken(log: LogView, replica: ReplicaFacts) -> Condition:
+    """Condition: no batch is broken where a recovery would cut the log."""
+    what = f"no batch of {replica.folder} is broken, since the start would cut it there"
+    return Condition(what, not is_damaged(log, replica), "all of it was read")
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
@@ -572,26 +547,24 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
     """
     if log.topic == METADATA_TOPIC:
         return of_quorum(log, replica)
-    return Advice(
-        Verdict.ACT,
-        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
-        f"{offset} when it starts",
-        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then=f"read the copy: {dump(None, '--print-data-log')} ; {amends}",
-    )
+    then = f"read the copy: {dump(None, '--print-data-log')} ; {amends}"
+    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", then)
+
+
+def _copied_first(replica: ReplicaFacts, cuts: str, then: str) -> Advice:
+    whose = f"{replica.folder} of broker {replica.broker_id}"
+    copied = Act(f"copy {whose} to a safe place before that broker starts")
+    return Advice(Verdict.ACT, f"nothing is lost by keeping {whose}, which {cuts}", act=(copied,), then=then)
 
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     """Advise to compare with other replicas, if any, from an offset on."""
-    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        return Advice(
-            Verdict.LOOK, then=f"there is no other replica of {log.name}: what lacks has to come from its source again"
-        )
-    return Advice(
-        Verdict.LOOK,
-        then=f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads "
-        f"{log.name}",
+    then = (
+        f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads {log.name}"
     )
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        then = f"there is no other replica of {log.name}: what lacks has to come from its source again"
+    return Advice(Verdict.LOOK, then=then)
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
@@ -607,19 +580,11 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
             + ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
             + f"broker {replica.broker_id} cuts these bytes off when it starts",
         )
-    others = log.cluster.replicas.get((log.topic, log.partition)) != 1
-    return Advice(
-        Verdict.ACT,
-        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
-        f"{replica.log_end} when it starts"
-        if lost
-        else f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which may cut off what lies "
-        "behind these bytes when it starts",
-        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then="let a replica lead that is in sync and has the records, where there is one"
-        if others
-        else f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}",
-    )
+    cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
+    then = "let a replica lead that is in sync and has the records, where there is one"
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        then = f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}"
+    return _copied_first(replica, f"{cuts} when it starts", then)
 
 
 def _some(values: Collection[object], most: int = 5) -> str:

@@ -800,7 +800,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         (decides,),
         (
             CheckCommand(
-                repairs.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"
+                repairs.UNAVAILABLE, f"it lists {name}" if away else "it lists a partition of the transaction"
             ),
             _in_state(transactional_id, state),
         ),
