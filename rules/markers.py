@@ -56,8 +56,6 @@ LATE = "{2} it is a late marker of the transaction before, which ended offsets {
 
 def _judged_markers(log: LogView) -> np.ndarray:
     rows = log.leader.transactions
-    if not len(rows):
-        return rows
     return rows[rows["marker_offset"] >= max(log.leader.log_start, 0)]
 
 

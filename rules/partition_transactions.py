@@ -347,8 +347,6 @@ NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 def judged_transactions(log: LogView) -> np.ndarray:
     """Return the leader replica's transactions (TRANSACTION rows) except those that ended below the log start."""
     rows = log.leader.transactions
-    if not len(rows):
-        return rows
     return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
 
 

@@ -499,11 +499,12 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     if remote is None:
         return
     old = [s for s in remote.segments.values() if log.cluster.as_of - s.changed_at > HOUR_MS]
+    finished = [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED]
     kinds = {
         "copies that were never finished": [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED],
         "deletions that were never finished": [s for s in old if s.state == RemoteSegmentState.DELETE_SEGMENT_STARTED],
-        "segments of other leader epochs": _of_others(old, log.leader),
-        "segments that were copied twice": _twice(old),
+        "segments of other leader epochs": [s for s in finished if not s.is_of(log.leader.leader_epochs)],
+        "segments that were copied twice": _twice(finished),
     }
     for kind, found in kinds.items():
         if found:
@@ -519,16 +520,10 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list[RemoteSegment]:
-    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
-    return [s for s in finished if not s.is_of(replica.leader_epochs)]
-
-
-def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+def _twice(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     # The same offsets and leader epochs as a later segment.
     last: dict[object, RemoteSegment] = {}
     out = []
-    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
     for s in sorted(finished, key=lambda s: s.record_offset):
         key = (s.start_offset, s.end_offset, s.leader_epochs)
         if key in last:

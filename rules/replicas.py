@@ -45,8 +45,7 @@ def _place(replica: ReplicaFacts, row: dict[str, int]) -> Fields:
 
 
 def _lineage(replica: ReplicaFacts) -> list[list[int]]:
-    epochs = replica.leader_epochs
-    return [list(entry) for entry in epochs[-EPOCHS_SHOWN:]]
+    return [list(entry) for entry in replica.leader_epochs[-EPOCHS_SHOWN:]]
 
 
 @rule(

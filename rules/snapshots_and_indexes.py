@@ -226,8 +226,6 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
     t = replica.transactions
-    if not len(t):
-        return t
     return t[(t["commit"] == 0) & (t["marker_offset"] >= replica.log_start) & (t["first_offset"] >= 0)]
 
 

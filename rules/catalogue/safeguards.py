@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
@@ -15,11 +15,6 @@ from auditor.model.policies import BY_ID, BY_TRANSACTIONAL_ID, Version
 from auditor.rules.lib.repairs import PLACE
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import SEVERITIES, Finding
-
-if TYPE_CHECKING:
-    from auditor.rules.seen.cluster_view import Cluster
-    from auditor.rules.seen.view import Finding
-
 
 # Settings and practices that would have prevented findings; a rule names its own in ``prevented_by``.
 #
@@ -363,11 +358,7 @@ def summed(prevented: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields
         rows.values(),
         key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], ranks[row["setting"]], row["setting"]),
     )
-    return [row | {key: _first(row[key]) for key in ("now", "commands")} for row in ordered]
-
-
-def _first(texts: Iterable[str]) -> list[str]:
-    return list(texts)[:SHOWN]
+    return [row | {key: list(row[key])[:SHOWN] for key in ("now", "commands")} for row in ordered]
 
 
 def _held(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:

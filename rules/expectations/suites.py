@@ -25,7 +25,6 @@ from auditor.rules.seen.view import FIELDS, SEVERITIES
 
 if TYPE_CHECKING:
     import pandas as pd
-    from great_expectations.expectations.expectation import Expectation
     from pyspark.sql import SparkSession
 
 
@@ -214,7 +213,7 @@ def run(
     source = data_sources.add_pandas("results") if spark is None else data_sources.add_spark("results", persist=False)
     rows: list[Fields] = []
     for name, (frame, wanted) in tables.items():
-        data = frame if spark is None else _to_spark(spark, frame)
+        data = frame if spark is None else spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
         batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         suite = context.suites.add(gx.ExpectationSuite(name, expectations=wanted))
         definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
@@ -234,12 +233,6 @@ def _format(frame: pd.DataFrame) -> Fields:
     keys = [name for name in KEY if name in frame.columns]
     form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     return form | ({"unexpected_index_column_names": keys} if keys else {})
-
-
-def _to_spark(spark: SparkSession, frame: pd.DataFrame) -> Any:
-    import pyarrow as pa
-
-    return spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
 
 
 def _row(suite: str, result_row: Any) -> Fields:

@@ -71,15 +71,7 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
 
 def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
     # The start fails whatever else it does to the log.
-    fatal = {
-        "topic": replica.topic,
-        "partition": replica.partition,
-        "file": replica.folder,
-        "position": None,
-        "offset": None,
-        "producer_id": -1,
-        "why": f"{TWICE} (the other: {twin}),",
-    }
+    fatal = _poison(replica, replica.folder, None, None, -1, f"{TWICE} (the other: {twin}),")
     run = run | {"starts": False, "poison": [fatal, *run["poison"]]}
     return run | {"says": _says(run)}
 
@@ -187,17 +179,7 @@ def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
         reached = _scanned(replica, number, first) or (number >= _first_local(replica) and offset >= replayed_from)
         if number < segments_left and reached:
-            batches.append(
-                {
-                    "topic": replica.topic,
-                    "partition": replica.partition,
-                    "file": replica.segments[number],
-                    "position": position,
-                    "offset": offset,
-                    "producer_id": producer,
-                    "why": why,
-                }
-            )
+            batches.append(_poison(replica, replica.segments[number], position, offset, producer, why))
 
     for number, scan in enumerate(replica.scans):
         for position, offset, producer, kind in scan.fatal:
@@ -208,6 +190,13 @@ def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields
         if not 0 <= replica.scans[e["segment"]].cut <= e["position"]:
             add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
     return sorted(batches, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
+
+
+def _poison(
+    replica: ReplicaFacts, file: str, position: int | None, offset: int | None, producer_id: int, why: str
+) -> Fields:
+    where = {"topic": replica.topic, "partition": replica.partition, "file": file}
+    return where | {"position": position, "offset": offset, "producer_id": producer_id, "why": why}
 
 
 def _state_base(replica: ReplicaFacts, first: int) -> int:

@@ -80,8 +80,8 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
 
 def _numbered(rows: Columns) -> np.ndarray:
     # Only batches with a valid checksum are what was written.
-    named: np.ndarray = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
-    return named & (rows["crc_ok"] != 0)
+    numbered = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
+    return numbered & (rows["crc_ok"] != 0)
 
 
 def _pairs(rows: Columns) -> np.ndarray:
@@ -180,7 +180,8 @@ def lost_of(log: LogView, pair: Pair) -> Fields | None:
     read again and cannot.
     """
     names = (*READ, "attributes", "max_timestamp")
-    ours = joined([*batches_of(log, pair.replica).above(pair.forked_at, pair.until, names)] or [_none(names)])
+    none = {name: np.empty(0, np.int64) for name in names}
+    ours = joined([*batches_of(log, pair.replica).above(pair.forked_at, pair.until, names)] or [none])
     if not len(ours["base_offset"]):
         return None
     open_or_ended = pair.replica.transactions
@@ -211,10 +212,6 @@ def lost_of(log: LogView, pair: Pair) -> Fields | None:
         },
         **_sent_again(log, pair, ours),
     }
-
-
-def _none(names: tuple[str, ...]) -> Columns:
-    return {name: np.empty(0, np.int64) for name in names}
 
 
 def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:

@@ -74,9 +74,6 @@ def _is_about(condition: Condition, brokers: Collection[int], name: str) -> bool
 # still explains others, and all of them move to the head of the chain.
 
 
-Causes = dict[Tie, dict[Any, list[int]]]
-
-
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings that remain, in the contract's order."""
     catalogue = registry.kinds()
@@ -121,7 +118,7 @@ def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[i
     wanted = defaultdict(list)
     for tie in {tie for several in declared.values() for tie in several}:
         wanted[tie.kind].append(tie)
-    causes: Causes = {tie: defaultdict(list) for several in wanted.values() for tie in several}
+    causes: dict[Tie, dict[Any, list[int]]] = {tie: defaultdict(list) for several in wanted.values() for tie in several}
     for number, f in enumerate(findings):
         for tie in () if is_summed(f) else wanted.get(f.kind, ()):
             causes[tie][tie.relation.in_common(f)].append(number)
@@ -188,13 +185,7 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
-    also = {
-        "rule": f.kind,
-        "severity": f.severity,
-        "topic": f.topic,
-        "partition": f.partition,
-        "message": f.message,
-    }
+    also = {"rule": f.kind} | {name: getattr(f, name) for name in ("severity", "topic", "partition", "message")}
     head.evidence.setdefault("also", []).append(also)
 
 
@@ -305,15 +296,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
 
 
 OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica
-PARTS = (
-    "topic",
-    "partition",
-    "offset",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "group_id",
-)
+PARTS = ("topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id", "group_id")
 
 
 def fingerprint(finding: Values, cluster_id: str | None) -> str:

@@ -421,7 +421,7 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
             return _restore(log, t, commit)
         return _marker_unseen(log, t, unsure)
-    mixed = not gone and _holds_committed(log, t)
+    mixed = not gone and any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
     if mixed and _is_also_open(t):
         return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
@@ -455,10 +455,6 @@ def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWi
     for w in missing_behind(log, t.row):
         if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
             yield w
-
-
-def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
-    return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
 
 
 def _may_hold_part(log: LogView, window: TransactionWindow, t: OpenTransaction) -> bool:
@@ -668,27 +664,13 @@ def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
 
 
 def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
-    own = (
-        ()
-        if t.owner is None
-        else (
-            CheckCommand(
-                repairs.describe_id(t.owner),
-                f"its state is not Ongoing, or its partitions do not have {log.name}",
-            ),
-        )
-    )
-    return Advice(
-        Verdict.LOOK,
-        cost,
-        (Condition("no coordinator will end it", None, missing),),
-        (
-            CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
-            _listed(log, t),
-            *own,
-        ),
-        then="abort nothing before they show that it hangs",
-    )
+    hangs = CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
+    look: tuple[CheckCommand, ...] = (hangs, _listed(log, t))
+    if t.owner is not None:
+        ended = f"its state is not Ongoing, or its partitions do not have {log.name}"
+        look = (*look, CheckCommand(repairs.describe_id(t.owner), ended))
+    condition = Condition("no coordinator will end it", None, missing)
+    return Advice(Verdict.LOOK, cost, (condition,), look, then="abort nothing before they show that it hangs")
 
 
 def _of_coordinator(log: LogView, t: OpenTransaction, entry: StateRecord, gone: bool) -> Advice:

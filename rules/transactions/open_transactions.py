@@ -101,9 +101,9 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     unchanged = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
     in_flight = (in_flight and not unchanged) or log.cluster.mixed
-    ended = (
-        in_flight and not log.cluster.mixed and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
-    )
+    ended = False
+    if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
+        ended = ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
@@ -120,10 +120,6 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         end_unknown=_ends_early(log) or unreadable_behind(log, row),
         ended=ended,
     )
-
-
-def _ended_since(log: LogView, row: np.void, entry: StateRecord | None, timeout: int) -> bool:
-    return entry is not None and ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
 
 
 def time_allowed(entry: StateRecord | None) -> int:
@@ -417,12 +413,9 @@ def _whole_until(cluster: Cluster, name: str) -> int:
     bounds = _bounds(cluster, name)
     if bounds is None:
         return -1
-    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, _passed(cluster, name))
-
-
-def _passed(cluster: Cluster, name: str) -> int:
     topic, _, partition = name.rpartition("-")
-    return cluster.passed(topic, int(partition)) if partition.isdecimal() else -1
+    passed = cluster.passed(topic, int(partition))
+    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, passed)
 
 
 def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:
