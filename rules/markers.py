@@ -228,7 +228,9 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
             continue
-        if not _only_it_can_be(log, window, t) or _own_marker_gone(log, window, t):
+        # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
+        own_gone = t["prev_marker_offset"] < whole_from(log)
+        if not _only_it_can_be(log, window, t) or (own_gone and _may_be_of_a_later_one(log, window, t)):
             continue
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
         yield _at_marker(
@@ -322,11 +324,6 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
     return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
-
-
-def _own_marker_gone(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
-    return bool(t["prev_marker_offset"] < whole_from(log)) and _may_be_of_a_later_one(log, window, t)
 
 
 @rule(

@@ -800,7 +800,8 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
     if t["batches"] < 2 or began < 0 or lead <= SAME_CLOCK_MS or previous > began:
         return None
-    if log.time(t["last_time"]) < added.time or not _reads_a_clock(t):
+    stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
+    if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
@@ -811,10 +812,6 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
         return Merged(began, lead, "critical", "likely", why)
     strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
     return Merged(began, lead, "warning" if strange else "info", "likely", why)
-
-
-def _reads_a_clock(t: np.void) -> bool:
-    return bool(t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS)
 
 
 def _other_leads(log: LogView, t: np.void) -> list[int]:

@@ -135,7 +135,8 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
         for link in replica.snapshots:
             judged = [(d, verdict(log, replica, link, d)) for d in link.differences]
             wrong = [d for d, says in judged if says == PROVED]
-            if not link.comparable or _passes_a_gap(replica, link):
+            gap = any(start < link.offset and link.base < end for start, end in replica.absent)  # in its replay
+            if not link.comparable or gap:
                 continue
             if wrong:
                 yield _mismatch(log, replica, link, wrong)
@@ -143,10 +144,6 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
                 in_doubt.append((link, doubtful))
         if in_doubt:
             yield _undecidable(log, replica, in_doubt)
-
-
-def _passes_a_gap(replica: ReplicaFacts, link: SnapshotLink) -> bool:
-    return any(start < link.offset and link.base < end for start, end in replica.absent)
 
 
 def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:

@@ -12,7 +12,7 @@ from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.numbers import setting_number
 from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import Difference, LargestCreateTime, ReplicaFacts, SnapshotLink
-from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.cluster_view import DAY_MS, HOUR_MS, Cluster
 from auditor.rules.seen.view import Finding, LogView, is_compacted, iso, once
 
 # What a cleaner may have removed from a log, and what it cannot have.
@@ -71,23 +71,11 @@ def whole_from(log: LogView, replica: ReplicaFacts | None = None) -> int:
 
 
 @once
-def _cleaned_of(log: LogView) -> dict[str, Cleaned]:
-    # The cache of :func:`cleaned`, by log directory.
-    return {}
-
-
 def cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
     """Return the part of a log that may have been cleaned, up to its last gap that :func:`missing` cannot decide.
 
     A log that was fetched again has gaps: its broker's checkpoint only covers its own cleaner. Cached.
     """
-    made = _cleaned_of(log)
-    if replica.log_dir not in made:
-        made[replica.log_dir] = _cleaned(log, replica)
-    return made[replica.log_dir]
-
-
-def _cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
     own = Cleaned(log.intact_from(replica), -1)
     holes = list(log.events(*HOLES, replica=replica))
     left = next((e for e in reversed(holes) if hole(log, replica, e) == Missing.UNDECIDABLE), None)
@@ -172,7 +160,7 @@ def _led_in(log: LogView, epochs: tuple[int, ...]) -> set[int | None]:
 # Retention and cleaning settings with their source: the topic, its broker, or Kafka's default.
 
 
-MINUTE_MS, MS_PER_HOUR, DAY_MS = 60_000, 3_600_000, 86_400_000
+MINUTE_MS = 60_000
 WEEK_MS = 7 * DAY_MS
 FOREVER = (1 << 63) - 1
 LOWEST = -(1 << 63)
@@ -189,13 +177,13 @@ class TopicSettingName(NamedTuple):
 SETTINGS = {
     "cleanup.policy": TopicSettingName((("log.cleanup.policy", 1),), "delete"),
     "retention.ms": TopicSettingName(
-        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", MS_PER_HOUR)),
+        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
         str(WEEK_MS),
     ),
     "retention.bytes": TopicSettingName((("log.retention.bytes", 1),), "-1"),
     "local.retention.ms": TopicSettingName((("log.local.retention.ms", 1),), "-2"),
     "local.retention.bytes": TopicSettingName((("log.local.retention.bytes", 1),), "-2"),
-    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)), str(WEEK_MS)),
+    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)), str(WEEK_MS)),
     "remote.storage.enable": TopicSettingName((), "false"),
     "remote.log.copy.disable": TopicSettingName((), "false"),
     "min.cleanable.dirty.ratio": TopicSettingName((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),

@@ -23,7 +23,6 @@ from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_or
 
 
 Place = tuple[str | None, int | None]  # topic and partition
-ANOTHER = "another finding"
 
 
 def settled(findings: Iterable[Finding]) -> list[Finding]:
@@ -48,7 +47,9 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     if moves.leads in gone or (moves.sources and not left):
         crossed = [b for b in (*moves.sources, moves.leads) if b is not None and b in gone]
         damaged = [
-            Condition(f"broker {b} keeps its replica of {name}, to fetch from", False, f"{ANOTHER} names its damage")
+            Condition(
+                f"broker {b} keeps its replica of {name}, to fetch from", False, "another finding names its damage"
+            )
             for b in dict.fromkeys(crossed)
         ]
         then = "copy the folders to a safe place first: no replica is known to be whole"
@@ -56,16 +57,13 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     if left == moves.sources:
         return advice
     before, now = (repairs.isr_lists(name, brokers) for brokers in (moves.sources, left))
+    dropped = {repairs.has_in_sync(name, broker) for broker in moves.sources if broker in gone}
     return replace(
         advice,
-        conditions=tuple(c for c in advice.conditions if not _is_about(c, set(moves.sources) - set(left), name)),
+        conditions=tuple(c for c in advice.conditions if c.what not in dropped),
         look=tuple(replace(check, expect=check.expect.replace(before, now)) for check in advice.look),
         moves=Moves(moves.away, left, moves.leads),
     )
-
-
-def _is_about(condition: Condition, brokers: Collection[int], name: str) -> bool:
-    return any(condition.what == repairs.has_in_sync(name, broker) for broker in brokers)
 
 
 # One cause, one finding (rules.md): findings that another explains move into its evidence.

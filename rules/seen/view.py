@@ -460,14 +460,14 @@ Found = TypeVar("Found")
 
 
 def once(find: Callable[Concatenate[LogView, Given], Found]) -> Callable[Concatenate[LogView, Given], Found]:
-    """Cache a function of a log, and of values that can be keys, per log and values.
+    """Cache a function of a log, and of replicas or values that can be keys, per log and values.
 
     Callers share the result, which lives as long as the log's view: it has to be small or bounded.
     """
 
     @functools.wraps(find)
     def known(log: LogView, *values: Given.args, **named: Given.kwargs) -> Found:
-        key = (find, *values)
+        key = (find, *(value.log_dir if isinstance(value, ReplicaFacts) else value for value in values))
         if key not in log.memo:
             log.memo[key] = find(log, *values, **named)
         result: Found = log.memo[key]

@@ -533,10 +533,6 @@ def _is_there(log: LogView, windows: np.ndarray) -> bool:
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
 
-def _epoch_fits(windows: np.ndarray, t: np.void) -> np.ndarray:
-    return ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
-
-
 def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
     begin = np.where(windows["has_prepare"], windows["prepared"], windows["begun"])
     stamp = int(t["marker_timestamp"])
@@ -574,7 +570,9 @@ def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
     if not len(numbers):
         return None
     windows = matched.windows[numbers]
-    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
+    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & (
+        ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
+    )
     in_time = _decided_at(windows, t, _slacks(log, windows))
     for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
         window = matched.window(number)
