@@ -679,7 +679,7 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
             continue
         if not _whole(log, matched, number) or _marker_is_missing(matched, t, number):
             continue
-        merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
+        merged = _by_brokers(log, t, added) or _by_stamps(log, t, added)
         if merged is not None:
             yield _finding(log, t, window, added, merged)
 
@@ -722,7 +722,7 @@ def _whole(log: LogView, matched: Matching, number: int) -> bool:
 # Evidence by broker clocks
 
 
-def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord) -> Merged | None:
+def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     # Proved: a broker's clock was read after the first batch and before the coordinator added the partition.
     came, known_by = _came_by(log, t)
     if came < 0:

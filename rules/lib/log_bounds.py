@@ -88,7 +88,7 @@ def cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
 
 def hole(log: LogView, replica: ReplicaFacts, e: Event) -> Missing:
     """Return what an offset gap before a batch, or among its records, proves."""
-    return missing(log, replica, *hole_of(e))
+    return missing(log, replica, hole_of(e)[0])
 
 
 @once
@@ -106,11 +106,11 @@ def between(log: LogView, e: Event) -> Missing:
     index = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
     if adjoin(log, e) or (not log.leader.dropped_events and (index == len(holes) or holes[index][0] >= end)):
         return Missing.PROVED
-    return missing(log, log.leader, first, end)
+    return missing(log, log.leader, first)
 
 
-def missing(log: LogView, replica: ReplicaFacts, first: int, end: int) -> Missing:
-    """Return what an offset gap [first, end) proves, above everything known to be cleaned.
+def missing(log: LogView, replica: ReplicaFacts, first: int) -> Missing:
+    """Return what an offset gap at ``first`` proves, above everything known to be cleaned.
 
     In a topic that may be compacted only the active segment is certain, if this broker has led since: followers store
     their leader's gaps, and an aborted cleaner run leaves gaps without moving its checkpoint.

@@ -217,9 +217,8 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     if alone is None:
         cost = f"which partitions {which} has without another in-sync replica is not in the input"
         expected = (
-            f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said "
+            f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said below"
         )
-        expected += "below"
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
         expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
@@ -350,7 +349,6 @@ class Cluster:
     bounds: dict[tuple[str, int], LeaderBounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
-    hanging: dict[tuple[str, int, int, int], Fields] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)
