@@ -36,6 +36,18 @@ class SettingLocation(Enum):
     BROKER = "broker"
 
 
+class CurrentSetting(NamedTuple):
+    """The setting whose current value decides.
+
+    ``value``: the one that prevents; a higher number does too. ``default``: Kafka's own.
+    """
+
+    location: SettingLocation = SettingLocation.PRACTICE
+    name: str = ""
+    value: str = ""
+    default: str | None = None
+
+
 def _always(finding: Finding, cluster: Cluster) -> bool:
     return True
 
@@ -44,21 +56,17 @@ def _always(finding: Finding, cluster: Cluster) -> bool:
 class Safeguard:
     """A setting or practice: its name, where it is set, and what it does.
 
-    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``name`` and ``value``: the
-    setting in ``at`` and the value that prevents; a higher number does too. ``default``: Kafka's own. ``since``,
-    ``below``: the releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per
-    topic; ``static``: cannot be changed on a running broker; ``replicas``: the replica count that setting it by a
-    command requires. ``applies``: whether it applies to a finding.
+    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``since``, ``below``: the
+    releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per topic; ``static``:
+    cannot be changed on a running broker; ``replicas``: the replica count that setting it by a command requires.
+    ``applies``: whether it applies to a finding.
     """
 
     setting: str
     where: str
     why: str
     rank: int = 100
-    at: SettingLocation = SettingLocation.PRACTICE
-    name: str = ""
-    value: str = ""
-    default: str | None = None
+    current: CurrentSetting = CurrentSetting()  # noqa: RUF009 (a tuple)
     since: Version | None = None
     below: Version | None = None
     or_else: Safeguard | None = None
@@ -124,10 +132,7 @@ TRANSACTION_VERSION_2 = Safeguard(
     "cluster feature, brokers and clients from 4.0 on (KIP-890)",
     "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
     1,
-    SettingLocation.FEATURE,
-    "transaction.version",
-    "2",
-    "0",
+    CurrentSetting(SettingLocation.FEATURE, "transaction.version", "2", "0"),
     since=(4, 0),
     applies=_came_late,
 )
@@ -145,10 +150,7 @@ VERIFICATION = Safeguard(
     "broker, from 3.6 on (KIP-890 part 1)",
     "The leader asks the coordinator before the first write of a transaction and refuses any other.",
     2,
-    SettingLocation.BROKER,
-    "transaction.partition.verification.enable",
-    "true",
-    "true",
+    CurrentSetting(SettingLocation.BROKER, "transaction.partition.verification.enable", "true", "true"),
     since=(3, 6),
     or_else=NEWER_BROKERS,
     applies=_came_late,
@@ -158,8 +160,7 @@ TRANSACTION_TIMEOUT = Safeguard(
     "producer; capped by the brokers' transaction.max.timeout.ms",
     "A shorter time-out bounds how long a crashed client can keep its readers waiting.",
     3,
-    SettingLocation.PRODUCER,
-    "timeout_ms",
+    CurrentSetting(SettingLocation.PRODUCER, "timeout_ms"),
     applies=_within_timeout,
 )
 CLEAN_ELECTION = Safeguard(
@@ -167,10 +168,7 @@ CLEAN_ELECTION = Safeguard(
     "broker or topic",
     "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
     4,
-    SettingLocation.TOPIC,
-    "unclean.leader.election.enable",
-    "false",
-    "false",
+    CurrentSetting(SettingLocation.TOPIC, "unclean.leader.election.enable", "false", "false"),
     applies=_by_election,
 )
 REPLICATION = Safeguard(
@@ -178,9 +176,7 @@ REPLICATION = Safeguard(
     "topic, by kafka-reassign-partitions.sh where it exists already",
     "What was acknowledged lies on other disks too, and another replica leads while one is away.",
     5,
-    SettingLocation.REPLICAS,
-    "replicas",
-    "3",
+    CurrentSetting(SettingLocation.REPLICAS, "replicas", "3"),
     applies=_has_no_other,
 )
 IN_SYNC_REPLICAS = Safeguard(
@@ -188,10 +184,7 @@ IN_SYNC_REPLICAS = Safeguard(
     "topic and producer; where there are three replicas, writes go on while one is away",
     "What a producer gets an acknowledgement for lies on two disks before it gets it.",
     5,
-    SettingLocation.TOPIC,
-    "min.insync.replicas",
-    "2",
-    "1",
+    CurrentSetting(SettingLocation.TOPIC, "min.insync.replicas", "2", "1"),
     or_else=REPLICATION,
     of_each=True,
     replicas=3,
@@ -202,10 +195,7 @@ OLDER_EXPIRATION = Safeguard(
     "broker, up to 3.3 for producers without a transactional id, too",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    SettingLocation.BROKER,
-    BY_TRANSACTIONAL_ID,
-    WEEK,
-    WEEK,
+    CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, WEEK, WEEK),
     below=(3, 4),
     static=True,
     applies=_idle_for_longer,
@@ -215,10 +205,7 @@ PRODUCER_EXPIRATION = Safeguard(
     "broker, from 3.4 on",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    SettingLocation.BROKER,
-    BY_ID,
-    WEEK,
-    "86400000",
+    CurrentSetting(SettingLocation.BROKER, BY_ID, WEEK, "86400000"),
     since=(3, 4),
     or_else=OLDER_EXPIRATION,
     applies=_idle_for_longer,
@@ -236,9 +223,7 @@ ID_EXPIRATION = Safeguard(
     "broker",
     "Kept above the longest idle time, an id is not forgotten while its client still writes.",
     7,
-    SettingLocation.BROKER,
-    BY_TRANSACTIONAL_ID,
-    default=WEEK,
+    CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, default=WEEK),
     static=True,
 )
 GROUP_METADATA = Safeguard(
@@ -253,10 +238,7 @@ OLDER_TIMESTAMP_LIMIT = Safeguard(
     "topic",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    SettingLocation.TOPIC,
-    "message.timestamp.type",
-    "LogAppendTime",
-    "CreateTime",
+    CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     below=(3, 6),
     static=True,
 )
@@ -265,10 +247,7 @@ TIMESTAMP_LIMITS = Safeguard(
     "topic, the limits from 3.6 on (KIP-937)",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    SettingLocation.TOPIC,
-    "message.timestamp.type",
-    "LogAppendTime",
-    "CreateTime",
+    CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     since=(3, 6),
     or_else=OLDER_TIMESTAMP_LIMIT,
     static=True,
@@ -386,16 +365,16 @@ def _takes(safeguard: Safeguard, cluster: Cluster) -> bool | None:
 
 def _prevents(safeguard: Safeguard, value: str) -> bool:
     # A higher number prevents too.
-    wanted, given = setting_number(safeguard.value), setting_number(value)
+    wanted, given = setting_number(safeguard.current.value), setting_number(value)
     if wanted is not None and given is not None:
         return given >= wanted
-    return value.strip() == safeguard.value
+    return value.strip() == safeguard.current.value
 
 
 def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
     # ``sure``: the release is known to have the setting, so that its default applies where nobody set it.
-    name, topic = safeguard.name, finding.topic or ""
-    match safeguard.at:
+    name, topic = safeguard.current.name, finding.topic or ""
+    match safeguard.current.location:
         case SettingLocation.PRODUCER:
             ms, state = finding.evidence.get(name), finding.evidence.get("coordinator_state")
             return Present(str(ms), BY_COORDINATOR, NOBODYS) if ms is not None and state is not None else None
@@ -413,7 +392,7 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
 
 def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
     # Set for the leading broker, for all brokers, in its file, or by nobody.
-    name = BROKER_NAMES.get(safeguard.name, safeguard.name)
+    name = BROKER_NAMES.get(safeguard.current.name, safeguard.current.name)
     led = cluster.last_leader(finding.topic or "", -1 if finding.partition is None else finding.partition)
     broker = finding.broker_id if led is None else led
     in_file = cluster.of_files.get(broker)
@@ -424,25 +403,29 @@ def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure
         if value is not None:
             return _readable(safeguard, Present(value, f"by {cluster.configs_by}", ("brokers", entity)))
     is_default = sure and cluster.has_metadata and in_file is not None and not cluster.is_unknown(broker, name)
-    return Present(safeguard.default, BY_DEFAULT, ("brokers", "")) if is_default and safeguard.default else None
+    return (
+        Present(safeguard.current.default, BY_DEFAULT, ("brokers", ""))
+        if is_default and safeguard.current.default
+        else None
+    )
 
 
 def _readable(safeguard: Safeguard, present: Present) -> Present | None:
     # No broker takes an invalid value: a placeholder that is replaced before the start, say.
-    number = setting_number(safeguard.value or safeguard.default) is not None
+    number = setting_number(safeguard.current.value or safeguard.current.default) is not None
     readable = setting_number(present.value) is not None if number else present.value.strip().isalpha()
     return present if readable else None
 
 
 def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str:
-    if safeguard.at is SettingLocation.PRACTICE:
+    if safeguard.current.location is SettingLocation.PRACTICE:
         return ""
     if present is None:
         return NOT_SHOWN
     value, number = present.value, setting_number(present.value)
-    if safeguard.at is SettingLocation.REPLICAS:
+    if safeguard.current.location is SettingLocation.REPLICAS:
         value = f"{plural(int(value), 'replica')} of {finding.topic}-{finding.partition}"
-    elif number is not None and safeguard.name.endswith(("_ms", ".ms")):
+    elif number is not None and safeguard.current.name.endswith(("_ms", ".ms")):
         value = duration(number)
     elif present.entity[0] == "topics":
         value = f"{value} for {present.entity[1]}"
@@ -451,12 +434,16 @@ def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str
 
 def _command(safeguard: Safeguard, finding: Finding, cluster: Cluster, present: Present) -> str:
     # A value of a topic, or of a broker, overrides that of all brokers.
-    if safeguard.at is SettingLocation.FEATURE:
-        return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.name}={safeguard.value}"
+    if safeguard.current.location is SettingLocation.FEATURE:
+        return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.current.name}={safeguard.current.value}"
     enough = not safeguard.replicas or (replicas_of(finding, cluster) or 0) >= safeguard.replicas
-    if safeguard.at not in (SettingLocation.TOPIC, SettingLocation.BROKER) or safeguard.static or not enough:
+    if (
+        safeguard.current.location not in (SettingLocation.TOPIC, SettingLocation.BROKER)
+        or safeguard.static
+        or not enough
+    ):
         return ""
     kind, name = ("topics", finding.topic or "") if safeguard.of_each else present.entity
     to = f"--entity-name {quote(name)}" if name else "--entity-default"
-    setting = f"{safeguard.name}={safeguard.value}"
+    setting = f"{safeguard.current.name}={safeguard.current.value}"
     return f"kafka-configs.sh {PLACE}--entity-type {kind} {to} --alter --add-config {setting}"
