@@ -63,21 +63,16 @@ def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: Sta
 
 
 def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
-    return {
-        "before": {
-            "offset": old.offset,
-            "state": old.state,
-            "producer_id": old.producer_id,
-            "epoch": old.producer_epoch,
-        },
-        "after": {
-            "offset": new.offset,
-            "state": new.state,
-            "producer_id": new.producer_id,
-            "epoch": new.producer_epoch,
-        },
-        "problems": problems,
-    }
+    before, after = (
+        {
+            "offset": record.offset,
+            "state": record.state,
+            "producer_id": record.producer_id,
+            "epoch": record.producer_epoch,
+        }
+        for record in (old, new)
+    )
+    return {"before": before, "after": after, "problems": problems}
 
 
 @rule(

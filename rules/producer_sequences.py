@@ -173,13 +173,10 @@ def _between_committed(log: LogView, e: Event) -> bool:
 def _committed_around_gaps(log: LogView) -> tuple[dict[tuple[int, int], np.void], dict[int, np.void]]:
     # By producer id and first offset; and all by their marker.
     t = log.leader.transactions
-    t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], _gap_producers(log))]
+    producers = np.unique([e["producer_id"] for e in log.events(EventKind.SEQUENCE_GAP)])
+    t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], producers)]
     begun = {(int(row["producer_id"]), int(row["first_offset"])): row for row in t if row["commit"] == 1}
     return begun, {int(row["marker_offset"]): row for row in t}
-
-
-def _gap_producers(log: LogView) -> np.ndarray:
-    return np.unique([e["producer_id"] for e in log.events(EventKind.SEQUENCE_GAP)])
 
 
 def _gaps(log: LogView) -> list[list[Event]]:
@@ -273,15 +270,9 @@ def _in_committed(log: LogView, e: Event) -> bool:
     if not e["context"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
-    return bool(
-        np.any(
-            (t["producer_id"] == e["producer_id"])
-            & (t["commit"] == 1)
-            & (t["gap_offset"] >= 0)
-            & (t["first_offset"] <= e["base_offset"])
-            & (t["marker_offset"] > e["base_offset"])
-        )
-    )
+    around = (t["first_offset"] <= e["base_offset"]) & (t["marker_offset"] > e["base_offset"])
+    own = (t["producer_id"] == e["producer_id"]) & (t["commit"] == 1) & (t["gap_offset"] >= 0)
+    return bool(np.any(own & around))
 
 
 def _between(e: Event) -> str:

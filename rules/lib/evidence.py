@@ -242,20 +242,9 @@ def _groups(log: LogView) -> Iterator[Step]:
 
 
 def _commits(log: LogView) -> Iterator[Step]:
-    names = (
-        "group_id",
-        "consumed_topic",
-        "consumed_partition",
-        "tombstone",
-        "committed_offset",
-        "record_timestamp",
-        "producer_id",
-        "producer_epoch",
-        "file",
-        "position",
-        "is_transactional",
-    )
-    for offset, kind, row in _rows(log, "offset_commits", "commit", names):
+    head_names = ("group_id", "consumed_topic", "consumed_partition", "tombstone", "committed_offset")
+    names = ("record_timestamp", "producer_id", "producer_epoch", "file", "position", "is_transactional")
+    for offset, kind, row in _rows(log, "offset_commits", "commit", head_names + names):
         *head, time, producer_id, epoch, file, position, transactional = row
         writer = (producer_id, epoch) if transactional else (NO_PRODUCER_ID, -1)
         yield offset, kind, (*head, -1 if time is None else time, *writer, file, position)

@@ -197,19 +197,11 @@ def lost_of(log: LogView, pair: Pair) -> Fields | None:
         "to": iso(int(times.max())),
         "producers": [int(p) for p in np.unique(ours["producer_id"]) if p >= 0][:TOP],
         "transactions": [
-            {
-                "producer_id": t["producer_id"],
-                "first_offset": t["first_offset"],
-                "last_offset": t["last_offset"],
-                "transactional_id": log.owner(t["producer_id"]),
-            }
+            {name: t[name] for name in ("producer_id", "first_offset", "last_offset")}
+            | {"transactional_id": log.owner(t["producer_id"])}
             for t in theirs[:TOP]
         ],
-        "lies_on": {
-            "broker_id": pair.replica.broker_id,
-            "log_dir": pair.replica.log_dir,
-            "folder": pair.replica.folder,
-        },
+        "lies_on": {name: getattr(pair.replica, name) for name in ("broker_id", "log_dir", "folder")},
         **_sent_again(log, pair, ours),
     }
 
