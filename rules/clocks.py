@@ -55,7 +55,7 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
     f.evidence |= {name: first.evidence[name] for name in ("since", "since_by")}
-    f.message = _said(f.evidence)
+    f.message = _message(f.evidence)
     return f
 
 
@@ -128,7 +128,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
-def _said(evidence: Values) -> str:
+def _message(evidence: Values) -> str:
     # The time is that of one broker's clock; the other clock shows another.
     *others, it = evidence["brokers"]
     by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
@@ -173,7 +173,7 @@ def _finding(
     return log.finding(
         RULE,
         severity,
-        _said(evidence),
+        _message(evidence),
         marker=row,
         transactional_id=None,
         evidence=evidence,

@@ -26,7 +26,6 @@ from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking, open_transactions
 from auditor.rules.transactions.coordinated import (
     TOPIC,
-    alone,
     commit_offsets,
     last_entries,
     last_records,
@@ -34,6 +33,7 @@ from auditor.rules.transactions.coordinated import (
     records,
     resumed,
     steps,
+    unsound_records,
 )
 from auditor.rules.transactions.open_transactions import time_allowed
 
@@ -103,7 +103,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, problems),
             )
-    for entry, problems in alone(log):
+    for entry, problems in unsound_records(log):
         if "state_never_written" in problems:
             yield at_entry(
                 log,
@@ -145,7 +145,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, broken),
             )
-    for entry, problems in alone(log):
+    for entry, problems in unsound_records(log):
         broken = [p for p in problems if p != "state_never_written"]
         if broken and entry.state in STATES:
             yield at_entry(

@@ -416,7 +416,7 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
         if _named(log, t):
             continue
         last = history.last_ongoing(int(t["producer_id"]), int(t["producer_epoch"]))
-        if last is None or not _seen(log, t, last):
+        if last is None or not _coordinator_covers(log, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
             continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
@@ -439,7 +439,7 @@ def _named(log: LogView, t: np.void) -> bool:
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
-def _seen(log: LogView, t: np.void, entry: StateRecord) -> bool:
+def _coordinator_covers(log: LogView, t: np.void, entry: StateRecord) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
     stamp = log.time(t["last_time"])
     time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))

@@ -14,7 +14,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import Need, rule
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import repairs
-from auditor.rules.lib.lost_batches import left, lost_of, saved
+from auditor.rules.lib.lost_batches import lost_of, tail_advice, unsent
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.resolve import by_cause
@@ -269,7 +269,7 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
         )
 
 
-def twice(log: LogView) -> dict[str, str]:
+def double_log_dirs(log: LogView) -> dict[str, str]:
     """Return by log directory another one of its broker with the same partition: such a broker does not start."""
     pairs = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
     return {b: a for a, b in pairs} | dict(pairs)
@@ -381,14 +381,14 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        advice=saved(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
+        advice=tail_advice(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
     )
 
 
 def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
     # ``lost``: from the last leader's replica; ``whole``: that replica shows no loss.
     again = lost is not None and lost["all_sent_again"]
-    some = lost and not again and (left(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
+    some = lost and not again and (unsent(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
     gone = some and f"{some} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
         what = (

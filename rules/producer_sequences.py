@@ -221,7 +221,7 @@ def behind_another_number(log: LogView, e: Event) -> bool:
     return any(_goes_on_as_expected(low, e) for low in _lower_numbers(log).get(int(e["previous_last_offset"]), ()))
 
 
-def gone_on(log: LogView, low: Event) -> bool:
+def next_continues(log: LogView, low: Event) -> bool:
     """Whether the producer's next batch continues as if this one, with its lower sequence, had the expected one."""
     return int(low["last_offset"]) in _numbers_gone_on(log)
 
@@ -335,7 +335,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "expected": first["expected_sequence"],
                 "found": first["found_sequence"],
                 "batches": len(run),
-                "goes_on_as_expected": gone_on(log, last) or None,
+                "goes_on_as_expected": next_continues(log, last) or None,
                 "log_age_ms": log_age(log, first),
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
                 "previous_last_offset": first["previous_last_offset"],
@@ -380,7 +380,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
         intact = both_intact(log, e) and between(log, e) != Missing.UNDECIDABLE
         sure = intact and log.leader.log_start_known and not may_be_evicted
-        goes_on = gone_on(log, e)
+        goes_on = next_continues(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
             "sequence-reset-same-epoch",

@@ -22,7 +22,7 @@ from auditor.rules.catalogue.relations import (
 from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import COMPARED
-from auditor.rules.lib.lost_batches import TOP, left, lost_of, never_visible, saved, why_not_lost
+from auditor.rules.lib.lost_batches import TOP, lost_of, never_visible, tail_advice, unsent, why_not_lost
 from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.resolve import by_cause, logs_of
@@ -164,7 +164,7 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         if same
         else repairs.rescue(log, replica, first)
         if log.topic == METADATA_TOPIC
-        else saved(log, replica, lost, lossless=severity == "info")
+        else tail_advice(log, replica, lost, lossless=severity == "info")
         if lost is not None
         else _which_is_right(log, replica, first),
     )
@@ -174,7 +174,7 @@ def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
     if severity == "info":
         return f" that only broker {pair.replica.broker_id} has are not lost: {why_not_lost(lost)}"
     never = ", never committed, since every election since was clean" if severity == "warning" else ""
-    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {left(lost)}"
+    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {unsent(lost)}"
     return f" that a leader had appended are lost to the cluster{never}{rest if lost['sent_again'] else ''}"
 
 

@@ -29,7 +29,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
 from auditor.rules.lib.lost_batches import TOP
-from auditor.rules.lib.repairs import gated, without_it
+from auditor.rules.lib.repairs import gated, wrong_snapshot
 from auditor.rules.lib.replica_pairs import Pair, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.replicas import REPLICAS
@@ -217,7 +217,7 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        advice=without_it(log, replica, link, opened=open_differs),
+        advice=wrong_snapshot(log, replica, link, opened=open_differs),
     )
 
 
@@ -707,5 +707,5 @@ def _another_leads(
     if other is None:
         look = CheckCommand(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
         return (look,), (), (may_lead,), Moves()
-    check, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
+    check, synced = repairs.check_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
     return (check,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)

@@ -105,7 +105,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "errors": [
             e._asdict() for e in _fewer([*replica.errors, *_records_in_error(replica), *unread_again(log, replica)])
         ],
-        "recovery": crash_recovery.both_runs(replica, placement.twice(log).get(replica.log_dir)),
+        "recovery": crash_recovery.both_runs(replica, placement.double_log_dirs(log).get(replica.log_dir)),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
     }
@@ -216,7 +216,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "producer_id": int(t.row["producer_id"]),
         "producer_epoch": int(t.row["producer_epoch"]),
         "transactional_id": t.owner,
-        **blocking.said(blocking.judged(log, t)),
+        **blocking.verdict_columns(blocking.judged(log, t)),
         "why": t.reason,
         "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,

@@ -302,7 +302,7 @@ def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Clust
     A Kafka defect is not prevented by any setting: :data:`OF_A_DEFECT` is proposed instead.
     """
     candidates = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
-    preventions = (_held(safeguard, finding, cluster) for safeguard in candidates)
+    preventions = (_applicable(safeguard, finding, cluster) for safeguard in candidates)
     return [prevention for prevention in preventions if prevention is not None]
 
 
@@ -340,10 +340,10 @@ def summed(prevented: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields
     return [row | {key: list(row[key])[:SHOWN] for key in ("now", "commands")} for row in ordered]
 
 
-def _held(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:
+def _applicable(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:
     supported = _takes(safeguard, cluster)
     if supported is False or not safeguard.applies(finding, cluster):
-        return None if safeguard.or_else is None else _held(safeguard.or_else, finding, cluster)
+        return None if safeguard.or_else is None else _applicable(safeguard.or_else, finding, cluster)
     present = _present(safeguard, finding, cluster, sure=bool(supported))
     if present is not None and _prevents(safeguard, present.value):
         return None

@@ -65,11 +65,11 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
     point = 0 if replica.topic == ALWAYS_SCANNED else replica.recovery_point or 0
     plain = full if _first_scanned(replica, point) == _first_scanned(replica, 0) else dry_run(replica, point)
     if twin is not None:
-        full, plain = (_held_up(replica, run, twin) for run in (full, plain or full))
+        full, plain = (_failed_start(replica, run, twin) for run in (full, plain or full))
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
 
 
-def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
+def _failed_start(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
     # The start fails whatever else it does to the log.
     fatal = _poison(replica, replica.folder, None, None, -1, f"{TWICE} (the other: {twin}),")
     run = run | {"starts": False, "poison": [fatal, *run["poison"]]}

@@ -51,19 +51,19 @@ def blamed(
             continue
         if newest is not None:
             culprits = culprits._replace(ahead=tuple(named for named in culprits.ahead if named[1] > newest))
-        if indexes := _of(culprits, kind):
+        if indexes := _indexes(culprits, kind):
             rows.append(_row(int(e["base_offset"]), culprits, indexes))
     return rows or None
 
 
-def _of(culprits: Culprits, kind: str) -> list[int]:
+def _indexes(culprits: Culprits, kind: str) -> list[int]:
     named = getattr(culprits, kind)
     return [index for index, _stamp in named] if kind == "ahead" else list(named)
 
 
 def _row(base_offset: int, culprits: Culprits, indexes: list[int]) -> Fields:
     row: Fields = {"base_offset": base_offset, "records": culprits.records, "error_records": indexes}
-    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(culprits, kind)}
+    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _indexes(culprits, kind)}
     if culprits.left_out:
         row["left_out"] = culprits.left_out
     elif culprits.records == culprits.declared:  # else nobody can tell what is behind the last one that could be read

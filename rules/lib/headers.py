@@ -28,7 +28,7 @@ MOST_AT_ONCE = 16_000_000  # batches of a log that has to be held as a whole
 Columns = dict[str, np.ndarray]
 
 
-class Unknown(Exception):
+class HeadersLost(Exception):
     """Headers that cannot be read again. ``limited``: because a limit was reached."""
 
     def __init__(self, *, limited: bool = False) -> None:
@@ -43,9 +43,9 @@ class Allowance:
     left: int = AGAIN_BYTES
 
     def take(self, count: int, *, evidence: bool) -> None:
-        """Reserve bytes for a read. Errors: :class:`Unknown` where too few are left."""
+        """Reserve bytes for a read. Errors: :class:`HeadersLost` where too few are left."""
         if self.left - count < (0 if evidence else FOR_EVIDENCE):
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         self.left -= count
 
 
@@ -71,11 +71,11 @@ class HeadersAgain:
     def between(self, low: int, high: int, names: Sequence[str] = (), *, evidence: bool = False) -> Columns:
         """Return columns (all, where none is named) of the batches in ranges ``low`` to ``high``, inclusive.
 
-        Cost: reading these ranges, twice where damage hides where a batch begins. Errors: :class:`Unknown`.
+        Cost: reading these ranges, twice where damage hides where a batch begins. Errors: :class:`HeadersLost`.
         """
         wanted = self.ranges[low : high + 1]
         if wanted["batches"].sum() > MOST_AT_ONCE:
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         for whole in (False, True):
             again = BatchSums(self.sums.key, self.sums.shift)
             parts = []
@@ -86,7 +86,7 @@ class HeadersAgain:
                 return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         begin = wanted[0]
         self._changed(int(begin["segment"]), int(begin["position"]), int(begin["first"]), int(wanted[-1]["last"]))
-        raise Unknown
+        raise HeadersLost
 
     def _changed(self, segment: int, position: int, first: int, last: int) -> None:
         detail = "changed while it was read: its batches are not compared with those of other replicas"
@@ -95,11 +95,11 @@ class HeadersAgain:
 
     def everything(self) -> PackedColumns | None:
         """Return all headers, packed, of a log that is out of order; None where it is empty. Errors:
-        :class:`Unknown`."""
+        :class:`HeadersLost`."""
         packed: PackedColumns | None = None
         again = BatchSums(self.sums.key)
         if self.sums.total[0] > MOST_AT_ONCE:
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         for number in range(len(self.replica.segments)):
             for rows in self._read(number, 0, None, -1, evidence=False):
                 packed = packed or PackedColumns({name: column.dtype for name, column in rows.items()})
@@ -107,7 +107,7 @@ class HeadersAgain:
                 again.add_columns(rows)
         if again.total != self.sums.total:
             self._changed(0, 0, 0, self.replica.log_end - 1)
-            raise Unknown
+            raise HeadersLost
         return packed
 
     def limit(self, offset: int, why: str) -> None:
@@ -135,12 +135,12 @@ class HeadersAgain:
     def _read(self, number: int, start: int, stop: int | None, lowest: int, *, evidence: bool) -> Iterator[Columns]:
         files = self.sums.files
         if files is None:
-            raise Unknown
+            raise HeadersLost
         self.allowance.take((files.size(number) if stop is None else stop) - start, evidence=evidence)
         for rows in files.read(number, start, stop, lowest):
             if isinstance(rows, DecodeError):
                 self.note(rows._replace(detail=f"{rows.detail}, when replicas were compared"))
-                raise Unknown
+                raise HeadersLost
             yield rows
 
 
@@ -165,7 +165,7 @@ class ReplicaBatches:
 
     ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each non-empty
     piece or range; one for all batches if they are not ordered. ``sums``: of a long log, where useful. Cost of
-    construction: a pass over two columns, or none. Methods may have to read batches again: errors: :class:`Unknown`.
+    construction: a pass over two columns, or none. May have to read batches again. Errors: :class:`HeadersLost`.
     """
 
     def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
@@ -186,7 +186,7 @@ class ReplicaBatches:
                 return
             try:
                 self._kept = self.again.everything() or {}
-            except Unknown as why:
+            except HeadersLost as why:
                 self._unknown, self.ordered = True, False
                 if why.limited:
                     self.again.limit(0, "its batches are out of order, and too many to be put in order")
@@ -241,7 +241,7 @@ class ReplicaBatches:
     def between(self, first: int | None, until: int | None) -> Columns:
         """Return :data:`NAMES` of batches with a base offset from ``first`` to below ``until``; None: unbounded."""
         if self._unknown:
-            raise Unknown
+            raise HeadersLost
         begin = 0 if first is None else self._place(first)
         places = range(begin, len(self.starts) if until is None else bisect.bisect_left(self.starts, until))
         if self.sums is not None and self.again is not None and places:
@@ -269,7 +269,7 @@ class ReplicaBatches:
         try:
             for place in range(self._place(first), last):
                 yield self._rows(place, names)
-        except Unknown as why:  # what is shown of them is the least that there is
+        except HeadersLost as why:  # what is shown of them is the least that there is
             if why.limited and self.again is not None:
                 self.again.limit(first, "what findings show of many batches was too much to be read again")
 
@@ -385,7 +385,7 @@ class Lineage:
         return begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
 
 
-class Apart(NamedTuple):
+class ToCompare(NamedTuple):
     """Batches of both replicas to compare; column ``batches`` counts those that a row stands for.
 
     ``until``: the offset up to which they were compared, None for all; ``undecided``: whether some below it could not
@@ -398,10 +398,10 @@ class Apart(NamedTuple):
     undecided: bool = False
 
 
-def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apart:
+def differing(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> ToCompare:
     """Return the batches to compare, all of both where either is out of order.
 
-    Nothing below ``lineage.low`` is compared. Errors: :class:`Unknown` where they have to be read again and cannot.
+    Nothing below ``lineage.low`` is compared. Errors: :class:`HeadersLost` where they have to be read again and cannot.
     """
     if not (ours.ordered and theirs.ordered):
         return _whole(ours, theirs)
@@ -414,15 +414,15 @@ def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apa
         return _whole(ours, theirs)
     cuts = [first, *(start for start in theirs.starts if start > first), None]
     parts = [
-        thinned(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
+        unequal(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
     ]
     return _put_together(parts)
 
 
-def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> Apart:
+def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> ToCompare:
     try:
-        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
-    except Unknown as why:
+        return ToCompare(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+    except HeadersLost as why:
         if why.limited:
             _limit(ours, theirs, 0)
         raise
@@ -432,22 +432,24 @@ def _start(batches: ReplicaBatches, low: int) -> int:
     # Where the batch that holds the offset cannot be read, nothing is compared there.
     try:
         start = batches.start_of(low)
-    except Unknown:
+    except HeadersLost:
         return low
     return low if start is None else min(low, start)
 
 
-def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False) -> Apart:
+def _put_together(
+    parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False
+) -> ToCompare:
     none = {name: np.empty(0, np.int64) for name in (*NAMES, "batches")}
     parts = [(none, none), *parts]
-    return Apart(joined([ours for ours, _ in parts]), joined([theirs for _, theirs in parts]), until, undecided)
+    return ToCompare(joined([ours for ours, _ in parts]), joined([theirs for _, theirs in parts]), until, undecided)
 
 
 def _each(rows: Columns) -> Columns:
     return rows | {"batches": np.ones(len(rows["base_offset"]), np.int64)}
 
 
-def thinned(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
+def unequal(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
     """Drop batches that follow an equal one, are equal themselves, and are within the lineage."""
     keep_here, keep_there = np.ones(len(ours["magic"]), bool), np.ones(len(theirs["magic"]), bool)
     outside = lineage.outside(ours)
@@ -481,7 +483,7 @@ def overlaps(rows: Columns, others: Columns) -> np.ndarray:
 
 def _by_sums(
     ours: ReplicaBatches, theirs: ReplicaBatches, a: BatchSums, b: BatchSums, first: int, lineage: Lineage
-) -> Apart:
+) -> ToCompare:
     shift = max(a.shift, b.shift)
     our_wide, their_wide = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
     numbers = np.union1d(our_wide["number"], their_wide["number"])
@@ -505,11 +507,11 @@ def _by_sums(
             high = (int(numbers[stop - 1]) + 1) << shift
             try:
                 if batches_held > MOST_APART:
-                    raise Unknown(limited=True)
+                    raise HeadersLost(limited=True)
                 within = (low, high if high <= MAX_OFFSET else None)
-                parts.append(thinned(ours.between(*within), theirs.between(*within), lineage))
+                parts.append(unequal(ours.between(*within), theirs.between(*within), lineage))
                 batches_held += sum(len(rows["magic"]) for rows in parts[-1])
-            except Unknown as why:
+            except HeadersLost as why:
                 if why.limited:
                     _limit(ours, theirs, low)
                     return _put_together(parts, low, undecided=undecided)

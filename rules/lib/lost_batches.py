@@ -252,7 +252,7 @@ def never_visible(log: LogView) -> bool:
     return log.topic != COORDINATORS[0] or all(setting_number(v) in (None, -1) for v in values)
 
 
-def left(lost: Fields) -> str:
+def unsent(lost: Fields) -> str:
     """Name what was not sent again, where the rest was; empty where nothing was."""
     if not lost["sent_again"]:
         return ""
@@ -271,7 +271,7 @@ def why_not_lost(lost: Fields) -> str:
     return f"their producers sent them again{where}"
 
 
-def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
+def tail_advice(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
     """Advise on a tail that only a former leader has: keep it, and re-send what its producers did not.
 
     Nothing to do where all of it was sent again, or the caller knows that nothing is lost (``lossless``).
@@ -284,7 +284,7 @@ def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool =
         )
     if not lost["sent_again"]:
         return repairs.rescue(log, replica, lost["first_offset"])
-    amends = f"{repairs.PRODUCE_AGAIN} of {left(lost)}" if lost["records_not_sent_again"] else "produce nothing again"
+    amends = f"{repairs.PRODUCE_AGAIN} of {unsent(lost)}" if lost["records_not_sent_again"] else "produce nothing again"
     return repairs.rescue(
         log, replica, lost["first_offset"], f"{amends}: the other batches were sent again by their producers"
     )

@@ -114,7 +114,7 @@ VOTE = (
 )
 
 
-def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
+def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
     """Return the conditions for stopping a broker: no out-of-sync replica can be elected, and the quorum goes on.
 
     A partition without other replicas, and a quorum of one, wait for the broker and lose nothing.
@@ -158,7 +158,7 @@ def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | No
     return default if not values - {None} and cluster.of_files and cluster.has_metadata else None
 
 
-def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
+def move_conditions(log: LogView, broker: int | None) -> tuple[Condition, ...]:
     """Return the conditions for moving a broker's replica away: it must not lead before it is fetched again.
 
     With eligible leader replicas (KIP-966) a broker that leaves fewer than ``min.insync.replicas`` in sync stays
@@ -181,14 +181,14 @@ def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition
 
     Where a replica that lacks records would be elected, the broker must not be stopped.
     """
-    conditions = (*more, *stop(cluster, broker))
+    conditions = (*more, *stop_conditions(cluster, broker))
     advice = at_risk(cluster, broker, advice)
     look = [*advice.look, CheckCommand(UNDER_REPLICATED, "it lists no partition")]
     if _votes(cluster, broker):
         others = [voter for voter in cluster.voters if voter != broker]
         look.append(CheckCommand(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0"))
     asked = replace(advice, look=tuple(look)).unless(*conditions)
-    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, waits(cluster, broker)))))
+    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, refused_writes(cluster, broker)))))
     if asked.act or not advice.act:
         return asked
     lossy = any(c.holds is False and c.what.startswith("no replica that lacks") for c in conditions)
@@ -296,7 +296,7 @@ def some(names: Collection[str], count: int | None = None) -> str:
     return ", ".join([*names][:NAMED]) + more
 
 
-def waits(cluster: Cluster, broker: int | None) -> str:
+def refused_writes(cluster: Cluster, broker: int | None) -> str:
     """Describe which writes fail while a broker is down."""
     first, count = cluster.short_without.get(-1 if broker is None else broker, ("", 0))
     if not count:
@@ -309,7 +309,7 @@ def _votes(cluster: Cluster, broker: int | None) -> bool:
     return broker in cluster.voters and len(cluster.voters) > 1
 
 
-def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
+def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
     """Advise on a node's metadata log: an observer's is fetched again, a voter's keeps its vote."""
     cluster, broker = log.cluster, replica.broker_id
     if cluster.voters and broker is not None and broker not in cluster.voters:
@@ -412,7 +412,7 @@ def has_in_sync(name: str, broker: int | None) -> str:
     return f"broker {broker} has {name} in sync"
 
 
-def seen_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
+def check_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
     """Check which brokers are in sync now."""
     return CheckCommand(describe_topic(log.topic), isr_lists(log.name, brokers))
 
@@ -477,7 +477,7 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     ``holder``: a replica in the input known to have what this one lacks; a damaged one does not count.
     """
     if log.topic == METADATA_TOPIC:
-        return of_quorum(log, replica)
+        return quorum_log(log, replica)
     synced = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     damaged = {c.broker_id for c in log.replicas if is_damaged(log, c)}
     named = synced if holder is None else [b for b in [holder.broker_id] if b is not None]
@@ -491,12 +491,12 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     advice = Advice(
         Verdict.ACT,
         f"a replica that is fetched again loses what only broker {replica.broker_id} has",
-        look=(seen_in_sync(log, *brokers),),
+        look=(check_in_sync(log, *brokers),),
         act=(again,),
         moves=Moves(replica.broker_id, tuple(brokers)),
     )
     synced_ones = (in_sync(log, b) for b in brokers)
-    return gated(log.cluster, replica.broker_id, advice, *synced_ones, *moved(log, replica.broker_id))
+    return gated(log.cluster, replica.broker_id, advice, *synced_ones, *move_conditions(log, replica.broker_id))
 
 
 def keep(folder: str, broker: object, look: str) -> Advice:
@@ -536,7 +536,7 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
     ``amends``: what to produce again. The only copy is never moved or deleted: its directory is copied, and only read.
     """
     if log.topic == METADATA_TOPIC:
-        return of_quorum(log, replica)
+        return quorum_log(log, replica)
     then = f"read the copy: {dump(None, '--print-data-log')} ; {amends}"
     return _copied_first(replica, f"cuts its log at offset {offset} when it starts", then)
 
@@ -589,7 +589,7 @@ def _some(values: Collection[object], most: int = 5) -> str:
 # (KIP-966), for one snapshot of one of them.
 
 
-def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
+def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
     """Advise on a wrong snapshot.
 
     Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
@@ -618,7 +618,7 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
             Verdict.ACT,
             f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
             (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
-            (seen_in_sync(log, sound.broker_id),),
+            (check_in_sync(log, sound.broker_id),),
             lead(log, sound),
             then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
             moves=Moves(leads=sound.broker_id),

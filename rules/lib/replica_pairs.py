@@ -9,7 +9,16 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.headers import COMPARED, Allowance, Columns, Lineage, ReplicaBatches, Unknown, apart, overlaps
+from auditor.rules.lib.headers import (
+    COMPARED,
+    Allowance,
+    Columns,
+    HeadersLost,
+    Lineage,
+    ReplicaBatches,
+    differing,
+    overlaps,
+)
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import SEVERITIES, LogView, once
@@ -58,7 +67,7 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
     transaction = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
     fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
     matched = np.flatnonzero(transaction >= 0)
-    fault[matched] = _of_known(replica, transaction[matched], first[matched], last[matched])
+    fault[matched] = _of_matched(replica, transaction[matched], first[matched], last[matched])
     wrong = np.flatnonzero(fault != NONE)
     fault, transaction = fault[wrong], transaction[wrong]
     severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
@@ -68,7 +77,7 @@ def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
     return Faults(rows[wrong], transaction, fault, severity)
 
 
-def _of_known(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+def _of_matched(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     # Entries whose transactions are in the log.
     begins, commit, before = (
         replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
@@ -282,7 +291,7 @@ def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
     batches = batches_of(log, replica)
     try:
         return batches.row_of(offset)
-    except Unknown as why:
+    except HeadersLost as why:
         if why.limited and batches.again is not None:
             batches.again.limit(offset, "what findings show of single batches was too much to be read again")
         return {}
@@ -320,8 +329,8 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     pair = Pair(replica, leader, low, min(watermark(leader), watermark(replica)))
     lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
     try:
-        ours, theirs, pair.until, unread = apart(batches_of(log, replica), batches_of(log, leader), lineage)
-    except Unknown:  # why is among the errors
+        ours, theirs, pair.until, unread = differing(batches_of(log, replica), batches_of(log, leader), lineage)
+    except HeadersLost:  # why is among the errors
         pair.undecided = True
         return pair
     pair.undecided = unread or pair.until is not None

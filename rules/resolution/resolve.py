@@ -25,7 +25,7 @@ from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_or
 Place = tuple[str | None, int | None]  # topic and partition
 
 
-def settled(findings: Iterable[Finding]) -> list[Finding]:
+def without_conflicts(findings: Iterable[Finding]) -> list[Finding]:
     """Remove conflicts between the advices of a cluster's findings.
 
     No advice fetches from a replica that another advice moves away; without any source left nothing is moved.
@@ -85,7 +85,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(listed) if number not in cause]
-    return settled(in_order(_one_of_each_cause(stay, catalogue)))
+    return without_conflicts(in_order(_one_of_each_cause(stay, catalogue)))
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:

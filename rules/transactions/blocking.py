@@ -127,7 +127,7 @@ def _is_its_own(t: OpenTransaction) -> bool:
     return t.klass in ("active", "late") and not t.ended
 
 
-def alone(cluster: Cluster) -> bool:
+def is_single_partition(cluster: Cluster) -> bool:
     """Whether the input is one partition without a given clock: it cannot tell how old its log end is."""
     return cluster.coordinator is None and not cluster.clock_given and len(cluster.bounds) <= 1
 
@@ -199,7 +199,7 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
     allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
-    if t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster):
+    if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
@@ -212,7 +212,7 @@ def _severity(log: LogView, t: OpenTransaction, stands: BlockedState, grave: str
         return grave
     if stands is BlockedState.UNKNOWN:
         old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
-        return "warning" if old and not (t.end_unknown or alone(log.cluster)) else "info"
+        return "warning" if old and not (t.end_unknown or is_single_partition(log.cluster)) else "info"
     old = age(log, t) > HOUR_MS and not t.ended
     return "warning" if old and not may_have_ended(log, t, HOUR_MS) else None
 
@@ -245,11 +245,11 @@ def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
     rows = _absent(log)
     blocking = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
     if blocking:
-        rows.append(_held(log, blocking))
+        rows.append(_blocked_row(log, blocking))
     return rows
 
 
-def _held(log: LogView, blocking: list[OpenTransaction]) -> Fields:
+def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
     # Reports the first transaction in the log among those with the worst status.
     ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in blocking]
     _, first, t = min(ranked, key=lambda transaction: transaction[:2])
@@ -275,7 +275,7 @@ def _held(log: LogView, blocking: list[OpenTransaction]) -> Fields:
         "at_least": not log.cluster.clock_given,
         "timeout_ms": t.timeout_ms if has_timeout else None,
         "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
-        **said(verdict),
+        **verdict_columns(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
         "others": len({int(transaction.row["producer_id"]) for _, _, transaction in ranked}) - 1,
@@ -283,7 +283,7 @@ def _held(log: LogView, blocking: list[OpenTransaction]) -> Fields:
     }
 
 
-def said(verdict: BlockingStatus) -> dict[str, str | None]:
+def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
     """Return a verdict as columns of a row."""
     return {
         "class": verdict.klass,
@@ -310,7 +310,7 @@ def _absent(log: LogView) -> list[Fields]:
             if not log.cluster.scope.wants_log(topic, int(number)):
                 continue
             rows.append(
-                dict.fromkeys(_HELD)
+                dict.fromkeys(_ABSENT_COLUMNS)
                 | {
                     "topic": topic,
                     "partition": int(number),
@@ -326,7 +326,7 @@ def _absent(log: LogView) -> list[Fields]:
                     "state": last.state,
                     "others": 0,
                     "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                    **said(_of_absent(log, last, unsure, name in away, late)),
+                    **verdict_columns(_of_absent(log, last, unsure, name in away, late)),
                 }
             )
     return rows
@@ -344,7 +344,7 @@ def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
     return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
 
 
-_HELD = (
+_ABSENT_COLUMNS = (
     "log_dir",
     "broker_id",
     "last_stable_offset",
@@ -453,7 +453,7 @@ def committed(log: LogView, t: OpenTransaction) -> TransactionWindow | None:
 def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWindow]:
     # Not the last transaction of the id while its coordinator still sends markers.
     for w in missing_behind(log, t.row):
-        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
+        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is_same(w.prepare, t.entry)):
             yield w
 
 
@@ -465,7 +465,7 @@ def _may_hold_part(log: LogView, window: TransactionWindow, t: OpenTransaction) 
     return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
 
 
-def _is(decision: StateRecord | None, last: StateRecord | None) -> bool:
+def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
     # Then its coordinator will carry it out by itself.
     if decision is None or last is None:
         return False
@@ -583,7 +583,7 @@ def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Cond
         Verdict.ACT,
         f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
         (decided, whole),
-        (repairs.seen_in_sync(log, sound.broker_id),),
+        (repairs.check_in_sync(log, sound.broker_id),),
         repairs.lead(log, sound),
         then="the other replicas do not fetch the marker by themselves: after that let each be fetched again, one by "
         "one",

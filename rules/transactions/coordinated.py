@@ -393,7 +393,7 @@ def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
     broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
     for window, between in () if broken else unmarked_windows(log):
         t = closed_behind(log, window.producer_id, between[0])
-        if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
+        if t is None or t["marker_offset"] > between[1] or _marker_was_there(log, between, t):
             continue
         by = marker_window(log, t)
         if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
@@ -467,7 +467,7 @@ def _may_end_by_hand(epoch: int, window: TransactionWindow, t: np.void) -> bool:
     return bool(t["marker_epoch"] == epoch or of_data)
 
 
-def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
+def _marker_was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
     # A single offset missing there was the marker.
     low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
     return bool(low < high)
@@ -541,7 +541,7 @@ def value(entry: StateRecord) -> TransactionValue | None:
     )
 
 
-def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
+def cached(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
     """Return what several rules ask for: cached if it is at most :data:`AT_HAND` items, otherwise found again."""
     cached = _at_hand(log, find)
     return find(log) if cached is None else cached
@@ -553,17 +553,17 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
     return first if len(first) <= AT_HAND else None
 
 
-def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
+def unsound_records(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
     """Return records that are unsound by themselves, with their problems, including states that are never written."""
-    return kept(log, _unsound_of)
+    return cached(log, _unsound_of_log)
 
 
-def _unsound_of(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
+def _unsound_of_log(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
     state_log = records(log)
-    return iter(()) if state_log is None else _alone(state_log, log.leader.log_start)
+    return iter(()) if state_log is None else _unsound_in(state_log, log.leader.log_start)
 
 
-def _alone(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
+def _unsound_in(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
     for columns in state_log.all_pieces():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
@@ -653,16 +653,16 @@ class StateStep(NamedTuple):
 
 def steps(log: LogView) -> Iterable[StateStep]:
     """Return intact records of each id that follow no state their coordinator can have had in memory."""
-    return kept(log, _problems)
+    return cached(log, _problems)
 
 
 def _problems(log: LogView) -> Iterator[StateStep]:
-    return (step for step in kept(log, _all) if step.problems)
+    return (step for step in cached(log, _all) if step.problems)
 
 
 def resumed(log: LogView) -> Iterator[StateStep]:
     """Yield steps whose coordinator continued from before records whose append failed, id by id."""
-    return (step for step in kept(log, _all) if step.failed)
+    return (step for step in cached(log, _all) if step.failed)
 
 
 def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
