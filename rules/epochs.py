@@ -1,4 +1,4 @@
-"""Rules on epochs and allocated ids, and on what another policy would have decided."""
+"""Rules on epochs and allocated ids, and on the decisions of other policies."""
 
 from __future__ import annotations
 

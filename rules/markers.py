@@ -1,4 +1,4 @@
-"""Rules that hold the markers in a partition against what the coordinators decided."""
+"""Rules on the markers in a partition against the coordinators' decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on producer state: its cost, its expiration, and what brokers hold in memory."""
+"""Rules on producer state: its cost, its expiration, and the memory of running brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules on what a leader validates in a record set (KIP-467), compared with what is stored."""
+"""Rules on the validation of record sets by leaders (KIP-467), against the stored batches."""
 
 from __future__ import annotations
 

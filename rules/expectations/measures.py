@@ -1,9 +1,9 @@
-"""What is counted in each decoded or derived table, once: how many rows of each log break an expectation.
+"""The checks of each decoded or derived table, and the SQL that counts violations per log.
 
-A check is a condition on a row in SQL that Spark and DuckDB take alike, true where the row breaks it, or the columns
-that identify a row. What it needs of the row before, in the order of the file, comes as ``before_<column>``. The counts
-are small tables, one row a log, and those are what the suites judge. Cost: one pass over a table, with one sort where a
-check looks at the row before.
+A check is a condition on a row in SQL common to Spark and DuckDB, true where the row violates it, or columns that
+identify a row. Columns of the previous row, in file order, are named ``before_<column>``. The counts are small tables,
+one row per log, which the suites judge. Cost: one pass over a table, with one sort where a check needs the previous
+row.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a broker would make of a log directory after a crash."""
+"""Predict how a broker starts from a log directory after a crash."""
 
 from __future__ import annotations
 

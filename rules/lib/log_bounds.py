@@ -1,4 +1,4 @@
-"""What retention, cleaning and expiration may have removed."""
+"""Records that retention, cleaning or expiration may have removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands and repairs that findings give, and when a broker may be stopped."""
+"""Commands and repairs in findings, and the conditions for stopping a broker."""
 
 from __future__ import annotations
 

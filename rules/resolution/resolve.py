@@ -1,4 +1,4 @@
-"""Which finding stays where one explains another."""
+"""Merge findings of one cause, and move explained findings into the evidence of their cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one cluster beyond a single log."""
+"""Facts of one cluster beyond a single log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What coordinators wrote: histories of ids, and transactions by partition."""
+"""Records of the transaction coordinators: histories of ids, and transactions by partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not proved."""
+"""Findings on batches with an unverified checksum, as a copy without payload may have them, are not proved."""
 
 from __future__ import annotations
 

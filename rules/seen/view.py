@@ -1,4 +1,4 @@
-"""What a rule sees of one log, and a finding's shape."""
+"""The view of one log that rules get, and the Finding."""
 
 from __future__ import annotations
 

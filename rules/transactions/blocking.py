@@ -1,4 +1,4 @@
-"""What holds the LSO back, and what is safe to do about it."""
+"""Transactions that hold back the LSO, and safe actions on them."""
 
 from __future__ import annotations
 

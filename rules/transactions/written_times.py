@@ -1,4 +1,4 @@
-"""When data was written and when logs were read, by brokers' clocks."""
+"""When data was written and logs were read, by broker clocks."""
 
 from __future__ import annotations
 
