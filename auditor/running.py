@@ -18,6 +18,7 @@ from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble, ins
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from auditor.dashboards.answers import RunReport
     from auditor.dashboards.finding_groups import Printing, Selection
     from auditor.outputs.alerts import AlertOptions
     from auditor.pipeline.options import AuditOptions
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.whole_audit import Audit, Say
 
 Done = TypeVar("Done", bound="Audit")
+Made = TypeVar("Made")
 INSTALLED = "local[*]"  # the master where none is named
 
 
@@ -132,14 +134,20 @@ def audit(options: AuditOptions, say: Say | None = None, spark: SparkSession | N
         return done
 
 
-def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selection: Selection | None = None) -> None:
+def write(done: Audit, selection: Selection | None = None) -> RunReport:
     """Brings an audit to its end: claims ``--out``, does what is left to do, and publishes all of it or nothing.
 
-    ``publish`` writes the results into a folder; by default those of the contract's section 3. ``selection``: what will
-    be printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
+    Publishes the results of the contract's section 3 and returns them as they are shown. ``selection``: what will be
+    printed, which must fit something of the input. Errors: as of :func:`audit`; what failed is in ``failure.log``.
     """
-    from auditor.outputs import printing
     from auditor.outputs import publish as publishing
+
+    return write_by(done, publishing.publish, selection)
+
+
+def write_by(done: Done, publish: Callable[[Done, Path], Made], selection: Selection | None = None) -> Made:
+    """:func:`write` with other results: those that ``publish`` writes into a folder, and what it returns."""
+    from auditor.outputs import printing
     from auditor.outputs.delivery import claimed, gathered, writable
     from auditor.pipeline import summary
     from auditor.pipeline.options import out_of
@@ -169,12 +177,11 @@ def write(done: Done, publish: Callable[[Done, Path], None] | None = None, selec
         ):
             trace_in.append(out)
             done.staged(folder)
-            if publish is None:
-                _ = done.findings
+            _ = done.findings
             if selection is not None and selection.narrow:
                 printing.check(done, selection)
             with done.step("publish"):
-                (publish or publishing.publish)(done, folder)
+                return publish(done, folder)
 
 
 def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | None = None) -> int:
@@ -189,11 +196,11 @@ def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | 
     if not progress.silent:
         done.say = progress.say
     try:
-        write(done, selection=chosen.selection)
+        report = write(done, selection=chosen.selection)
     finally:
         progress.done()
     if not chosen.quiet:
-        printing.show(done, chosen)
+        printing.show(done, chosen, report)
     warn_of_empty(done)
     if chosen.verbose and done.options.master is None and (missing := missing_for_spark()):
         warn([f"no {missing} found, so this ran without Spark, as with --master inline"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import datetime
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards.wording import (
@@ -245,7 +247,7 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
     known = {name for _, name in held}
     alone = [
-        (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f)
+        ((read(Evidence, f["evidence"]).get("log_dir"), f["topic"], f["partition"]), f)
         for f in findings
         if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
     ]
@@ -275,7 +277,7 @@ def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | 
     found: dict[tuple[str | None, str], list[Finding]] = {}
     for finding in findings:
         if _blocks_log(finding) and finding["offset"] is not None and finding["producer_id"] is not None:
-            of = clusters.get((finding["evidence"] or {}).get("log_dir")), log_name(finding)
+            of = clusters.get(read(Evidence, finding["evidence"]).get("log_dir")), log_name(finding)
             found.setdefault(of, []).append(finding)
     return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
 
@@ -367,7 +369,7 @@ def missing(findings: Iterable[Finding]) -> list[str]:
     """What the undecided findings name as that which would decide them, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
-        lacking = (finding.get("evidence") or {}).get("missing") or ()
+        lacking = read(Evidence, finding.get("evidence")).get("missing") or ()
         items = [lacking] if isinstance(lacking, str) else lacking
         for item in items if isinstance(items, list) else ():
             named[str(item)] = None
@@ -375,8 +377,8 @@ def missing(findings: Iterable[Finding]) -> list[str]:
 
 
 def _unsure(finding: Finding) -> bool:
-    evidence = finding.get("evidence") or {}
-    said = (evidence.get("confidence"), evidence.get("class"))
+    evidence = read(Evidence, finding.get("evidence"))
+    said = (evidence.get("confidence"), read(ClassEvidence, finding.get("evidence")).get("class"))
     return "undecidable" in said or bool(evidence.get("in_flight"))
 
 
@@ -450,11 +452,14 @@ def _blocks_log(finding: Finding) -> bool:
 
 def _as_transaction(finding: Finding) -> Fields:
     """What a finding alone says of the transaction that it is about."""
-    evidence = finding.get("evidence") or {}
+    evidence = read(OpenTransactionEvidence, finding.get("evidence"))
     kind = evidence.get("class")
     return {
         **{key: finding[key] for key in ("broker_id", "topic", "partition", "producer_id", "producer_epoch")},
-        **{key: evidence.get(key) for key in ("age_ms", "batches", "records", "bytes")},
+        "age_ms": evidence.get("age_ms"),
+        "batches": evidence.get("batches"),
+        "records": evidence.get("records"),
+        "bytes": evidence.get("bytes"),
         **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"],
         "first_offset": finding["offset"],
@@ -533,9 +538,37 @@ def is_loss(finding: Finding) -> bool:
     return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
 
 
-def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
-    """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
-    return decide(blocked((), findings, summary), findings, tally(findings, summary), summary)
+@dataclass(frozen=True)
+class RunReport:
+    """A run as the page, the terminal, metrics, formats and the API show it. :func:`report_of` makes it.
+
+    ``findings``: the fields of :data:`FINDING`, with what their kinds declare and what accepts them; ``summary``: what
+    summary.json holds; ``full``: the same with every key. The rest is worked out once, when it is first asked for.
+    """
+
+    findings: Sequence[Finding]
+    summary: Fields
+    full: Fields
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """Findings by severity, but for those that a baseline accepts."""
+        return tally(self.findings, self.full)
+
+    @cached_property
+    def blocked(self) -> Sequence[BlockedSummary]:
+        """The partitions that a transaction holds."""
+        return blocked((), self.findings, self.full)
+
+    @cached_property
+    def verdict(self) -> RunVerdict:
+        """The answer, and what it rests on."""
+        return decide(self.blocked, self.findings, self.counts, self.full)
+
+
+def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
+    """The report of a run; keys that findings or summary do not have are null."""
+    return RunReport(with_all_keys(findings, FINDING), given, summary(given))
 
 
 def _headline(
@@ -744,52 +777,20 @@ BAR = (
     "class",
 )
 LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
+_BLOCKED = (
+    "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",
+    "producer_id", "producer_epoch", "transactional_id", "first_offset", "last_offset", "since", "since_by_producer",
+    "since_not_before", "since_not_after", "age_ms", "at_least", "timeout_ms", "beyond_timeout", "class", "state",
+    "why", "standing", "severity", "if_true", "rule", "fingerprint", "accepted", "left_out", "others", "batches",
+    "records", "bytes", "advice", "remedy", "readers",
+)  # fmt: skip
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
     "clusters": ("cluster_id", "name", "owner", "link", "labels"),
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
-    "blocked": (
-        "log_dir",
-        "broker_id",
-        "topic",
-        "partition",
-        "last_stable_offset",
-        "high_watermark",
-        "log_end",
-        "readable_end",
-        "producer_id",
-        "producer_epoch",
-        "transactional_id",
-        "first_offset",
-        "last_offset",
-        "since",
-        "since_by_producer",
-        "since_not_before",
-        "since_not_after",
-        "age_ms",
-        "at_least",
-        "timeout_ms",
-        "beyond_timeout",
-        "class",
-        "state",
-        "why",
-        "standing",
-        "severity",
-        "if_true",
-        "rule",
-        "fingerprint",
-        "accepted",
-        "left_out",
-        "others",
-        "batches",
-        "records",
-        "bytes",
-        "advice",
-        "remedy",
-        "readers",
-    ),
+    "blocked": _BLOCKED,
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
     "asides": (

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
 from auditor.dashboards import page as dashboards_page
@@ -438,7 +439,7 @@ class Printing:
 def is_partition(row: Values, glob: str) -> bool:
     """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
     if row.get("topic") is None or row.get("partition") is None:
-        several = (row.get("evidence") or {}).get("partitions")
+        several = read(PartitionsEvidence, row.get("evidence")).get("partitions")
         names = several if isinstance(several, list) else []
         return any(glob == name.rpartition("-")[2] or fits(name, glob) for name in names)
     return is_of(row["topic"], row["partition"], glob)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import ClassEvidence, read
 from auditor.dashboards import answers
 from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
 
@@ -31,19 +32,18 @@ Samples = dict[tuple[str, ...], float]
 Count = Callable[[str, str, Sequence[str], Mapping[tuple[str, ...], float]], None]
 
 
-def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summary: Values) -> None:
+def write_metrics(path: str | os.PathLike[str], run: answers.RunReport) -> None:
     """Write the metrics file at ``path`` (it should end in ``.prom``), whole or not at all: a rename puts it in place.
 
-    ``findings`` have the contract's fields, ``summary`` is summary.json's content; its ``open_transactions`` (a count
-    by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
-    file cannot be written.
+    The summary's ``open_transactions`` (a count by class), where given, is taken as it is, else those are counted that
+    a finding is about. Raises OSError if the file cannot be written.
     """
-    write_to_textfile(os.fspath(path), _registry(findings, answers.summary(summary)))
+    write_to_textfile(os.fspath(path), _registry(run))
 
 
-def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
+def _registry(run: answers.RunReport) -> CollectorRegistry:
+    findings, summary, blocked = run.findings, run.full, run.blocked
     registry, cluster = CollectorRegistry(), clusters(summary)
-    blocked = answers.blocked((), findings, summary)
 
     def gauge(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         made = Gauge(f"kafka_audit_{name}", says, labels, registry=registry)
@@ -53,7 +53,7 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     def count(name: str, says: str, labels: Sequence[str], values: Mapping[tuple[str, ...], float]) -> None:
         gauge(name, says, ("cluster", *labels), {(cluster, *key): value for key, value in values.items()})
 
-    _findings(count, findings, summary)
+    _findings(count, run)
     count("open_transactions", "Open transactions by class", ("class",), _classes(findings, summary))
     count(
         "blocked_partitions",
@@ -99,16 +99,16 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
     return registry
 
 
-def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None:
+def _findings(count: Count, run: answers.RunReport) -> None:
     """How many findings there are, those that a baseline accepts apart."""
-    listed = answers.unaccepted(findings)
-    accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
+    listed = answers.unaccepted(run.findings)
+    accepted = Counter(finding["severity"] for finding in run.findings if finding.get("accepted"))
     count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
     count(
         "findings_by_severity",
         "Findings by severity, zeros included",
         ("severity",),
-        {(name,): number for name, number in answers.tally(findings, summary).items()},
+        {(name,): number for name, number in run.counts.items()},
     )
     count(
         "findings_by_outcome",
@@ -222,7 +222,7 @@ def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}
     seen = set()
     for finding in findings:
-        kind = (finding.get("evidence") or {}).get("class")
+        kind = read(ClassEvidence, finding.get("evidence")).get("class")
         if kind in answers.CLASSES:
             key = ("topic", "partition", "producer_id", "producer_epoch", "offset")
             seen.add((kind, *(finding[name] for name in key)))

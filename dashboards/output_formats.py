@@ -12,6 +12,7 @@ from urllib.parse import quote
 from xml.etree import ElementTree as ET
 
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.dashboards import answers, finding_groups
 from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, told, visible, who
@@ -161,7 +162,7 @@ def _location(finding: Finding) -> Fields:
     name = visible(log_name(finding) or "cluster") + (f"@{span}" if span else "")
     location: Fields = {"logicalLocations": [{"fullyQualifiedName": name, "kind": "resource"}]}
     if finding["file"]:
-        log_dir = (finding["evidence"] or {}).get("log_dir")
+        log_dir = read(Evidence, finding["evidence"]).get("log_dir")
         path = "/".join(str(part) for part in (log_dir, finding["file"]) if part)
         artifact = {"uri": quote(path.lstrip("/"), errors="replace")}
         location["physicalLocation"] = {"artifactLocation": artifact}
@@ -247,8 +248,7 @@ SHORT = 12  # digits of a fingerprint that are printed for people
 def rendered(
     kind: str,
     findings: Sequence[Finding],
-    decided: answers.RunVerdict,
-    summary: Values,
+    run: answers.RunReport,
     rules: Mapping[str, Values],
     fail_on: str,
 ) -> Iterator[str]:
@@ -257,11 +257,11 @@ def rendered(
     if kind == "csv":
         yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
-        yield from _markdown(findings, decided, summary)
+        yield from _markdown(findings, run.verdict, run.full)
     elif kind == "sarif":
-        yield sarif(findings, summary, rules, decided.headline)
+        yield sarif(findings, run.full, rules, run.verdict.headline)
     else:
-        yield junit(findings, summary, rules, fail_on)
+        yield junit(findings, run.full, rules, fail_on)
 
 
 def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from auditor.base.at_rest import Values
 from auditor.base.compiled import folder_for
+from auditor.base.evidence_keys import OpenTransactionEvidence, read
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name
@@ -49,7 +50,7 @@ class PartitionTimeline(NamedTuple):
 def when(finding: Values) -> str | None:
     """When it happened, by the clock that what the cluster did goes by: the brokers', where that of the producer, which
     its ``timestamp`` may be, contradicts them."""
-    evidence = finding.get("evidence") or {}
+    evidence = read(OpenTransactionEvidence, finding.get("evidence"))
     by_brokers = evidence.get("since") if evidence.get("since_by_producer") else None
     return str(by_brokers) if by_brokers else finding["timestamp"]
 

@@ -121,28 +121,26 @@ Drawn = tuple[Values, timeline.Picture, timeline.Picture | None]
 
 
 def render_report(
-    findings: Sequence[Values],
-    summary: Values,
+    run: answers.RunReport,
     transactions: Sequence[Values],
     timelines: Sequence[Values],
     tables: tuple[FirstRows, FirstRows] | None = None,
 ) -> str:
     """The whole page as text, to be written as UTF-8.
 
-    ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
-    those with an entry of a baseline under ``accepted`` are counted and not listed.
-    ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
-    and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to show of the summary's logs
-    where that is known, so that they need not be read. Long input is cut (see
+    The run's findings are in the contract's order, and have under ``declared`` what their rule declares for pages
+    (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run; those with an
+    entry of a baseline under ``accepted`` are counted and not listed. ``transactions`` are the open ones with class,
+    offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to
+    show of the summary's logs where that is known, so that they need not be read. Long input is cut (see
     :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
     :mod:`auditor.dashboards.answers`; a key that is missing counts as null.
     Cost: linear in the input; the page stays below 20 MB.
     """
-    findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
+    findings, summary = run.findings, run.full
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
-    counts = answers.tally(findings, summary)
+    counts = run.counts
     decided = answers.decide(answers.blocked(everything, findings, summary), findings, counts, summary)
     findings = answers.unaccepted(findings)
     grouped = finding_groups.group(findings, summary.get("counts"))
@@ -189,13 +187,12 @@ def render_report(
 
 
 def render_timelines(
-    findings: Sequence[Values],
-    summary: Values,
+    run: answers.RunReport,
     transactions: Sequence[Values],
     timelines: Sequence[Values],
 ) -> str:
     """The timelines alone as a whole page; everything else as of :func:`render_report`."""
-    findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
+    findings, summary = run.findings, run.full
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
     return page.render(

@@ -443,8 +443,7 @@ _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 
 
 def print_findings(
-    findings: Sequence[Values],
-    summary: Values,
+    run: answers.RunReport,
     out: TextIO,
     width: int = 120,
     color: bool = False,
@@ -455,16 +454,14 @@ def print_findings(
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
-    ``findings`` in the contract's order, with what their rules declare, as :func:`rules.registry.described` gives them;
+    The run's findings are in the contract's order, with what their rules declare, as ``registry.described`` gives them;
     ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
     ``report`` is where the report was written, to be said at the end. Infos are counted, not printed, unless ``shown``
     asks for them, or ``verbose``, which prints every finding and every partition for itself. ``now``: the clock on the
     wall, to say how old the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of
     what is shown, and one pass over all.
     """
-    full, width = answers.summary(summary), max(width, 30)
-    whole = answers.with_all_keys(findings, answers.FINDING)
-    decided = answers.of_run(whole, full)
+    whole, full, decided, width = run.findings, run.full, run.verdict, max(width, 30)
     listed, notes = _listed(whole, shown, verbose)
     answer = first_answer(decided, full, width, shown, verbose)
     told = set() if verbose else {id(finding) for finding in answer.findings}
@@ -485,8 +482,7 @@ def print_findings(
 
 
 def print_verdict(
-    findings: Sequence[Values],
-    summary: Values,
+    run: answers.RunReport,
     out: TextIO,
     width: int,
     report: str | None,
@@ -494,10 +490,9 @@ def print_verdict(
     shown: Selection,
 ) -> None:
     """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
-    full, width = answers.summary(summary), max(width, 30)
-    whole = answers.with_all_keys(findings, answers.FINDING)
+    whole, full, width = run.findings, run.full, max(width, 30)
     listed, _ = _listed(whole, shown, True)
-    lines = top(answers.of_run(whole, full), full, width, now)
+    lines = top(run.verdict, full, width, now)
     lines += _closing(listed, whole, full, width, shown, report, 0)
     _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
 

@@ -8,21 +8,20 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.numbers import setting_number
 from auditor.base.words import duration, few, plural
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.safeguards import TIMESTAMP_LIMITS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
-from auditor.rules.validation import FAMILY, error_code
+from auditor.rules.validation import error_code
 
 # Broker clocks that differ or moved backwards, by decisions, markers and their order.
 
@@ -36,36 +35,34 @@ def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
     # pairs is the one whose clock differs, which is one finding.
     of: dict[tuple[int, ...], list[Finding]] = {}
     for f in findings:
-        of.setdefault(tuple(f.evidence["brokers"]), []).append(f)
+        of.setdefault(tuple(_clocks(f)["brokers"]), []).append(f)
     pairs = [pair for pair in of if pair[0] != pair[1]]
     common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
     if len(common) == 1:
         (it,) = common
         alike = [f for pair in pairs for f in of.pop(pair)]
         for f in alike:
-            f.evidence["ahead_ms"] *= 1 if f.evidence["brokers"][1] == it else -1
+            _clocks(f)["ahead_ms"] *= 1 if _clocks(f)["brokers"][1] == it else -1
         others = sorted(set().union(*pairs) - common)
         of[(*others, it)] = alike
     return [_farthest(several, brokers) for brokers, several in of.items()]
 
 
+def _clocks(f: Finding) -> ClockSkewEvidence:
+    return read(ClockSkewEvidence, f.evidence)
+
+
 def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
-    f = max(several, key=lambda f: (abs(f.evidence["ahead_ms"]), f.topic or "", f.partition or 0))
-    first = min(several, key=lambda f: f.evidence["since"] or "")
+    f = max(several, key=lambda f: (abs(_clocks(f)["ahead_ms"]), f.topic or "", f.partition or 0))
+    first = min(several, key=lambda f: _clocks(f)["since"] or "")
     f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
-    f.evidence |= {name: first.evidence[name] for name in ("since", "since_by")}
-    f.message = _message(f.evidence)
+    f.evidence |= {"since": _clocks(first)["since"], "since_by": _clocks(first)["since_by"]}
+    f.message = _said(_clocks(f))
     return f
 
 
-@rule(
-    RULE,
-    together=_once,
-    family="coordinator",
-    severities={"warning": "", "info": "where two brokers differ by 30 s or less, or one marker alone shows it"},
-    needs=(Need.TRANSACTIONS,),
-)
+@rule(RULE, when={"info": "where two brokers differ by 30 s or less, or one marker alone shows it"}, together=_once)
 def clock_skew(log: LogView) -> Iterator[Finding]:
     """The clocks of two brokers differ, or one broker's went back
 
@@ -93,12 +90,19 @@ def _back(log: LogView) -> Iterator[Finding]:
     rows = rows[np.argsort(rows["marker_offset"], kind="stable")]
     writers = _writers(log, rows["marker_offset"])
     for broker in dict.fromkeys(writers):
-        mine = rows[[writer == broker for writer in writers]]
-        newest = np.maximum.accumulate(mine["marker_timestamp"])
-        fell = newest - mine["marker_timestamp"]
+        written = rows[[writer == broker for writer in writers]]
+        newest = np.maximum.accumulate(written["marker_timestamp"])
+        fell = newest - written["marker_timestamp"]
         if broker is not None and len(fell) and fell.max() > SAME_CLOCK_MS:
-            at = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
-            yield _finding(log, "warning", mine[at], (broker, broker), int(fell.max()), (int(newest[at]), broker))
+            first_fall = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
+            yield _finding(
+                log,
+                "warning",
+                written[first_fall],
+                (broker, broker),
+                int(fell.max()),
+                (int(newest[first_fall]), broker),
+            )
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
@@ -128,7 +132,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
-def _message(evidence: Values) -> str:
+def _said(evidence: ClockSkewEvidence) -> str:
     # The time is that of one broker's clock; the other clock shows another.
     *others, it = evidence["brokers"]
     by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
@@ -171,9 +175,8 @@ def _finding(
     # ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker of that clock.
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
-        RULE,
         severity,
-        _message(evidence),
+        _said(read(ClockSkewEvidence, evidence)),
         marker=row,
         transactional_id=None,
         evidence=evidence,
@@ -191,14 +194,7 @@ def when(time: Any) -> str | int:
     return iso(int(time)) or int(time)
 
 
-@rule(
-    "timestamp-out-of-range",
-    family=FAMILY,
-    severities={"warning": ""},
-    records=True,
-    prevented_by=(TIMESTAMP_LIMITS,),
-    needs=(Need.EVENTS, Need.AHEAD),
-)
+@rule("timestamp-out-of-range")
 def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
     """Record timestamps are impossible or beyond the topic's limits
 
@@ -237,7 +233,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         place: BatchPlace = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
         named = blamed(log, [place], "ahead", newest=log.cluster.newest_time + after + TOLERANCE_MS)
         code = error_code("INVALID_TIMESTAMP")
-        yield at_ahead(log, "timestamp-out-of-range", ahead, limit_ms=after, culprits=named, **code)
+        yield at_ahead(log, ahead, limit_ms=after, culprits=named, **code)
 
 
 def _after_limit(log: LogView) -> int | None:
@@ -253,17 +249,16 @@ def _after_limit(log: LogView) -> int | None:
     return limit if limit >= 0 else None
 
 
-def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, newest: int | None = None) -> Finding:
+def _odd_time(log: LogView, run: list[Event], what: str, time: int, kind: str, newest: int | None = None) -> Finding:
     e = run[0]
     return log.at_event(
-        "timestamp-out-of-range",
         "warning",
         f"Timestamps out of range in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
         f"{what}",
         e,
         last_offset=run[-1]["last_offset"],
         evidence={
-            "found": int(found),
+            "found": int(time),
             "batches": len(run),
             "culprits": blamed(log, run, kind, newest=newest),
             **error_code("INVALID_TIMESTAMP"),
@@ -271,7 +266,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
     )
 
 
-@rule("batch-timestamp-mismatch", family=FAMILY, severities={"warning": ""}, records=True, needs=(Need.EVENTS,))
+@rule("batch-timestamp-mismatch")
 def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """A batch's times are not those of its records
 
@@ -284,17 +279,16 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """
     for run in runs(log.events(EventKind.BATCH_TIMESTAMP), "producer_id"):
         e = run[0]
-        found, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
+        stated, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(
-            "batch-timestamp-mismatch",
             "warning",
-            f"The largest time is stated as {found} in {plural(len(run), 'batch')} of {log.name} from offset "
+            f"The largest time is stated as {stated} in {plural(len(run), 'batch')} of {log.name} from offset "
             f"{e['base_offset']} on, while the records say {expected}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
                 "expected": expected,
-                "found": found,
+                "found": stated,
                 "first_record": when(e["found_base_timestamp"]),
                 "base_timestamp": when(e["base_timestamp"]),
                 "batches": len(run),

@@ -12,9 +12,7 @@ from auditor.base.words import plural
 from auditor.facts.offsets import ShareOffset
 from auditor.model.groups import GroupPartition, Member, OffsetCommit
 from auditor.model.offset_watch import AlternatingCommits, Zombie, since
-from auditor.rules.catalogue.registry import Blocks, Need, rule
-from auditor.rules.catalogue.relations import By, of_the_same_commit
-from auditor.rules.catalogue.safeguards import GROUP_METADATA, LATE_WRITES
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import lost_between, watched
 from auditor.rules.lib.log_bounds import whole_from
@@ -30,7 +28,6 @@ from auditor.rules.transactions.windows import naming, skew
 # Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 
 
-FAMILY = "consumer offsets"
 SHOWN = 20  # partitions or groups that a finding lists
 # Transactional ids of Kafka Streams: of a task (exactly_once), of a thread (exactly_once_v2; since 2.6)
 TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
@@ -38,8 +35,8 @@ THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
 T = TypeVar("T")
 
 
-def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
-    """A finding about a committed offset: it points at what the group consumes, its file at the record."""
+def at_commit(log: LogView, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
+    """Make a finding about a committed offset: at the consumed partition, with the file of the record."""
     evidence = {
         "offsets_partition": log.name,
         "record_offset": c.record_offset,
@@ -50,7 +47,6 @@ def at_commit(log: LogView, rule_id: str, severity: str, c: OffsetCommit, messag
     offsets = [c.record_offset, *_record_offsets(evidence)]
     more["lost"] = more.pop("lost", False) or lost_between(log, min(offsets), max(offsets))
     return log.finding(
-        rule_id,
         severity,
         message,
         topic=c.topic,
@@ -89,19 +85,11 @@ def place_of(c: OffsetCommit) -> str:
 
 @rule(
     "pending-offsets-blocked",
-    family=FAMILY,
-    severities={
-        "critical": "",
+    when={
         "error": "while it is young",
         "warning": "within its time-out",
         "info": "while it may be in flight",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    blocks=Blocks.GROUP,
-    prevented_by=LATE_WRITES,
-    moving=True,
-    needs=(Need.CONSUMER_OFFSETS,),
 )
 def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """Committed offsets wait for a transaction that does not end
@@ -143,7 +131,6 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], seve
         f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
-        "pending-offsets-blocked",
         severity,
         message + (" (the files may have been copied at different times)" if doubt else ""),
         doubt=doubt,
@@ -167,11 +154,11 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], seve
 
 @rule(
     "interleaved-offset-producers",
-    family=FAMILY,
-    severities={"error": "where the offset does not rise", "warning": "before what the log has whole", "info": "else"},
-    outcomes={"duplicated": ""},
-    prevented_by=(GROUP_METADATA,),
-    needs=(Need.CONSUMER_OFFSETS,),
+    when={
+        "error": "where the offset does not rise",
+        "warning": "before what the log has whole",
+        "info": "else",
+    },
 )
 def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     """Two producers take turns in committing one partition of a group
@@ -208,7 +195,6 @@ def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
     why = "both may process the same input" if turns.grave else pool
     return at_commit(
         log,
-        "interleaved-offset-producers",
         severity if turns.grave else "info",
         c,
         f"{writer(log, c)} and {writer(log, other)} take turns in committing {place_of(c)} within one generation: "
@@ -227,12 +213,11 @@ def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
 
 @rule(
     "offset-regression",
-    family=FAMILY,
-    severities={"error": "by a transaction in a living group", "warning": "else", "info": "for resets"},
-    outcomes={"duplicated": ""},
-    absorbed_by=(By("group-with-two-owners", of_the_same_commit),),
-    prevented_by=(GROUP_METADATA,),
-    needs=(Need.CONSUMER_OFFSETS,),
+    when={
+        "error": "by a transaction in a living group",
+        "warning": "else",
+        "info": "for resets",
+    },
 )
 def offset_regression(log: LogView) -> Iterator[Finding]:
     """The committed offset of a group goes back
@@ -255,7 +240,6 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
         times = f" (and {count - 1} times more)" if count > 1 else ""
         yield at_commit(
             log,
-            "offset-regression",
             severity,
             c,
             f"The committed offset of {place_of(c)} goes back from {before.value} to {c.value} by "
@@ -279,9 +263,10 @@ def _regression_severity(c: OffsetCommit) -> str:
 
 @rule(
     "offset-skips-aborted-input",
-    family=FAMILY,
-    severities={"warning": "by a plain commit", "info": "by another producer"},
-    needs=(Need.CONSUMER_OFFSETS,),
+    when={
+        "warning": "by a plain commit",
+        "info": "by another producer",
+    },
 )
 def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     """A group's offset passes over input whose transaction was aborted
@@ -311,7 +296,6 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
     why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{_times(times)}"
     return at_commit(
         log,
-        "offset-skips-aborted-input",
         severity if c.plain else "info",
         c,
         f"The offset of {place_of(c)} moves to {c.value} by {writer(log, c)}, over offsets {start.value} to "
@@ -343,14 +327,11 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
 
 @rule(
     "committed-offset-out-of-range",
-    family=FAMILY,
-    severities={
+    when={
         "error": "above the log's end",
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
-    outcomes={"at_risk": ""},
-    needs=(Need.CONSUMER_OFFSETS,),
 )
 def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """A group's committed offset lies outside the log that it reads
@@ -381,7 +362,6 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         missing = plural(abs(c.value - (bounds.log_end if above else bounds.log_start)), "offset")
         yield at_commit(
             log,
-            "committed-offset-out-of-range",
             severity,
             c,
             f"The committed offset {c.value} of {place_of(c)} lies {side} of the log: "
@@ -404,13 +384,7 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "mixed-processing-guarantees",
-    family=FAMILY,
-    severities={"warning": "", "info": "where an upgrade is over"},
-    prevented_by=(GROUP_METADATA,),
-    needs=(Need.CONSUMER_OFFSETS,),
-)
+@rule("mixed-processing-guarantees", when={"info": "where an upgrade is over"})
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     """A group commits with both kinds of exactly-once ids at the same time
 
@@ -456,15 +430,14 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
     (task, *_), (thread, *_) = tasks[0], threads[0]
     (a, _), (b, _) = _span(tasks), _span(threads)
     which = f"as {task} (exactly_once) and as {thread} (exactly_once_v2)"
-    said = f"commits offsets {which} at the same time: neither kind fences the other"
+    how = f"commits offsets {which} at the same time: neither kind fences the other"
     if severity == "info":
-        said = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
+        how = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
     return at_commit(
         log,
-        "mixed-processing-guarantees",
         severity,
         max(a, b, key=lambda c: c.record_offset),
-        f"Group {group} {said}",
+        f"Group {group} {how}",
         evidence={
             "task_ids": [name for name, *_ in tasks][:SHOWN],
             "thread_ids": [name for name, *_ in threads][:SHOWN],
@@ -501,11 +474,10 @@ def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
 
 @rule(
     "zombie-offset-commit",
-    family=FAMILY,
-    severities={"error": "", "warning": "before what the log has whole", "info": "where the producers may be a pool"},
-    outcomes={"duplicated": ""},
-    prevented_by=(GROUP_METADATA,),
-    needs=(Need.CONSUMER_OFFSETS,),
+    when={
+        "warning": "before what the log has whole",
+        "info": "where the producers may be a pool",
+    },
 )
 def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     """A producer commits offsets of a partition that a rebalance gave to another
@@ -605,18 +577,17 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
     if not zombie.grave:
         why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
         evidence |= {"confidence": "undecidable", "missing": "who owned the partition", "times": times}
-    said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
+    takeover = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
     if not behind:
-        said = (
+        takeover = (
             f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
         )
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
     return at_commit(
         log,
-        "zombie-offset-commit",
         severity if zombie.grave else "info",
         c,
-        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
+        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {takeover}: {why}{_statically(zombie)}",
         if_true=None if zombie.grave else severity,
         evidence=evidence,
     )
@@ -660,14 +631,11 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
 
 @rule(
     "share-offset-out-of-range",
-    family="consumer offsets",
-    severities={
+    when={
         "error": "above the log's end",
         "warning": "below its start",
         "info": "where the files may be of different times",
     },
-    outcomes={"at_risk": ""},
-    needs=(Need.SHARE_OFFSETS,),
 )
 def share_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     """What a share group has settled or been given lies outside the log that it reads
@@ -712,7 +680,6 @@ def _judged(log: LogView, topic: str, bounds: LeaderBounds, state: ShareOffset) 
         gone = plural(bounds.log_start - state.start_offset, "offset")
         message = f"Of {where} {gone} from {state.start_offset} on were deleted before all of them were settled"
     yield log.finding(
-        "share-offset-out-of-range",
         "error" if above else "info" if doubt else "warning",
         message + (" (the files may be of different times)" if doubt else ""),
         topic=topic,

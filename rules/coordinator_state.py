@@ -10,12 +10,11 @@ import numpy as np
 
 from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
-from auditor.rules.catalogue.registry import Blocks, Hold, Need, rule
-from auditor.rules.catalogue.relations import By, same_record
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
@@ -40,15 +39,13 @@ from auditor.rules.transactions.open_transactions import time_allowed
 # ``__transaction_state`` record by record: the transitions of each id.
 
 
-FAMILY = "coordinator"
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
 
 
-def at_entry(log: LogView, rule_id: str, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
-    """A finding that points at a record of ``__transaction_state``."""
+def at_entry(log: LogView, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
+    """Make a finding at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
-        rule_id,
         severity,
         message,
         offset=entry.offset,
@@ -75,14 +72,7 @@ def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
     return {"before": before, "after": after, "problems": problems}
 
 
-@rule(
-    "illegal-transition",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"at_risk": ""},
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("illegal-transition")
 def illegal_transition(log: LogView) -> Iterator[Finding]:
     """A transactional id went from one state to another that cannot follow
 
@@ -97,7 +87,6 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
         if "illegal_state" in problems:
             yield at_entry(
                 log,
-                "illegal-transition",
                 "critical",
                 f"{new.transactional_id} went from {old.state} to {new.state or 'tombstone'} at offset {new.offset}",
                 new,
@@ -107,7 +96,6 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
         if "state_never_written" in problems:
             yield at_entry(
                 log,
-                "illegal-transition",
                 "critical",
                 f"A record of {entry.transactional_id} has state {entry.state}, which is never written",
                 entry,
@@ -115,14 +103,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "transition-invariant-broken",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(By("illegal-transition", same_record),),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("transition-invariant-broken")
 def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
     """A record of a transactional id contradicts the one before it
 
@@ -139,7 +120,6 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
         if broken and "illegal_state" not in problems:
             yield at_entry(
                 log,
-                "transition-invariant-broken",
                 "error",
                 f"The record of {new.transactional_id} at offset {new.offset} breaks an invariant: {', '.join(broken)}",
                 new,
@@ -150,7 +130,6 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
         if broken and entry.state in STATES:
             yield at_entry(
                 log,
-                "transition-invariant-broken",
                 "error",
                 f"The record of {entry.transactional_id} at offset {entry.offset} is not sound: {', '.join(broken)}",
                 entry,
@@ -158,15 +137,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "state-epoch-regression",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(By(("illegal-transition", "producer-id-reused"), same_record),),
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("state-epoch-regression")
 def state_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A transactional id's epoch went down, or rose as it never does
 
@@ -182,7 +153,6 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
         if broken and "illegal_state" not in problems:
             yield at_entry(
                 log,
-                "state-epoch-regression",
                 "critical",
                 f"{new.transactional_id} went from producer {old.producer_id} epoch {old.producer_epoch} to producer "
                 f"{new.producer_id} epoch {new.producer_epoch} at offset {new.offset}",
@@ -191,13 +161,7 @@ def state_epoch_regression(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "producer-id-reused",
-    family=FAMILY,
-    severities={"critical": ""},
-    outcomes={"refused": ""},
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("producer-id-reused")
 def producer_id_reused(log: LogView) -> Iterator[Finding]:
     """One producer id has two owners, or came back
 
@@ -235,7 +199,7 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
 
 
 def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Finding:
-    return at_entry(log, "producer-id-reused", "critical", message, entry, evidence={"other_transactional_id": other})
+    return at_entry(log, "critical", message, entry, evidence={"other_transactional_id": other})
 
 
 # The state of ``__transaction_state``: stuck ids, timeouts, keys, unreadable records.
@@ -256,18 +220,10 @@ OF_FLINK = Advice(
 
 @rule(
     "stuck-prepare",
-    family=FAMILY,
-    severities={
-        "critical": "",
+    when={
         "error": "while it is young or a partition has no leader",
         "info": "where its log may be outdated",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    blocks=Blocks.READERS,
-    hold=Hold.PREPARED,
-    decided=True,
-    needs=(Need.TRANSACTION_STATE,),
 )
 def stuck_prepare(log: LogView) -> Iterator[Finding]:
     """A transaction is decided but was never completed
@@ -284,7 +240,7 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     markers are sent again. Never abort it by hand.
     Source: KIP-98
     """
-    yield from made(log, "stuck-prepare", _stuck(log))
+    yield from made(log, _stuck(log))
 
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
@@ -314,7 +270,6 @@ def _stuck_finding(
     lacks = "to take its marker" if away else marker_state
     return at_entry(
         log,
-        "stuck-prepare",
         severity,
         f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
         + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
@@ -362,16 +317,10 @@ def _some(partitions: list[str]) -> str:
 
 @rule(
     "timeout-not-enforced",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "warning": "within 30 s",
         "info": "where its log may be outdated, or the transaction may never have begun",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    blocks=Blocks.READERS,
-    needs=(Need.TRANSACTION_STATE,),
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
@@ -391,7 +340,7 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-98; TransactionStateManager.timedOutTransactions
     """
-    yield from made(log, "timeout-not-enforced", _beyond_timeout(log))
+    yield from made(log, _beyond_timeout(log))
 
 
 def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
@@ -416,7 +365,6 @@ def _beyond_timeout_finding(
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
-        "timeout-not-enforced",
         severity,
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
@@ -435,21 +383,17 @@ def _beyond_timeout_finding(
 
 
 def _one_setting(f: Finding) -> Hashable:
-    return f.evidence["timeout_ms"], f.evidence["commits_offsets"], f.advice == OF_FLINK
+    setting = read(TimeoutEvidence, f.evidence)
+    return setting["timeout_ms"], setting["commits_offsets"], f.advice == OF_FLINK
 
 
 def _all_of_one_setting(findings: Sequence[Finding]) -> str:
-    offsets = " and commit offsets" if findings[0].evidence["commits_offsets"] else ""
-    return f"{count(findings)} transactional ids have {_timeout(findings[0].evidence['timeout_ms'])}{offsets}"
+    setting = read(TimeoutEvidence, findings[0].evidence)
+    offsets = " and commit offsets" if setting["commits_offsets"] else ""
+    return f"{count(findings)} transactional ids have {_timeout(setting['timeout_ms'])}{offsets}"
 
 
-@rule(
-    "transaction-timeout-too-large",
-    family=FAMILY,
-    severities={"info": ""},
-    together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN),
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("transaction-timeout-too-large", together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN))
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
@@ -472,7 +416,6 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
         tid, offsets = last.transactional_id, bool(having[number])
         yield at_entry(
             log,
-            "transaction-timeout-too-large",
             "info",
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
@@ -487,13 +430,7 @@ def _timeout(ms: int) -> str:
     return f"a transaction time-out of {duration(ms)}"
 
 
-@rule(
-    "key-in-wrong-partition",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    needs=(Need.TRANSACTION_STATE, Need.CONSUMER_OFFSETS),
-)
+@rule("key-in-wrong-partition")
 def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     """A transactional id or group lies in a partition that does not own it
 
@@ -526,7 +463,6 @@ def _misplaced(
     log: LogView, tid: str | None, group: str | None, owner: int, count: int, sure: bool, entry: StateRecord | None
 ) -> Finding:
     return log.finding(
-        "key-in-wrong-partition",
         "error",
         f"{tid if tid is not None else group} lies in {log.name}, but of {count} partitions {owner} owns it",
         transactional_id=tid,
@@ -541,13 +477,7 @@ def _misplaced(
     )
 
 
-@rule(
-    "unreadable-transaction-record",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    needs=(Need.TRANSACTION_STATE,),
-)
+@rule("unreadable-transaction-record")
 def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     """A coordinator cannot read its own log
 
@@ -564,7 +494,6 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     for offset, position, error in log.leader.unreadable_records:
         if offset >= log.leader.log_start:
             yield log.finding(
-                "unreadable-transaction-record",
                 "error",
                 f"The record at offset {offset} of {log.name} cannot be read ({error.detail}): a coordinator "
                 f"stops loading here",
@@ -585,7 +514,7 @@ TOO_SLOW = "REQUEST_TIMED_OUT: the followers of this partition did not have it w
 FAILED = np.dtype([("offset", "i8"), ("time", "i8"), ("id", "i8"), ("state", "i2"), ("waited", "?"), ("timed", "?")])
 
 
-@rule("coordinator-append-failed", family=FAMILY, severities={"info": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("coordinator-append-failed")
 def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     """A coordinator's record was written, but its append failed
 
@@ -639,7 +568,6 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
         "likely_cause": TOO_SLOW if 2 * rows["waited"].sum() > rows["timed"].sum() else OUT_OF_SYNC,
     }
     return log.finding(
-        "coordinator-append-failed",
         "info",
         f"{plural(len(rows), 'record')} of {plural(len(numbers), 'transactional id') if many else name} in {log.name} "
         f"{'were' if len(rows) > 1 else 'was'} written, but the append failed, likely since too few replicas were in "
@@ -655,7 +583,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
 # A coordinator log that begins after the data: it proves nothing about older data.
 
 
-@rule("coordinator-log-starts-late", family="coordinator", severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("coordinator-log-starts-late")
 def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
     """The coordinators' log begins after the data
 
@@ -676,7 +604,6 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
         return
     late = history.starts_late
     yield log.finding(
-        "coordinator-log-starts-late",
         "warning",
         f"{TRANSACTION_STATE} begins at {iso(late.begins)}, after markers of {plural(late.producers, 'producer id')} "
         f"that it never names, the first in {late.name} at {iso(late.oldest)}: what is older is not judged by it",

@@ -12,23 +12,16 @@ import pyarrow as pa
 
 from auditor.base.advice import IF_FLINK, Advice, CheckCommand, Verdict, may_be_flinks
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.numbers import LAST_EPOCH
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
-from auditor.rules.catalogue.registry import Need, Unverified, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED,
-    ABANDONED_FOR_SURE,
-    WRITTEN_LATE,
-    By,
-    of_the_marker_that_raised_its_epoch,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, ID_EXPIRATION, LATE_WRITES
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.markers import CROSS_CHECKS, TOPIC
-from auditor.rules.producer_memory import CAPACITY, SHOWN
+from auditor.rules.markers import TOPIC
+from auditor.rules.producer_memory import SHOWN
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.coordinator_history import SKEW_MS, arrived
@@ -40,21 +33,15 @@ from auditor.rules.transactions.written_times import around, at_the_latest
 # Epochs in partitions: regressions, fast bumps, exhaustion.
 
 
-EPOCHS = "epochs"
 NEAR_EXHAUSTION = 30_000
 
 
 @rule(
     "epoch-regression",
-    family=EPOCHS,
-    severities={"critical": "for data", "error": "for markers and where the leader had changed"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        WRITTEN_LATE,
-        By("split-decision", of_the_marker_that_raised_its_epoch),
-    ),
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.EVENTS,),
+    when={
+        "critical": "for data",
+        "error": "for markers and where the leader had changed",
+    },
 )
 def epoch_regression(log: LogView) -> Iterator[Finding]:
     """A fenced producer wrote after its successor
@@ -74,7 +61,6 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         data = e["kind"] == EventKind.EPOCH_REGRESSION
         changed = e["known_leader_epoch"] >= 0 and e["known_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
-            "epoch-regression",
             "critical" if data and not changed else "error",
             f"Producer {e['producer_id']} {'wrote data' if data else 'was sent a marker'} with epoch "
             f"{e['producer_epoch']} after epoch {e['known_epoch']} had been seen at offset {e['known_epoch_offset']}",
@@ -91,13 +77,7 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "coordinator-epoch-regression",
-    family=EPOCHS,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("coordinator-epoch-regression")
 def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     """A marker came from an older transaction coordinator than one before it
 
@@ -110,7 +90,6 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(EventKind.COORDINATOR_EPOCH_REGRESSION), "producer_id", "coordinator_epoch"):
         e = run[0]
         yield log.at_event(
-            "coordinator-epoch-regression",
             "error",
             f"A marker of producer {e['producer_id']} carries coordinator epoch {e['coordinator_epoch']} "
             f"after {e['known_coordinator_epoch']} at offset {e['known_marker_offset']}",
@@ -127,10 +106,11 @@ def coordinator_epoch_regression(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "epoch-near-exhaustion",
-    family=EPOCHS,
-    severities={"warning": "from 30000 on", "info": "in normal rotation", "error": "for transactional data at 32767"},
-    outcomes={"at_risk": ""},
-    needs=(Need.EVENTS, Need.PRODUCERS),
+    when={
+        "warning": "from 30000 on",
+        "info": "in normal rotation",
+        "error": "for transactional data at 32767",
+    },
 )
 def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is about to run out
@@ -148,7 +128,6 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(EventKind.EPOCH_RESERVED), "producer_id"):
         e = run[0]
         yield log.at_event(
-            "epoch-near-exhaustion",
             "error",
             f"Producer {e['producer_id']} wrote transactional data with epoch 32767, which is reserved for fencing",
             e,
@@ -185,7 +164,6 @@ def _near(log: LogView, p: np.void) -> Finding:
     successor = _successor(log, int(p["producer_id"]))
     climbs = log.policy().bumps_each_transaction and bool(p["transactional"])  # an epoch a transaction
     return log.finding(
-        "epoch-near-exhaustion",
         "info" if climbs or successor is not None else "warning",
         f"Producer {p['producer_id']} has reached epoch {p['max_data_epoch']} of 32767"
         + (f"; its transactional id goes on as producer {successor}" if successor is not None else ""),
@@ -213,7 +191,7 @@ def _near(log: LogView, p: np.void) -> Finding:
     )
 
 
-@rule("epoch-bump-storm", family=EPOCHS, severities={"warning": ""}, needs=(Need.EVENTS, Need.TRANSACTION_STATE))
+@rule("epoch-bump-storm")
 def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 
@@ -227,7 +205,6 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """
     for e in log.events(EventKind.EPOCH_STORM):
         yield log.at_event(
-            "epoch-bump-storm",
             "warning",
             f"Producer {e['producer_id']} raised its epoch {e['epochs']} times within ten minutes",
             e,
@@ -263,7 +240,6 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
         first = latest[0]
         if len(latest) == 10 and 0 <= tenth.time - first.time <= 600_000:
             yield log.finding(
-                "epoch-bump-storm",
                 "warning",
                 f"The epoch of transactional id {tenth.transactional_id} was raised 10 times within ten minutes other "
                 "than by its own transactions: two instances may share it",
@@ -293,7 +269,7 @@ def _verdicts(log: LogView) -> list[Fields]:
     return rows
 
 
-@rule("what-if-rejection", family=CAPACITY, severities={"info": ""}, what_if=True)
+@rule("what-if-rejection")
 def what_if_rejection(log: LogView) -> Iterator[Finding]:
     """Another policy would have refused what is in the log
 
@@ -312,7 +288,6 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         first = rows[0]
         yield _verdict(
             log,
-            "what-if-rejection",
             "info",
             f"{policy} would have answered {plural(len(rows), 'run')} of stored batches of {log.name} with {error}, "
             f"first that of producer {first['producer_id']} at offset {first['base_offset']}",
@@ -331,7 +306,7 @@ def what_if_rejection(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("draft-false-duplicate", family=CAPACITY, severities={"warning": ""}, what_if=True)
+@rule("draft-false-duplicate")
 def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
     """The latest-batch draft would lose records by calling them duplicates
 
@@ -347,7 +322,6 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
         if duplicate and not v["stored_before"]:
             yield _verdict(
                 log,
-                "draft-false-duplicate",
                 "warning",
                 f"Under {v['policy']}, the batch of producer {v['producer_id']} (epoch {v['producer_epoch']}) at "
                 f"offset {v['base_offset']} with sequence {v['base_sequence']} would be called a duplicate, and its "
@@ -363,9 +337,8 @@ def draft_false_duplicate(log: LogView) -> Iterator[Finding]:
             )
 
 
-def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields, **more: Any) -> Finding:
+def _verdict(log: LogView, severity: str, message: str, v: Fields, **more: Any) -> Finding:
     return log.finding(
-        rule_id,
         severity,
         message,
         offset=v["base_offset"],
@@ -385,16 +358,10 @@ def _verdict(log: LogView, rule_id: str, severity: str, message: str, v: Fields,
 
 @rule(
     "partition-not-in-transaction",
-    family=CROSS_CHECKS,
-    severities={"error": ""},
-    outcomes={"blocked": "while it is open", "at_risk": "where a marker ended it"},
-    absorbed_by=(
-        ABANDONED,
-        WRITTEN_LATE,
-    ),
-    prevented_by=LATE_WRITES,
-    unverified=Unverified.NOT_ADDED,
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "blocked": "while it is open",
+        "at_risk": "where a marker ended it",
+    },
 )
 def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     """Data was written to a partition that its transaction did not have
@@ -448,7 +415,6 @@ def _coordinator_covers(log: LogView, t: np.void, entry: StateRecord) -> bool:
 
 def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding:
     return log.finding(
-        "partition-not-in-transaction",
         "error",
         f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
         "partition that its transaction does not have",
@@ -469,13 +435,8 @@ def _not_there_yet(findings: Sequence[Finding]) -> str:
 
 @rule(
     "data-epoch-ahead-of-coordinator",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ABANDONED_FOR_SURE,),
-    prevented_by=(CLEAN_ELECTION,),
-    together=by_cause(lambda f: f.evidence.get("in_flight"), _not_there_yet),
-    needs=(Need.PRODUCERS,),
+    when={"info": "while it may be in flight"},
+    together=by_cause(lambda f: read(Evidence, f.evidence).get("in_flight"), _not_there_yet),
 )
 def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     """Data has an epoch that the coordinator never gave
@@ -502,7 +463,6 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
         other = skew(log, partition) > 1_000
         yield log.finding(
-            "data-epoch-ahead-of-coordinator",
             "critical",
             f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
             f"knows of "
@@ -526,14 +486,7 @@ def _if_flinks(transactional_id: str) -> Advice | None:
     return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
 
 
-@rule(
-    "producer-id-not-allocated",
-    family=CROSS_CHECKS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ABANDONED_FOR_SURE,),
-    needs=(Need.PRODUCERS,),
-)
+@rule("producer-id-not-allocated", when={"info": "while it may be in flight"})
 def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
     """Data has a producer id that this cluster has not given out yet
 
@@ -552,9 +505,8 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    seen = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
+    complete = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
     yield log.finding(
-        "producer-id-not-allocated",
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
         f"the first {p['producer_id']}; its next one is {limit}",
@@ -566,18 +518,11 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         time_ms=time,
         position=p["first_position"],
         evidence={"next_producer_id": limit, "producers": len(foreign)},
-        doubt=not seen,
+        doubt=not complete,
     )
 
 
-@rule(
-    "expired-id-still-producing",
-    family=CROSS_CHECKS,
-    severities={"warning": ""},
-    time=True,
-    prevented_by=(ID_EXPIRATION,),
-    needs=(Need.PRODUCERS,),
-)
+@rule("expired-id-still-producing")
 def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     """A producer writes although the coordinator has forgotten its id
 
@@ -607,7 +552,6 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later
             continue
         yield log.finding(
-            "expired-id-still-producing",
             "warning",
             f"Producer {p['producer_id']} of {last.transactional_id} wrote to {log.name} after its id had expired",
             offset=p["data_last_offset"],

@@ -9,23 +9,11 @@ from typing import Any
 from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ANOTHER_BATCH_ELSEWHERE,
-    By,
-    at_the_log_end,
-    end_that_another_has,
-    hole_of_its_marker,
-    index_entry_of_its_batch,
-    missing_right_behind,
-    offsets_right_behind,
-    offsets_that_another_has,
-    same_offset_on_the_same_replica,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import EPOCH, OFFSET, damaged_fields
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of_all, tails
@@ -35,18 +23,17 @@ from auditor.rules.seen.view import Finding, LogView, runs
 # The bytes of one replica: checksums, tails, offset order, indexes, leader epochs.
 
 
-SEGMENT_INTEGRITY = "segment integrity"
 SHOWN = 20  # batches of a finding whose readings it has
 DEFAULT_SEGMENT_BYTES = str(1 << 30)
 
 
 @rule(
     "batch-crc-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"unreadable": "in the leader", "at_risk": "in another replica"},
-    voids=True,
-    needs=(Need.EVENTS,),
+    when={
+        "info": "while it may be in flight",
+        "unreadable": "in the leader",
+        "at_risk": "in another replica",
+    },
 )
 def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
     """A stored batch is not what was written
@@ -66,7 +53,6 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
             e, last = run[0], run[-1]
             in_flight = bool(replica.segments) and not replica.clean_shutdown and _in_flight_tail(replica, e)
             yield log.at_event(
-                "batch-crc-mismatch",
                 "critical",
                 f"Wrong checksum in {plural(len(run), 'batch')} of {log.name} from offset {e['base_offset']} on: "
                 "consumers fail here, and an unclean restart may truncate the log here",
@@ -110,17 +96,13 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 
 @rule(
     "torn-tail",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "warning": "",
+    when={
         "error": "before the newest segment",
         "critical": "below the high watermark",
         "info": "in a live directory",
+        "unreadable": "before the newest segment",
+        "at_risk": "below the high watermark",
     },
-    outcomes={"unreadable": "before the newest segment", "at_risk": "below the high watermark"},
-    absorbed_by=(By("batch-crc-mismatch", same_offset_on_the_same_replica),),
-    prevented_by=(IN_SYNC_REPLICAS,),
-    needs=(Need.ERRORS,),
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
     """A segment does not end with a whole batch
@@ -153,7 +135,6 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
         error.reason, "bytes that are no batch"
     )
     return log.finding(
-        "torn-tail",
         "warning" if written else severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
         + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else ""),
@@ -191,20 +172,12 @@ def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
 
 @rule(
     "offset-hole",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "info": "where its leader may have cleaned"},
-    outcomes={
+    when={
+        "info": "where its leader may have cleaned",
         "lost": "in the leader",
         "at_risk": "in another replica, or where a segment file may not have been copied",
     },
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
-        By("replica-missing-range", offsets_that_another_has),
-        By("missing-marker", hole_of_its_marker),
-    ),
-    prevented_by=(IN_SYNC_REPLICAS,),
     together=in_each_replica(),
-    needs=(Need.EVENTS,),
 )
 def offset_hole(log: LogView) -> Iterator[Finding]:
     """Offsets are missing
@@ -240,7 +213,6 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
     why = ": a segment file may be missing" if at_start else ": its leader may have cleaned" if leaders else ""
     more = f", and {plural(sum(counts[1:]), 'offset')} in {plural(len(holes) - 1, 'more hole')}" if holes[1:] else ""
     return log.at_event(
-        "offset-hole",
         "info" if leaders else "error",
         f"Offsets {e['first_missing_offset']} to {e['base_offset'] - 1} of {log.name} ({counts[0]}) are missing "
         f"before the batch at {e['base_offset']}{more}{why}",
@@ -267,17 +239,7 @@ def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
 
-@rule(
-    "offsets-not-increasing",
-    family=SEGMENT_INTEGRITY,
-    severities={"critical": ""},
-    outcomes={"reordered": ""},
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), offsets_right_behind),
-        ANOTHER_BATCH_ELSEWHERE,
-    ),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("offsets-not-increasing")
 def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     """Offsets go back or lie in the wrong segment
 
@@ -292,7 +254,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-467; LogValidator, UnifiedLog.analyzeAndValidateRecords
     """
-    yield from damaged_fields(log, "offsets-not-increasing", "critical", OFFSET)
+    yield from damaged_fields(log, "critical", OFFSET)
     for replica in log.replicas:
         for run in runs(
             log.events(EventKind.OFFSETS_NOT_INCREASING, EventKind.OUTSIDE_SEGMENT, replica=replica), "kind", "segment"
@@ -306,7 +268,6 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             else:
                 what, expected = f"comes after offset {e['previous_last_offset']}", e["previous_last_offset"] + 1
             yield log.at_event(
-                "offsets-not-increasing",
                 "critical",
                 f"A batch at offset {e['base_offset']} of {log.name} {what}",
                 e,
@@ -317,15 +278,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
             )
 
 
-@rule(
-    "index-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"warning": "", "info": "for what a crash left in a file that is longer than its entries"},
-    absorbed_by=(
-        By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), index_entry_of_its_batch),
-    ),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("index-mismatch", when={"info": "for what a crash left in a file that is longer than its entries"})
 def index_mismatch(log: LogView) -> Iterator[Finding]:
     """An index does not agree with its segment
 
@@ -358,7 +311,6 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.reason == "bad_length" and error.file.endswith((".index", ".timeindex", ".txnindex")):
                 yield log.finding(
-                    "index-mismatch",
                     "warning",
                     f"{error.file} ends with a partial entry",
                     replica=replica,
@@ -376,7 +328,6 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     points = f"timestamp {e['entry_timestamp']}" if time else f"position {e['entry_position']}"
     left_over = e["maybe_cut_off"] == 1 and not replica.clean_shutdown
     return log.finding(
-        "index-mismatch",
         "warning",
         f"{file} is not what its segment gives, in {plural(len(run), 'entry')} from number {entry} on: "
         f"{INDEX_FAULTS[e['fault']]}" + (", as a truncation leaves it in a running broker's file" * left_over),
@@ -399,14 +350,7 @@ def _index_finding(log: LogView, replica: ReplicaFacts, run: list[Event], time: 
     )
 
 
-@rule(
-    "leader-epoch-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": ""},
-    outcomes={"at_risk": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("leader-epoch-mismatch")
 def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     """Leader epochs in the log go down, or disagree with the checkpoint
 
@@ -419,7 +363,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
     sound; else keep a copy of its folder before the broker next starts.
     Source: KIP-101, KIP-279; LeaderEpochFileCache
     """
-    yield from damaged_fields(log, "leader-epoch-mismatch", "error", EPOCH)
+    yield from damaged_fields(log, "error", EPOCH)
     for replica in log.replicas:
         kinds = (EventKind.LEADER_EPOCH_DECREASE, EventKind.LEADER_EPOCH_CHECKPOINT)
         decreased = {int(e["base_offset"]) for e in log.events(EventKind.LEADER_EPOCH_DECREASE, replica=replica)}
@@ -429,7 +373,6 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             if not down and int(e["base_offset"]) in decreased:
                 continue
             yield log.at_event(
-                "leader-epoch-mismatch",
                 "error",
                 f"Leader epoch {e['leader_epoch']} in {plural(len(run), 'batch')} of {log.name} from offset "
                 f"{e['base_offset']} on, "
@@ -453,7 +396,8 @@ OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 
 
 def _of_one_directory(f: Finding) -> Hashable:
-    return f.evidence["log_dir"] if f.evidence.get("in_flight") else None
+    evidence = read(Evidence, f.evidence)
+    return evidence["log_dir"] if evidence.get("in_flight") else None
 
 
 def _all_beyond(findings: Sequence[Finding]) -> str:
@@ -462,14 +406,10 @@ def _all_beyond(findings: Sequence[Finding]) -> str:
 
 @rule(
     "checkpoint-beyond-log-end",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "critical": "for the high watermark", "info": "in a live directory"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"), at_the_log_end),
-        By("replica-missing-range", end_that_another_has),
-    ),
-    prevented_by=(CLEAN_ELECTION,),
+    when={
+        "critical": "for the high watermark",
+        "info": "in a live directory",
+    },
     together=by_cause(_of_one_directory, _all_beyond),
 )
 def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
@@ -511,7 +451,6 @@ def _beyond(log: LogView, replica: ReplicaFacts, beyond: list[tuple[str, int, in
     live = not replica.clean_shutdown
     what = "high watermark" if name == "log start" else "log end"
     return log.finding(
-        "checkpoint-beyond-log-end",
         severity,
         f"The {name} of {log.name} is {value}, beyond its {what} {limit}"
         + (OF_DIFFERENT_TIMES if live else _lost_tail(name, replica)),

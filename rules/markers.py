@@ -9,16 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED,
-    OPEN_AT_ITS_COORDINATOR,
-    By,
-    marker_instead_of_it,
-    same_decision,
-    same_record,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.resolution.resolve import in_flight
@@ -49,7 +40,6 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import closed, ended_behind, must_have_marker
 
-CROSS_CHECKS = "cross-checks"
 TOPIC = "__transaction_state"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
@@ -61,7 +51,6 @@ def _judged_markers(log: LogView) -> np.ndarray:
 
 def _at_marker(
     log: LogView,
-    rule_id: str,
     severity: str,
     message: str,
     t: np.void,
@@ -71,7 +60,6 @@ def _at_marker(
     **evidence: object,
 ) -> Finding:
     return log.finding(
-        rule_id,
         severity,
         message,
         marker=t,
@@ -92,20 +80,11 @@ NOT_YET = "{count} transactions were decided and completed, but {log} has no mar
 
 @rule(
     "missing-marker",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "while it may be in flight, or where a later marker ended its data as decided"},
-    outcomes={"blocked": "", "at_risk": "where none of its data is open"},
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        By(("split-decision", "marker-contradicts-decision"), same_decision),
-        By(("epoch-regression", "marker-without-decision"), marker_instead_of_it),
-    ),
-    decided=True,
-    prevented_by=(CLEAN_ELECTION,),
-    moving=True,
+    when={
+        "info": "while it may be in flight, or where a later marker ended its data as decided",
+        "at_risk": "where none of its data is open",
+    },
     together=in_flight(NOT_YET),
-    needs=(Need.COORDINATOR,),
 )
 def missing_marker(log: LogView) -> Iterator[Finding]:
     """A completed transaction never got its marker here
@@ -139,7 +118,6 @@ def _late(log: LogView, ended: Ended) -> Finding:
     first, last = ended.span
     other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
     return log.finding(
-        "missing-marker",
         "info",
         f"The {marker} marker of {window.transactional_id} never came to {log.name}: its data at {ended.data()} was "
         f"ended as decided, late, by the {marker} at offset {ended.row['marker_offset']} {other}",
@@ -167,7 +145,6 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
-        "missing-marker",
         "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else "")
@@ -194,11 +171,11 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
 
 @rule(
     "split-decision",
-    family=CROSS_CHECKS,
-    severities={"critical": "", "info": "where retention may have taken its own marker"},
-    outcomes={"hidden": "where COMMIT was decided", "exposed": "where ABORT was decided"},
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "info": "where retention may have taken its own marker",
+        "hidden": "where COMMIT was decided",
+        "exposed": "where ABORT was decided",
+    },
 )
 def split_decision(log: LogView) -> Iterator[Finding]:
     """A transaction was ended here otherwise than its coordinator decided
@@ -235,7 +212,6 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
         yield _at_marker(
             log,
-            "split-decision",
             "critical",
             f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
             f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(t, window)}"
@@ -288,7 +264,6 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     )
     advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
     return log.finding(
-        "split-decision",
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
         f"there the {result} at offset {t['marker_offset']}, of a later transaction{of_next}, ended its data at "
@@ -328,14 +303,11 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
 
 @rule(
     "marker-contradicts-decision",
-    family=CROSS_CHECKS,
-    severities={"critical": ""},
-    outcomes={
+    when={
         "hidden": "where COMMIT was decided",
         "exposed": "where ABORT was decided",
         "none": "where the marker ended no data",
     },
-    needs=(Need.TRANSACTIONS,),
 )
 def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
     """A marker says the opposite of what the coordinator decided
@@ -354,7 +326,6 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
         assert window.prepare is not None
         yield _at_marker(
             log,
-            "marker-contradicts-decision",
             "critical",
             f"{log.name} has a {'COMMIT' if t['commit'] else 'ABORT'} marker for the transaction of "
             f"{window.transactional_id} that was decided {'COMMIT' if window.prepare.commit else 'ABORT'}",
@@ -378,10 +349,10 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
 
 @rule(
     "marker-without-decision",
-    family=CROSS_CHECKS,
-    severities={"warning": "if it closed something", "info": "else"},
-    absorbed_by=(By("epoch-regression", same_record),),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "warning": "if it closed something",
+        "info": "else",
+    },
 )
 def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """A marker was written that no coordinator decided
@@ -412,7 +383,6 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         late = own is not None and is_late(t, own)
         finding = _at_marker(
             log,
-            "marker-without-decision",
             "warning" if closed and not by_hand else "info",
             f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
             f"{t['marker_offset']} of {log.name}"
@@ -437,13 +407,7 @@ def _decided(log: LogView, t: np.void) -> bool:
     return log.cluster.coordinators_lack(int(t["producer_id"]), int(t["marker_timestamp"]))
 
 
-@rule(
-    "unknown-coordinator-epoch",
-    family=CROSS_CHECKS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"at_risk": ""},
-    needs=(Need.TRANSACTIONS,),
-)
+@rule("unknown-coordinator-epoch", when={"info": "while it may be in flight"})
 def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 
@@ -468,7 +432,6 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
         reported.add(key)
         yield _at_marker(
             log,
-            "unknown-coordinator-epoch",
             "error",
             f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
             f"the last one of {TOPIC}-{p} is {latest}",

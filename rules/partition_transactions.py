@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
-from auditor.rules.catalogue.registry import Blocks, Hold, Need, Unverified, rule
-from auditor.rules.catalogue.relations import ABANDONED, ENDED_OTHERWISE, OPEN_AT_ITS_COORDINATOR, By, same_transaction
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, LATE_WRITES, TRANSACTION_TIMEOUT
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
-from auditor.rules.producer_sequences import OF_A_WRONG_BATCH, behind_another_number, certainty
+from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
@@ -48,8 +47,6 @@ from auditor.rules.transactions.written_times import recorded
 # Open transactions at the end of a partition.
 
 
-FAMILY = "transactions"
-SAID_OF_IT = By(("transaction-pinned-at-log-start", "long-open-transaction"), same_transaction)
 # Nobody knows it only where the coordinator's log was read whole.
 UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
 
@@ -60,14 +57,13 @@ def who(t: OpenTransaction) -> str:
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
 
-def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
+def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
     judged = {"class": blocking.judged(log, t).klass, "age_ms": blocking.age(log, t)}
     evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
     began = blocking.dated(log, t)
     if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
         evidence |= began
     return log.finding(
-        rule_id,
         severity,
         message,
         at=t.row,
@@ -78,17 +74,7 @@ def _open_finding(log: LogView, rule_id: str, severity: str, t: OpenTransaction,
     )
 
 
-@rule(
-    "hanging-transaction",
-    family=FAMILY,
-    severities={"critical": "", "info": "while it may be in flight"},
-    outcomes={"blocked": ""},
-    blocks=Blocks.READERS,
-    hold=Hold.NOBODYS,
-    prevented_by=LATE_WRITES,
-    moving=True,
-    needs=(Need.TRANSACTIONS,),
-)
+@rule("hanging-transaction", when={"info": "while it may be in flight"})
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
@@ -109,21 +95,20 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    hanging = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
     yield from made(
         log,
-        "hanging-transaction",
-        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in hanging),
     )
 
 
 def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     offset = int(t.row["first_offset"])
-    held = max(0, log.readable_end - offset)
+    held_back = max(0, log.readable_end - offset)
     message = (
         f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
         f"itself: {t.reason}; read_committed consumers of this partition stop there, "
-        f"{plural(held, 'offset')} before its end"
+        f"{plural(held_back, 'offset')} before its end"
     )
     if t.in_flight:
         message = (
@@ -134,13 +119,12 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
-        "hanging-transaction",
         "critical",
         t,
         message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
         evidence={
-            "held_back_offsets": held,
+            "held_back_offsets": held_back,
             "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
             **(skipped or {}),
         },
@@ -150,24 +134,12 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
 
 @rule(
     "long-open-transaction",
-    family=FAMILY,
-    severities={
+    when={
         "error": "beyond its time-out by 30 s",
         "critical": "beyond 1 h",
         "warning": "in text that does not show markers",
         "info": "when it is young, or nothing shows its age",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        SAID_OF_IT,
-    ),
-    blocks=Blocks.READERS,
-    hold=Hold.OVERDUE,
-    prevented_by=(TRANSACTION_TIMEOUT,),
-    needs=(Need.TRANSACTIONS,),
 )
 def long_open_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction has been open longer than its time-out allows
@@ -183,7 +155,7 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360, KIP-664
     """
-    yield from made(log, "long-open-transaction", _long_open(log))
+    yield from made(log, _long_open(log))
 
 
 def _long_open(log: LogView) -> Iterator[Unmade]:
@@ -204,7 +176,6 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
     how_long = f"for {duration(age)}" if dated else "for a time that nothing in the input shows"
     return _open_finding(
         log,
-        "long-open-transaction",
         severity,
         t,
         f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
@@ -217,24 +188,11 @@ def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int
 
 @rule(
     "lso-stuck",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "critical": "beyond 1 h",
         "warning": "beyond 1 h within its time-out",
         "info": "where it may have ended",
     },
-    outcomes={"blocked": ""},
-    time=True,
-    absorbed_by=(
-        ABANDONED,
-        OPEN_AT_ITS_COORDINATOR,
-        SAID_OF_IT,
-    ),
-    blocks=Blocks.READERS,
-    hold=Hold.LONG,
-    prevented_by=(TRANSACTION_TIMEOUT,),
-    needs=(Need.TRANSACTIONS,),
 )
 def lso_stuck(log: LogView) -> Iterator[Finding]:
     """The last stable offset does not move
@@ -259,22 +217,21 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 
 def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
     lso = max(int(t.row["first_offset"]), log.leader.own_start)
-    held = max(0, log.readable_end - lso)
+    held_back = max(0, log.readable_end - lso)
     waits = blocking.judged(log, t).standing is BlockedState.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
-    said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
+    timeout = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
     return _open_finding(
         log,
-        "lso-stuck",
         severity,
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
-        f"for {duration(age)}" + (f"; it ends with its time-out{said}" if waits else ""),
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held_back, 'offset')} behind, held by {who(t)} "
+        f"for {duration(age)}" + (f"; it ends with its time-out{timeout}" if waits else ""),
         doubt=doubt,
         evidence={
             "last_stable_offset": lso,
             "high_watermark": log.high_watermark,
-            "held_back_offsets": held,
+            "held_back_offsets": held_back,
             "ends_at_the_latest": ends,
         },
         advice=blocking.advise(log, t),
@@ -283,19 +240,11 @@ def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: 
 
 @rule(
     "transaction-pinned-at-log-start",
-    family=FAMILY,
-    severities={
-        "error": "",
+    when={
         "critical": "beyond 1 h, or where nobody will end it",
         "warning": "beyond 1 h within its time-out",
         "info": "while its coordinator will end it, or nothing shows its age",
     },
-    outcomes={"blocked": ""},
-    absorbed_by=(ABANDONED,),
-    blocks=Blocks.READERS,
-    hold=Hold.PINNED,
-    prevented_by=LATE_WRITES,
-    needs=(Need.TRANSACTIONS,),
 )
 def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     """An open transaction begins below the log start
@@ -311,7 +260,7 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     pinned = (t for t in open_transactions(log) if int(t.row["first_offset"]) < log.leader.own_start)
-    yield from made(log, "transaction-pinned-at-log-start", (_pinned(log, t) for t in pinned))
+    yield from made(log, (_pinned(log, t) for t in pinned))
 
 
 def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
@@ -326,7 +275,6 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
     offset = int(t.row["first_offset"])
     return _open_finding(
         log,
-        "transaction-pinned-at-log-start",
         severity,
         t,
         f"The transaction of {who(t)} began at offset {offset}, below the log start "
@@ -378,22 +326,15 @@ def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
 
 @rule(
     "late-write-after-marker",
-    family=FAMILY,
-    severities={
+    when={
         "critical": "where it hangs, or a later transaction's marker took it in",
         "error": "where a marker closed it, or this copy ends before",
         "info": "once an operator closed it, or where that could not be read",
-    },
-    outcomes={
         "blocked": "where no marker closed it",
         "exposed": "where its transaction was aborted and it was committed",
         "hidden": "where its transaction was committed and it was aborted",
         "none": "where it ended like its transaction",
     },
-    absorbed_by=(ABANDONED, ENDED_OTHERWISE),
-    prevented_by=LATE_WRITES,
-    unverified=Unverified.ENDED,
-    needs=(Need.TRANSACTIONS,),
 )
 def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     """Data arrived after the marker that had closed its transaction
@@ -417,7 +358,6 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
         severity, fate = _fate(log, t)
         offset = int(t["first_offset"])
         yield log.finding(
-            "late-write-after-marker",
             severity,
             f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
             f"its transaction was over: {why}; {fate}",
@@ -457,12 +397,10 @@ def _fate(log: LogView, t: np.void) -> tuple[str, str]:
 
 @rule(
     "committed-transaction-hole",
-    family=FAMILY,
-    severities={"critical": "", "info": "where its leader may have cleaned"},
-    outcomes={"lost": "", "at_risk": "where a segment file may not have been copied"},
-    absorbed_by=OF_A_WRONG_BATCH,
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.TRANSACTIONS,),
+    when={
+        "info": "where its leader may have cleaned",
+        "at_risk": "where a segment file may not have been copied",
+    },
 )
 def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     """A committed transaction lacks records
@@ -490,7 +428,6 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
             continue
         e, sure = producer_gaps[index], certainty(log, producer_gaps[index])
         yield log.at_event(
-            "committed-transaction-hole",
             "info" if sure.get("missing") == LEADERS_LOG else "critical",
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
             f"{t['last_offset']}) lacks records before offset {e['base_offset']}",
@@ -511,21 +448,18 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
 
 
 def _of_one_cleaner(f: Finding) -> Hashable:
-    return (f.topic, f.partition) if f.evidence.get("cleaned") else None
+    return (f.topic, f.partition) if read(LoneMarkersEvidence, f.evidence).get("cleaned") else None
 
 
 def _all_cleaned(findings: Sequence[Finding]) -> str:
-    many = plural(sum(f.evidence["closed_nothing"] for f in findings), "marker")
+    many = plural(sum(read(LoneMarkersEvidence, f.evidence)["closed_nothing"] for f in findings), "marker")
     return f"{many} of {count(findings)} producers in {findings[0].topic}-{findings[0].partition} {NO_DATA}"
 
 
 @rule(
     "marker-without-transaction",
-    family=FAMILY,
-    severities={"info": "", "warning": "when it is a producer's habit"},
+    when={"warning": "when it is a producer's habit"},
     together=by_cause(_of_one_cleaner, _all_cleaned),
-    before_start=True,
-    needs=(Need.TRANSACTIONS,),
 )
 def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     """A marker closed nothing
@@ -550,23 +484,22 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
         yield _lone_markers(log, empty, habit, markers[producer_id])
 
 
-def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
-    first, last = mine[0], mine[-1]
-    many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+def _lone_markers(log: LogView, lone: np.ndarray, habit: bool, markers: int) -> Finding:
+    first, last = lone[0], lone[-1]
+    many = f"{len(lone)} markers" if len(lone) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
     cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
-        "marker-without-transaction",
         "warning" if habit else "info",
         f"{many} of producer {first['producer_id']} in {log.name} {NO_DATA if cleaned else 'closed nothing'}"
         + (": it keeps adding partitions that it does not write" if habit else ""),
         marker=first,
         last_offset=last["marker_offset"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
+        evidence={"markers": markers, "closed_nothing": len(lone), "repeats": int(np.sum(lone["repeated"]))}
         | ({"cleaned": True} if cleaned else {}),
     )
 
 
-@rule("transaction-abort-rate", family=FAMILY, severities={"warning": ""}, needs=(Need.TRANSACTION_STATE,))
+@rule("transaction-abort-rate")
 def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     """Many transactions of one id are aborted
 
@@ -594,7 +527,6 @@ def _aborted_often(
 ) -> Finding:
     first, last = next(state_log.entries_of(number)), state_log.last(number)
     return log.finding(
-        "transaction-abort-rate",
         "warning",
         f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
         offset=first.offset,
@@ -634,23 +566,13 @@ class Merged:
 
 @rule(
     "transactions-merged-under-one-marker",
-    family=FAMILY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where no broker's clock decides, if the producer never began like that",
         "info": "else",
-    },
-    outcomes={
         "exposed": "where its transaction was aborted and it was committed",
         "hidden": "where its transaction was committed and it was aborted",
         "none": "where it ended like its transaction",
     },
-    absorbed_by=(
-        ENDED_OTHERWISE,
-        By("late-write-after-marker", same_transaction),
-    ),
-    prevented_by=LATE_WRITES,
-    needs=(Need.TRANSACTIONS,),
 )
 def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     """One marker closed the data of two transactions
@@ -686,7 +608,6 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
 
 def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord, merged: Merged) -> Finding:
     return log.finding(
-        "transactions-merged-under-one-marker",
         merged.severity,
         f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
         f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "

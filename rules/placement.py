@@ -8,15 +8,14 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import ElectionEvidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import lost_of, tail_advice, unsent
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
 from auditor.rules.seen.view import Finding, LogView, iso
@@ -24,7 +23,6 @@ from auditor.rules.seen.view import Finding, LogView, iso
 # Placement: offline partitions, absent or duplicate directories, directories of removed topics.
 
 
-PLACEMENT = "replicas"
 OF_REMOVED = "replica-of-removed-topic"
 WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
@@ -41,15 +39,11 @@ def _all_offline(findings: Sequence[Finding]) -> str:
 
 @rule(
     "partition-offline",
-    family=PLACEMENT,
-    severities={
-        "error": "",
+    when={
         "critical": "for internal topics",
         "info": "where a broker that has all of it was stopped cleanly, or in doubt",
     },
-    outcomes={"blocked": ""},
     together=by_cause(_of_one_stop, _all_offline),
-    needs=(Need.METADATA,),
 )
 def partition_offline(log: LogView) -> Iterator[Finding]:
     """Nobody leads a partition, though the cluster is up
@@ -80,7 +74,6 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
     gaps = log.cluster.leaderless.get((topic, partition), ())
     since = gaps[-1] if gaps and gaps[-1].until is None else None
     return log.finding(
-        "partition-offline",
         "info" if stopped else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
@@ -121,7 +114,7 @@ def _of_one_copy(f: Finding) -> Hashable:
 
 
 def _all_absent(group: Sequence[Finding]) -> str:
-    alone = sum(f.evidence["in_sync"] == [f.broker_id] for f in group)
+    alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in group)
     return (
         f"Broker {group[0].broker_id} has no folder of {plural(len(group), 'partition')}, which it has in sync by the "
         "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
@@ -130,11 +123,8 @@ def _all_absent(group: Sequence[Finding]) -> str:
 
 @rule(
     "replica-absent",
-    family=PLACEMENT,
-    severities={"critical": "", "info": "where files were copied one after another"},
-    outcomes={"at_risk": ""},
+    when={"info": "where files were copied one after another"},
     together=by_cause(_of_one_copy, _all_absent),
-    needs=(Need.METADATA,),
 )
 def replica_absent(log: LogView) -> Iterator[Finding]:
     """A broker has no folder of a partition that it has in sync
@@ -152,7 +142,6 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
     for a in log.cluster.absent if log.topic == METADATA_TOPIC else ():
         others = [broker for broker in a.in_sync if broker != a.broker_id]
         finding = log.finding(
-            "replica-absent",
             "critical",
             f"Broker {a.broker_id} has no folder of {a.topic}-{a.partition}, which it has in sync by the metadata; "
             + (f"in sync beside it: {few(others)}" if others else "nobody else is in sync"),
@@ -165,12 +154,7 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
-@rule(
-    OF_REMOVED,
-    family=PLACEMENT,
-    severities={"info": "", "warning": "where it is in sync and nothing shows that it was removed"},
-    needs=(Need.OF_ANOTHER,),
-)
+@rule(OF_REMOVED, when={"warning": "where it is in sync and nothing shows that it was removed"})
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a folder of a topic that was removed
 
@@ -190,7 +174,6 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(
-            OF_REMOVED,
             "warning" if in_sync and not sure else "info",
             f"Broker {c.broker_id} has {c.folder} of {'a topic' if sure else 'another topic'} {log.topic}"
             + (", which was removed" if sure else ", which is not the one that there is")
@@ -214,13 +197,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "partition-in-two-log-dirs",
-    family=PLACEMENT,
-    severities={"error": "", "info": "where the directories cannot be told apart"},
-    outcomes={"at_risk": ""},
-    needs=(Need.REPLICAS,),
-)
+@rule("partition-in-two-log-dirs", when={"info": "where the directories cannot be told apart"})
 def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     """One broker has a partition in two of its log directories
 
@@ -234,20 +211,19 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     out of its log directory before the broker starts.
     Source: LogManager.loadLog, every release from 2.0.1 on
     """
-    for one, other, known in _doubles(log):
+    for one, other, sure in _doubles(log):
         behind = min(one, other, key=lambda c: c.rank)
         ahead = one if behind is other else other
         yield log.finding(
-            "partition-in-two-log-dirs",
             "error",
             f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
-            + (": it ends at its start" if known else ", if these are not two copies of one"),
+            + (": it ends at its start" if sure else ", if these are not two copies of one"),
             replica=behind,
-            doubt=not known,
+            doubt=not sure,
             evidence={
                 "further": f"{ahead.log_dir}/{ahead.folder}",
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
-                "missing": None if known else "directory.id in meta.properties",
+                "missing": None if sure else "directory.id in meta.properties",
             },
             advice=Advice(
                 Verdict.DO_NOT_ACT,
@@ -298,27 +274,23 @@ WITHOUT = " without having been in sync "
 
 def _one_start(f: Finding) -> Hashable:
     # The start of a broker that had led last, alone, and leads again: all its partitions at that time.
-    alone = f.evidence.get("last_known_eligible_before") == [f.evidence.get("leader")]
-    return (f.timestamp, f.evidence["leader"], f.message.partition(WITHOUT)[2]) if alone else None
+    election = read(ElectionEvidence, f.evidence)
+    alone = election.get("last_known_eligible_before") == [election.get("leader")]
+    return (f.timestamp, election["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
 def _elected(findings: Sequence[Finding]) -> str:
-    leader, how = findings[0].evidence["leader"], findings[0].message.partition(WITHOUT)[2]
+    leader, how = read(ElectionEvidence, findings[0].evidence)["leader"], findings[0].message.partition(WITHOUT)[2]
     return f"Broker {leader} became leader of {plural(len(findings), 'partition')}{WITHOUT}{how}"
 
 
 @rule(
     "unclean-election",
-    family=REPLICAS,
-    severities={
-        "critical": "",
+    when={
         "warning": "where the replicas show that nothing was lost",
         "info": "where nothing committed can be",
     },
-    outcomes={"at_risk": ""},
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
     together=by_cause(_one_start, _elected),
-    needs=(Need.ELECTIONS,),
 )
 def unclean_election(log: LogView) -> Iterator[Finding]:
     """A replica became leader that did not have to have everything
@@ -360,7 +332,6 @@ def _unclean(log: LogView, election: Election) -> Finding:
     whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
     return log.finding(
-        "unclean-election",
         severity,
         f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
         f"({_in_sync(election.isr_before)}): {meaning}",
@@ -411,17 +382,10 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
 # Tiered storage (KIP-405): the metadata of a log's remote part against its local one.
 
 
-TIERED_STORAGE = "tiered storage"
 SHOWN = 20  # segments that a finding lists
 
 
-@rule(
-    "remote-log-gap",
-    family=TIERED_STORAGE,
-    severities={"error": "", "info": "while the metadata may have been copied before the log"},
-    outcomes={"lost": ""},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-log-gap", when={"info": "while the metadata may have been copied before the log"})
 def remote_log_gap(log: LogView) -> Iterator[Finding]:
     """Offsets of a tiered log are neither local nor in remote storage
 
@@ -447,11 +411,10 @@ def remote_log_gap(log: LogView) -> Iterator[Finding]:
 
 
 def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: bool) -> Finding:
-    there = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
+    inside = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
     holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
-        "remote-log-gap",
         "error",
         f"Offsets {first} to {last} of {log.name} ({last + 1 - first}) lie below its first local segment at "
         f"{log.leader.local_start}, and no segment in remote storage has them{elsewhere}"
@@ -462,7 +425,7 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
             "log_start": log.leader.own_start,
             "local_log_start": log.leader.local_start,
             "missing_range": [first, last],
-            "segments_there": [_described(s) for s in there[:SHOWN]],
+            "segments_there": [_described(s) for s in inside[:SHOWN]],
             "local_copies": holders or None,
             "missing": "a later copy of __remote_log_metadata" if late else None,
         },
@@ -481,7 +444,7 @@ def _described(s: RemoteSegment) -> dict[str, object]:
     }
 
 
-@rule("remote-segment-leftover", family=TIERED_STORAGE, severities={"info": ""}, time=True, needs=(Need.REMOTE,))
+@rule("remote-segment-leftover")
 def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     """Remote storage holds segments that the log does not use
 
@@ -506,17 +469,16 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
         "segments of other leader epochs": [s for s in finished if not s.is_of(log.leader.leader_epochs)],
         "segments that were copied twice": _twice(finished),
     }
-    for kind, found in kinds.items():
-        if found:
+    for kind, group in kinds.items():
+        if group:
             yield log.finding(
-                "remote-segment-leftover",
                 "info",
-                f"Remote storage of {log.name}: {plural(len(found), 'segment')} ({sum(s.size for s in found):,} bytes) "
+                f"Remote storage of {log.name}: {plural(len(group), 'segment')} ({sum(s.size for s in group):,} bytes) "
                 f"that nobody reads: {kind}",
-                offset=min(s.start_offset for s in found),
-                last_offset=max(s.end_offset for s in found),
-                time_ms=max(s.changed_at for s in found),
-                evidence={"kind": kind, "segments": [_described(s) for s in found[:SHOWN]], "count": len(found)},
+                offset=min(s.start_offset for s in group),
+                last_offset=max(s.end_offset for s in group),
+                time_ms=max(s.changed_at for s in group),
+                evidence={"kind": kind, "segments": [_described(s) for s in group[:SHOWN]], "count": len(group)},
             )
 
 
@@ -532,12 +494,7 @@ def _twice(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule(
-    "remote-copy-behind",
-    family=TIERED_STORAGE,
-    severities={"warning": "", "info": "where only the producers' clocks tell how long"},
-    needs=(Need.REMOTE,),
-)
+@rule("remote-copy-behind", when={"info": "where only the producers' clocks tell how long"})
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied
 
@@ -562,7 +519,6 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     waited, proved = _waited(log, waiting[0][1])
     if waited > HOUR_MS:
         yield log.finding(
-            "remote-copy-behind",
             "warning" if proved else "info",
             f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
             f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after the log went on",

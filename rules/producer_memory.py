@@ -16,14 +16,10 @@ from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, Replica
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from auditor.model.transaction_states import LOGGED, TransactionValue
-from auditor.rules.catalogue.registry import Need, kinds, rule
-from auditor.rules.catalogue.relations import WRONG_TIMES, By, idle_by_stamps_alone
+from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import (
     FORGOTTEN_BY,
-    KNOWN_BELOW_LOG_START,
-    PRODUCER_EXPIRATION,
     RETENTION,
-    TIMESTAMP_LIMITS,
 )
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import (
@@ -35,8 +31,6 @@ from auditor.rules.lib.log_bounds import (
     verdict,
     whole_from,
 )
-from auditor.rules.markers import CROSS_CHECKS
-from auditor.rules.producer_sequences import PRODUCER_STATE
 from auditor.rules.seen.cluster_view import DAY_MS
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
@@ -45,7 +39,6 @@ from auditor.rules.transactions.coordinated import may_be_held
 # The cost of producer state, and producers that are about to lose it.
 
 
-CAPACITY = "capacity"
 CACHED_BATCHES = 5
 MANY_BYTES = 256 << 20
 MANY_PRODUCERS = 100_000
@@ -92,9 +85,10 @@ def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
 
 @rule(
     "producer-state-memory",
-    family=CAPACITY,
-    severities={"warning": "above 100,000 producers or 256 MiB", "info": "else"},
-    needs=(Need.PRODUCERS,),
+    when={
+        "warning": "above 100,000 producers or 256 MiB",
+        "info": "else",
+    },
 )
 def producer_state_memory(log: LogView) -> Iterator[Finding]:
     """A partition's producer state takes much of the broker's memory
@@ -114,7 +108,6 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
     if peak.producers < WORTH_KNOWING:
         return
     yield log.finding(
-        "producer-state-memory",
         "warning" if peak.producers > MANY_PRODUCERS or peak.bytes > MANY_BYTES else "info",
         f"{log.name} had {plural(peak.producers, 'producer')} at its peak: about {peak.bytes / 2**20:.1f} MiB "
         "in every broker with a replica",
@@ -163,7 +156,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
     return whole
 
 
-@rule("short-lived-producers", family=CAPACITY, severities={"warning": ""}, needs=(Need.PRODUCERS,))
+@rule("short-lived-producers")
 def short_lived_producers(log: LogView) -> Iterator[Finding]:
     """Producers come and go with hardly a batch each
 
@@ -187,24 +180,23 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     short = {name: values[by_time] for name, values in short.items()}
     times = short["first_time"]
     within = np.searchsorted(times, times + DAY_MS, side="left") - np.arange(len(times))
-    at = int(np.argmax(within))
-    count = int(within[at])
+    start = int(np.argmax(within))
+    count = int(within[start])
     if count < SHORT_LIVED:
         return
-    first, last = int(times[at]), int(times[at + count - 1])
-    transactional = int(np.count_nonzero(short["transactional"][at : at + count]))
+    first, last = int(times[start]), int(times[start + count - 1])
+    transactional = int(np.count_nonzero(short["transactional"][start : start + count]))
     yield log.finding(
-        "short-lived-producers",
         "warning",
         f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
-        offset=int(short["first_offset"][at : at + count].min()),
-        last_offset=int(short["data_last_offset"][at : at + count].max()),
+        offset=int(short["first_offset"][start : start + count].min()),
+        last_offset=int(short["data_last_offset"][start : start + count].max()),
         time_ms=log.time(first),
         evidence={
             "producers": count,
             "span_ms": last - first,
-            "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
-            "examples": short["producer_id"][at : at + 5].tolist(),
+            "one_batch": int(np.count_nonzero(short["batches"][start : start + count] == 1)),
+            "examples": short["producer_id"][start : start + 5].tolist(),
             "bytes": state_bytes(count, count),
             "transactional": transactional,
         },
@@ -222,11 +214,10 @@ def _shared(plain: int, transactional: int) -> str:
 
 @rule(
     "unknown-producer-exposure",
-    family=CAPACITY,
-    severities={"warning": "on brokers before 2.4 and for idle ones", "info": "else"},
-    time=True,
-    prevented_by=(KNOWN_BELOW_LOG_START, PRODUCER_EXPIRATION),
-    needs=(Need.PRODUCERS,),
+    when={
+        "warning": "on brokers before 2.4 and for idle ones",
+        "info": "else",
+    },
 )
 def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
     """A producer whose state a broker may forget, or has forgotten, before its next write
@@ -252,7 +243,6 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
         yield _exposed(log, row)
     if len(rows) > SHOWN:
         yield log.finding(
-            "unknown-producer-exposure",
             "warning" if log.policy().evicts_below_log_start else "info",
             f"All batches lie below the log start of {log.name}: {plural(len(rows) - SHOWN, 'more producer')}",
             evidence={"producers": len(rows) - SHOWN, "log_start": log.leader.own_start, **_expired_by_capacity(log)},
@@ -299,7 +289,6 @@ def _exposed(log: LogView, row: np.void) -> Finding:
     else:
         message += ": brokers of 2.4 or newer keep its state until it expires, a new replica knows nothing of it"
     return log.finding(
-        "unknown-producer-exposure",
         "warning" if old else "info",
         message,
         offset=row["below_last_offset"],
@@ -340,7 +329,6 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
     for row in p[often & writing][:SHOWN]:
         longest = f"{duration(row['max_idle_ms'])} of {duration(expiration_ms)}"
         yield log.finding(
-            "unknown-producer-exposure",
             "warning",
             f"Producer {row['producer_id']} (epoch {row['data_epoch']}) was idle {row['idle_count']} times for over "
             f"80 % of the time after which it is forgotten ({longest}) and still writes to {log.name}",
@@ -363,12 +351,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
 # Producer state in the memory of running brokers (``auditor live``).
 
 
-@rule(
-    "broker-memory-differs",
-    family=CROSS_CHECKS,
-    severities={"warning": "", "info": "where an append of the coordinator may have failed"},
-    needs=(Need.MEMORY,),
-)
+@rule("broker-memory-differs", when={"info": "where an append of the coordinator may have failed"})
 def broker_memory_differs(log: LogView) -> Iterator[Finding]:
     """A running broker's memory is not what its log says
 
@@ -426,33 +409,32 @@ def _unknown_to_the_broker(log: LogView, ids: list[int]) -> Iterator[Finding]:
 
 
 def _differs(
-    log: LogView, held: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
+    log: LogView, state: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
 ) -> Finding:
     words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
     return log.finding(
-        "broker-memory-differs",
         "warning",
-        f"The leader of {log.name} remembers producer {held['producer_id']} otherwise than the log says: {words}",
+        f"The leader of {log.name} remembers producer {state['producer_id']} otherwise than the log says: {words}",
         offset=offset,
-        producer_id=held["producer_id"],
-        producer_epoch=held["producer_epoch"],
-        transactional_id=log.owner(held["producer_id"]),
+        producer_id=state["producer_id"],
+        producer_epoch=state["producer_epoch"],
+        transactional_id=log.owner(state["producer_id"]),
         evidence={"found": memory, "expected": replayed},
         advice=_what_to_do(log),
     )
 
 
-def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_at: int) -> Iterator[Finding]:
+def _transactional_id(log: LogView, transactional_id: str, listing: Fields, asked_at: int) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
-    if held["state"] not in LOGGED or log.leader.ends_early:
+    if listing["state"] not in LOGGED or log.leader.ends_early:
         return
     if entry is not None and entry.record_time > asked_at - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
-    memory: Fields = {"state": held["state"], "producer_id": held["producer_id"]}
+    memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
-    if entry is not None and held["producer_epoch"] >= 0:
-        memory |= {"producer_epoch": held["producer_epoch"], "partitions": sorted(held["partitions"])}
+    if entry is not None and listing["producer_epoch"] >= 0:
+        memory |= {"producer_epoch": listing["producer_epoch"], "partitions": sorted(listing["partitions"])}
         logged |= {"producer_epoch": entry.producer_epoch, "partitions": sorted(entry.partitions)}
     other = [name for name in memory if memory[name] != logged[name]]
     if other:
@@ -461,12 +443,11 @@ def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_a
             memory.items() <= _as_listed(value).items() for value in may_be_held(history, transactional_id)
         )
         yield log.finding(
-            "broker-memory-differs",
             "info" if failed else "warning",
             f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
             + (": the append of its last record failed" if failed else ""),
             offset=None if entry is None else entry.offset,
-            producer_id=held["producer_id"],
+            producer_id=listing["producer_id"],
             transactional_id=transactional_id,
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
             advice=_what_to_do(log),
@@ -500,18 +481,7 @@ def _as_listed(value: TransactionValue) -> Fields:
 # Idle producers that expired, and timestamps far from broker time.
 
 
-@rule(
-    "producer-expired-while-active",
-    family=PRODUCER_STATE,
-    severities={"warning": "", "info": "where only producers' clocks show it"},
-    time=True,
-    absorbed_by=(
-        WRONG_TIMES,
-        By("producer-timestamp-skew", idle_by_stamps_alone),
-    ),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.SNAPSHOTS, Need.EVENTS),
-)
+@rule("producer-expired-while-active", when={"info": "where only producers' clocks show it"})
 def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     """A producer was idle longer than the broker remembers it, and then went on
 
@@ -539,7 +509,6 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         by_a_clock = e["broker_time"] >= 0 and not old
         severity = "warning" if e["base_offset"] >= whole_from(log) and by_a_clock else lowered("warning")
         yield log.at_event(
-            "producer-expired-while-active",
             severity,
             f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
             f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
@@ -569,7 +538,6 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
                 continue
             reported.add(d.producer_id)
             yield log.finding(
-                "producer-expired-while-active",
                 "warning",
                 f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
                 f"behind it: the broker had forgotten it, and took its next batch without knowing what came before",
@@ -590,11 +558,10 @@ def _expired_while_idle(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "producer-timestamp-skew",
-    family=PRODUCER_STATE,
-    severities={"warning": "ahead of the broker", "info": "behind it"},
-    absorbed_by=(WRONG_TIMES,),
-    prevented_by=(TIMESTAMP_LIMITS,),
-    needs=(Need.EVENTS, Need.AHEAD),
+    when={
+        "warning": "ahead of the broker",
+        "info": "behind it",
+    },
 )
 def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """A producer's clock is far from the brokers'
@@ -621,7 +588,6 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
             off = duration(abs(e["broker_time"] - e["timestamp"]))
             yield log.at_event(
-                "producer-timestamp-skew",
                 "info" if behind else "warning",
                 f"{who} stamps records {off} {word} the broker's clock",
                 e,
@@ -630,4 +596,4 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
             )
     ahead = log.leader.ahead
     if ahead is not None and is_ahead_of_all(log, ahead):
-        yield at_ahead(log, "producer-timestamp-skew", ahead)
+        yield at_ahead(log, ahead)

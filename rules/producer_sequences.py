@@ -20,18 +20,7 @@ from auditor.facts.events import (
     EventKind,
 )
 from auditor.model.policies import POLICIES
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    ABANDONED_FOR_SURE,
-    ANOTHER_BATCH_ELSEWHERE,
-    By,
-    behind_a_batch_with_another_number,
-    beside_its_batch,
-    in_or_right_behind_what_the_leader_lacks,
-    over_missing_offsets,
-    within_its_offsets,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS, PRODUCER_EXPIRATION
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
@@ -40,41 +29,19 @@ from auditor.rules.transactions.windows import naming
 # Sequences of a producer: gaps, duplicates, resets.
 
 
-PRODUCER_STATE = "producer state"
 NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
 GAPS_REMEMBERED = 8  # of one producer, to find what fills them later
-
-# Batches whose fields are wrong make their neighbours' sequences look odd; where their end is wrong, too.
-OF_A_WRONG_BATCH = (
-    By(
-        (
-            "record-structure-invalid if span_in_doubt",
-            "offsets-not-increasing",
-            "producer-fields-inconsistent if error_code",
-        ),
-        beside_its_batch,
-    ),
-    By("offset-hole", over_missing_offsets),
-    ANOTHER_BATCH_ELSEWHERE,
-)
-OF_A_HANGING_BATCH = (*OF_A_WRONG_BATCH, ABANDONED_FOR_SURE)
 
 
 @rule(
     "sequence-gap",
-    family=PRODUCER_STATE,
-    severities={"error": "", "critical": "before a committed transaction", "info": "where its leader may have cleaned"},
-    outcomes={
+    when={
+        "critical": "before a committed transaction",
+        "info": "where its leader may have cleaned",
         "lost": "where they were committed, or the broker remembered the producer",
         "reordered": "where the records between come later",
         "at_risk": "else",
     },
-    absorbed_by=(
-        *OF_A_HANGING_BATCH,
-        By("replica-missing-range", in_or_right_behind_what_the_leader_lacks),
-    ),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.EVENTS,),
 )
 def sequence_gap(log: LogView) -> Iterator[Finding]:
     """A producer's sequence numbers jump: records that it numbered are not in the log
@@ -106,9 +73,8 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
             sure = {"confidence": Missing.LIKELY}
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
-        taken = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
+        accepted = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
-            "sequence-gap",
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
             f"{e['found_sequence']} where {e['expected_sequence']} was expected: "
@@ -118,7 +84,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
-            outcome="reordered" if swapped else "lost" if taken else "at_risk",
+            outcome="reordered" if swapped else "lost" if accepted else "at_risk",
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
@@ -289,19 +255,7 @@ def look_at(log: LogView, e: Event) -> CheckCommand:
     return CheckCommand(command, f"{shown} {e['found_sequence']}")
 
 
-@rule(
-    "duplicate-sequence-range",
-    family=PRODUCER_STATE,
-    severities={"error": ""},
-    outcomes={"duplicated": ""},
-    absorbed_by=(
-        *OF_A_HANGING_BATCH,
-        By("sequence-reset-same-epoch", within_its_offsets),
-        By("missing-records", behind_a_batch_with_another_number),
-    ),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.EVENTS,),
-)
+@rule("duplicate-sequence-range")
 def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored twice
 
@@ -325,7 +279,6 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
             continue
         first, last = run[0], run[-1]
         yield log.at_event(
-            "duplicate-sequence-range",
             "error",
             f"Producer {first['producer_id']} (epoch {first['producer_epoch']}) has sequence {first['found_sequence']} "
             f"stored a second time: {plural(len(run), 'batch')} with sequences that were stored before",
@@ -346,16 +299,10 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 
 @rule(
     "sequence-reset-same-epoch",
-    family=PRODUCER_STATE,
-    severities={
-        "warning": "",
+    when={
         "error": "where the next batch goes on as if it were none",
         "info": "where the broker may have forgotten it, or batches between them",
     },
-    outcomes={"at_risk": ""},
-    absorbed_by=OF_A_WRONG_BATCH,
-    prevented_by=(PRODUCER_EXPIRATION,),
-    needs=(Need.EVENTS,),
 )
 def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
     """A producer starts again at sequence 0 without a new epoch
@@ -383,7 +330,6 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         goes_on = next_continues(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
-            "sequence-reset-same-epoch",
             severity,
             f"Producer {e['producer_id']} starts again at sequence 0 in the same epoch {e['producer_epoch']}: "
             f"{e['expected_sequence']} was expected",
@@ -410,13 +356,7 @@ def log_age(log: LogView, e: Event) -> int | None:
     return max(0, e["time"] - began) if log.leader.log_start == 0 and began >= 0 else None
 
 
-@rule(
-    "plain-data-inside-transaction",
-    family=PRODUCER_STATE,
-    severities={"critical": "", "warning": "where the leader had changed"},
-    outcomes={"refused": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("plain-data-inside-transaction", when={"warning": "where the leader had changed"})
 def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
     """A producer writes outside its own open transaction
 
@@ -431,7 +371,6 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         e = run[0]
         changed = e["previous_leader_epoch"] >= 0 and e["previous_leader_epoch"] != e["leader_epoch"]
         yield log.at_event(
-            "plain-data-inside-transaction",
             "warning" if changed else "critical",
             f"Producer {e['producer_id']} wrote {plural(len(run), 'plain batch')} while its transaction that began at "
             f"offset {e['transaction_first_offset']} was open: this data counts as committed in any case",
@@ -461,15 +400,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
 
 
-@rule(
-    "unknown-producer-first-sequence",
-    family=PRODUCER_STATE,
-    severities={"warning": "", "info": "where retention explains it"},
-    absorbed_by=(*OF_A_WRONG_BATCH, By("replica-divergence", within_its_offsets)),
-    prevented_by=(PRODUCER_EXPIRATION,),
-    before_start=True,
-    needs=(Need.EVENTS,),
-)
+@rule("unknown-producer-first-sequence", when={"info": "where retention explains it"})
 def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
     """The first batch of a producer does not begin at sequence 0
 
@@ -498,7 +429,6 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
         yield _first_sequence(log, e, inherited)
     if more:
         yield log.finding(
-            "unknown-producer-first-sequence",
             "info",
             f"The first retained batch is above sequence 0, as retention leaves it, of {plural(more, 'more producer')}",
             evidence={"producers": more, "confidence": "undecidable", "missing": "the records below the log start"},
@@ -552,31 +482,30 @@ def _what_is_not_here(log: LogView) -> str:
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
-    who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
+    who, first = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
     recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
         lost = _what_is_not_here(log)
-        message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
+        message = f"{who} has its first retained batch at sequence {first}: what was before may be among those {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()
     elif recreated:
-        message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
+        message = f"{who} begins at sequence {first} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
         message = (
-            f"{who} begins at sequence {found} in this log: the broker took it without knowing it, and sequences 0 to "
-            f"{found - 1} are nowhere here"
+            f"{who} begins at sequence {first} in this log: the broker took it without knowing it, and sequences 0 to "
+            f"{first - 1} are nowhere here"
         )
         extra = {"confidence": "likely"}
     return log.at_event(
-        "unknown-producer-first-sequence",
         "info" if inherited or recreated else "warning",
         message,
         e,
         evidence={
             "expected": 0,
-            "found": found,
+            "found": first,
             "log_start": log.leader.log_start,
             "log_age_ms": log_age(log, e),
             **extra,
@@ -584,15 +513,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     )
 
 
-@rule(
-    "first-batch-after-bump-nonzero",
-    family=PRODUCER_STATE,
-    severities={"error": "", "warning": "where the leader had changed"},
-    outcomes={"at_risk": ""},
-    absorbed_by=OF_A_HANGING_BATCH,
-    prevented_by=(CLEAN_ELECTION,),
-    needs=(Need.EVENTS,),
-)
+@rule("first-batch-after-bump-nonzero", when={"warning": "where the leader had changed"})
 def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     """A producer's new epoch does not begin at sequence 0
 
@@ -608,7 +529,6 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
             continue
         changed = bool(e["context"] & STATE_MAY_BE_LOST)
         yield log.at_event(
-            "first-batch-after-bump-nonzero",
             "warning" if changed else "error",
             f"Producer {e['producer_id']} begins its epoch {e['producer_epoch']} at sequence {e['found_sequence']} "
             "instead of 0",

@@ -9,17 +9,10 @@ import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import MissingRangeEvidence, read
 from auditor.base.words import plural
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    DIVERGED_BEFORE,
-    By,
-    from_its_torn_end_on,
-    of_unread_bytes,
-    same_batch_on_another_broker,
-)
-from auditor.rules.catalogue.safeguards import CLEAN_ELECTION, IN_SYNC_REPLICAS
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import COMPARED
 from auditor.rules.lib.lost_batches import TOP, lost_of, never_visible, tail_advice, unsent, why_not_lost
@@ -32,7 +25,6 @@ from auditor.rules.seen.view import Finding, LogView
 # Replicas of one log on several brokers that differ.
 
 
-REPLICAS = "replicas"
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
 ONE_BATCH = "but it is one batch, of which no checksum covers the leader epoch: damaged on one, or sent again, under"
 FEW = 5  # partitions in which a replica is behind, each of which is named
@@ -50,16 +42,10 @@ def _lineage(replica: ReplicaFacts) -> list[list[int]]:
 
 @rule(
     "replica-divergence",
-    family=REPLICAS,
-    severities={
-        "critical": "",
+    when={
         "warning": "for the tail of a crashed leader that a clean election left behind",
         "info": "where it is one batch, under two leader epochs, or nothing of it is lost",
     },
-    outcomes={"lost": ""},
-    absorbed_by=(By("replica-divergence", same_batch_on_another_broker),),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
-    needs=(Need.REPLICAS,),
 )
 def replica_divergence(log: LogView) -> Iterator[Finding]:
     """Replicas hold different batches at the same offset
@@ -127,7 +113,6 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         f"{' at least' if pair.until is not None else ''}{_what_became(pair, lost, severity)}"
     )
     return log.finding(
-        "replica-divergence",
         severity,
         f"Broker {replica.broker_id} and broker {leader.broker_id} (leader) "
         f"{'hold different batches' if theirs else 'have different histories'} of {log.name} from offset {first} on, "
@@ -215,11 +200,16 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
 def _behind(f: Finding) -> Hashable:
     # Behind for a reason that is no loss.
     why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
-    return None if why is None or f.severity != "info" else (why, f.evidence["missing_in"]["log_dir"])
+    return (
+        None
+        if why is None or f.severity != "info"
+        else (why, read(MissingRangeEvidence, f.evidence)["missing_in"]["log_dir"])
+    )
 
 
 def _all_behind(group: Sequence[Finding]) -> str:
-    broker, offsets = group[0].evidence["missing_in"]["broker_id"], sum(f.evidence["offsets"] for f in group)
+    lacking = [read(MissingRangeEvidence, f.evidence) for f in group]
+    broker, offsets = lacking[0]["missing_in"]["broker_id"], sum(gap["offsets"] for gap in lacking)
     why = group[0].message.endswith(ABOVE)
     return (
         f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(group)), 'partition')}, which other "
@@ -229,17 +219,12 @@ def _all_behind(group: Sequence[Finding]) -> str:
 
 @rule(
     "replica-missing-range",
-    family=REPLICAS,
-    severities={"critical": "below both high watermarks", "warning": "where a follower is ahead", "info": "else"},
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        DIVERGED_BEFORE,
-        By("record-structure-invalid", of_unread_bytes),
-        By("torn-tail", from_its_torn_end_on),
-    ),
-    prevented_by=(CLEAN_ELECTION, IN_SYNC_REPLICAS),
+    when={
+        "critical": "below both high watermarks",
+        "warning": "where a follower is ahead",
+        "info": "else",
+    },
     together=by_cause(_behind, _all_behind, few=FEW),
-    needs=(Need.REPLICAS,),
 )
 def replica_missing_range(log: LogView) -> Iterator[Finding]:
     """A replica lacks batches that another one has
@@ -280,7 +265,6 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
     one = gap.first_offset == gap.last_offset
     span = f"offset {gap.first_offset}" if one else f"offsets {gap.first_offset} to {gap.last_offset}"
     return log.finding(
-        "replica-missing-range",
         severity,
         f"Broker {without.broker_id}{' (leader)' if gap.in_leader else ''} lacks {span} of {log.name}, which broker "
         f"{holder.broker_id} has: {_meaning(pair, gap, committed, late, forked)}",
@@ -368,13 +352,7 @@ def _and(first: str, then: str) -> str:
 # Log starts and producers that differ between replicas: legal, but visible after a failover.
 
 
-@rule(
-    "replica-state-differs",
-    family=REPLICAS,
-    severities={"info": ""},
-    absorbed_by=(DIVERGED_BEFORE,),
-    needs=(Need.REPLICAS,),
-)
+@rule("replica-state-differs")
 def replica_state_differs(log: LogView) -> Iterator[Finding]:
     """Replicas know different producers, or start at different offsets
 
@@ -402,7 +380,6 @@ def replica_state_differs(log: LogView) -> Iterator[Finding]:
 def _lower_start(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
     return log.finding(
-        "replica-state-differs",
         "info",
         f"{log.name} starts at offset {replica.own_start} on broker {replica.broker_id}, at {leader.own_start} on "
         f"broker {leader.broker_id} (leader): a change of leader can bring back producers that the leader forgot",
@@ -429,7 +406,6 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
     replica, leader = pair.replica, pair.leader
     doubt = not log.at_rest(leader)
     return log.finding(
-        "replica-state-differs",
         "info",
         f"The start of {log.name} went back from {replica.own_start} to {leader.own_start} when broker "
         f"{leader.broker_id} became leader or restarted: records that were deleted can be read again, and producers "
@@ -455,7 +431,6 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
 def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.ndarray, np.ndarray]]) -> Finding:
     offset, only_replica, only_leader = differing[-1]
     return log.finding(
-        "replica-state-differs",
         "info",
         f"The producer snapshots of {log.name} at offset {offset} know different producers: {len(only_replica)} only "
         f"on broker {pair.replica.broker_id}, {len(only_leader)} only on broker {pair.leader.broker_id} (leader)",
@@ -466,7 +441,7 @@ def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.nda
         evidence={
             "only_in_this_copy": only_replica[:TOP].tolist(),
             "only_in_leader_copy": only_leader[:TOP].tolist(),
-            "snapshots": [at for at, _, _ in differing][-TOP:],
+            "snapshots": [snapshot_offset for snapshot_offset, _, _ in differing][-TOP:],
             "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
             "high_watermarks": [watermark(pair.replica), watermark(pair.leader)],
         },

@@ -7,24 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.evidence_keys import Evidence, SnapshotEvidence, read
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import (
-    DIVERGED_BEFORE,
-    ENDED_OTHERWISE,
-    UNDER_A_WRONG_MARKER,
-    By,
-    at_its_marker_whoever_wrote_it,
-    of_the_next_one_of_its_producer,
-    same_transaction,
-    snapshot_before_its_marker,
-    snapshot_of_another_coordinator,
-    snapshot_of_its_batch,
-    snapshot_of_the_missing,
-    snapshot_with_the_number_expected,
-)
-from auditor.rules.integrity import SEGMENT_INTEGRITY
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
@@ -32,7 +18,6 @@ from auditor.rules.lib.lost_batches import TOP
 from auditor.rules.lib.repairs import gated, wrong_snapshot
 from auditor.rules.lib.replica_pairs import Pair, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
-from auditor.rules.replicas import REPLICAS
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
@@ -43,7 +28,7 @@ from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
 
 
-@rule("snapshot-unreadable", family=SEGMENT_INTEGRITY, severities={"warning": ""}, needs=(Need.ERRORS,))
+@rule("snapshot-unreadable")
 def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
     """A producer snapshot cannot be read
 
@@ -57,7 +42,6 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
         for error in replica.errors:
             if error.file.endswith(".snapshot") and error.reason not in ("unreadable", "vanished"):
                 yield log.finding(
-                    "snapshot-unreadable",
                     "warning",
                     f"{error.file} cannot be read: {error.detail}",
                     replica=replica,
@@ -69,12 +53,18 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
 def _one_unknown(f: Finding) -> Hashable:
     # What the input lacks of a broker, by which all of its snapshots may be right.
-    return (f.evidence["log_dir"], f.evidence["missing"]) if "snapshots" in f.evidence else None
+    evidence = read(Evidence, f.evidence)
+    listed = "snapshots" in read(SnapshotEvidence, f.evidence)
+    return (evidence["log_dir"], evidence["missing"]) if listed else None
 
 
 def _all_undecidable(findings: Sequence[Finding]) -> str:
-    name, why = "largest_expiration_that_fits_ms", findings[0].message.rpartition(", ")[2]
-    limits = [int(f.evidence[name]) for f in findings if f.evidence.get(name) is not None]
+    why, evidences = findings[0].message.rpartition(", ")[2], [read(SnapshotEvidence, f.evidence) for f in findings]
+    limits = [
+        evidence["largest_expiration_that_fits_ms"]
+        for evidence in evidences
+        if "largest_expiration_that_fits_ms" in evidence
+    ]
     if len(limits) == len(findings):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
     return f"Snapshots of {plural(len(findings), 'partition')} disagree with their logs, {why}"
@@ -82,29 +72,11 @@ def _all_undecidable(findings: Sequence[Finding]) -> str:
 
 @rule(
     "snapshot-replay-mismatch",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "error": "",
+    when={
         "critical": "where an open transaction differs",
         "info": "where the producer may have expired, or the log's start is not known",
     },
-    outcomes={"at_risk": ""},
-    absorbed_by=(
-        By(
-            (
-                "record-structure-invalid if span_in_doubt",
-                "offsets-not-increasing",
-                "producer-fields-inconsistent if error_code",
-            ),
-            snapshot_of_its_batch,
-        ),
-        By("offset-hole", snapshot_of_the_missing),
-        By(("missing-records", "repeated-sequences"), snapshot_with_the_number_expected),
-        By(("epoch-regression", "marker-without-decision"), snapshot_before_its_marker),
-        By("marker-of-a-wrong-coordinator", snapshot_of_another_coordinator),
-    ),
     together=by_cause(_one_unknown, _all_undecidable),
-    needs=(Need.SNAPSHOTS,),
 )
 def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
     """A producer snapshot is not what the log gives
@@ -146,9 +118,9 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
             yield _undecidable(log, replica, in_doubt)
 
 
-def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
-    link, first = found[0]
-    expiry = [(each, [d for d in some if d.name == "missing"]) for each, some in found]
+def _undecidable(log: LogView, replica: ReplicaFacts, links: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
+    link, first = links[0]
+    expiry = [(item, [d for d in some if d.name == "missing"]) for item, some in links]
     limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
     if limit is None:
         why, missing = "end markers count as batches in them, as on brokers of 0.11", "the broker's release"
@@ -157,22 +129,21 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
     else:
         why = f"unless producer.id.expiration.ms is {limit} or less there"
         missing = "server.properties (producer.id.expiration.ms)"
-    producers = {d.producer_id for _, some in found for d in some}
+    producers = {d.producer_id for _, some in links for d in some}
     return log.finding(
-        "snapshot-replay-mismatch",
         "info",
-        f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
+        f"{plural(len(links), 'snapshot')} of {log.name} {'disagrees' if len(links) == 1 else 'disagree'} with the log "
         f"about {plural(len(producers), 'producer')}, {why}",
         replica=replica,
         file=link.file,
         offset=link.offset,
-        last_offset=found[-1][0].offset,
+        last_offset=links[-1][0].offset,
         producer_id=first[0].producer_id,
         evidence={
-            "snapshots": [each.file for each, _ in found[:MOST_ENTRIES]],
+            "snapshots": [item.file for item, _ in links[:MOST_ENTRIES]],
             "producers": sorted(producers)[:MOST_ENTRIES],
-            "number": sum(len(some) for _, some in found),
-            "went_on": sorted({d.producer_id for each, some in found for d in some if d.producer_id in each.went_on})[
+            "number": sum(len(some) for _, some in links),
+            "went_on": sorted({d.producer_id for item, some in links for d in some if d.producer_id in item.went_on})[
                 :MOST_ENTRIES
             ],
             "largest_expiration_that_fits_ms": limit,
@@ -187,18 +158,17 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
     )
 
 
-def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
-    pid, name, stored, replayed, last_offset = found[0]
+def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, differences: list[Difference]) -> Finding:
+    pid, name, stored, replayed, last_offset = differences[0]
     name = "last_offset" if name == "marker_offset" else name
-    open_differs = any(difference.name == "open" for difference in found)
+    open_differs = any(difference.name == "open" for difference in differences)
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
         "missing": "is in the log, but not in the snapshot",
         "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
-    producers = sorted({difference.producer_id for difference in found})
+    producers = sorted({difference.producer_id for difference in differences})
     return log.finding(
-        "snapshot-replay-mismatch",
         "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
         + (f"; {len(producers)} producers in all" if len(producers) > 1 else ""),
@@ -210,9 +180,9 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
         evidence={
             "differences": [
                 {"producer_id": p, "field": "last_offset" if f == "marker_offset" else f, "stored": s, "replayed": r}
-                for p, f, s, r, _ in found[:MOST_ENTRIES]
+                for p, f, s, r, _ in differences[:MOST_ENTRIES]
             ],
-            "number": len(found) + link.extra_differences,
+            "number": len(differences) + link.extra_differences,
             "replayed_from": link.base,
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
@@ -228,18 +198,10 @@ def _aborted(replica: ReplicaFacts) -> np.ndarray:
 
 @rule(
     "aborted-transaction-not-indexed",
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where fetches find its entry",
         "info": "in flight, or where no .txnindex was copied",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        By("replica-divergence", at_its_marker_whoever_wrote_it),
-    ),
-    needs=(Need.TRANSACTIONS,),
 )
 def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
     """An aborted transaction is not in the transaction index
@@ -315,7 +277,6 @@ def _in_another_segment(
     else:
         missed = "fetches find it, but the next start takes that index for corrupt and makes it anew without it"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "warning" if later and not hidden else "critical",
         f"The aborted transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
         f"{t['last_offset']}, marker at {t['marker_offset']})"
@@ -368,7 +329,6 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
     if not_copied:
         got = f"the input has no .txnindex at all, so they were not copied, or all are lost, and then {got}"
     return log.finding(
-        "aborted-transaction-not-indexed",
         "info" if not_copied else "critical",
         f"{subject} not in {file}: {got}",
         replica=replica,
@@ -397,19 +357,13 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
 
 @rule(
     "aborted-index-extra-entry",
-    family=SEGMENT_INTEGRITY,
-    severities={"error": "", "critical": "where it hides committed data", "info": "where it hides nothing"},
-    outcomes={
+    when={
+        "critical": "where it hides committed data",
+        "info": "where it hides nothing",
         "hidden": "where it covers committed data",
         "exposed": "where it begins behind the transaction",
         "at_risk": "else",
     },
-    absorbed_by=(
-        UNDER_A_WRONG_MARKER,
-        ENDED_OTHERWISE,
-        By("missing-marker", of_the_next_one_of_its_producer),
-    ),
-    needs=(Need.ABORTED,),
 )
 def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     """The transaction index has an entry without an aborted transaction in the log
@@ -438,9 +392,7 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
             outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "at_risk"
-            yield summed(
-                log, "aborted-index-extra-entry", SEVERITIES[severity], *ends, replica=replica, outcome=outcome
-            )
+            yield summed(log, SEVERITIES[severity], *ends, replica=replica, outcome=outcome)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
@@ -461,7 +413,6 @@ def _extra(
     late = fault == lib_replica_pairs.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
     outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
-        "aborted-index-extra-entry",
         SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
         f"{entry['last_offset']}) {_words(entry, t, int(fault))}",
@@ -484,17 +435,7 @@ def _extra(
 # Transaction indexes of the replicas of one log.
 
 
-@rule(
-    "replica-abort-index-divergence",
-    family=REPLICAS,
-    severities={"error": "", "info": "while it may be in flight"},
-    outcomes={"exposed": ""},
-    absorbed_by=(
-        DIVERGED_BEFORE,
-        By(("aborted-transaction-not-indexed", "aborted-index-extra-entry"), same_transaction),
-    ),
-    needs=(Need.REPLICAS,),
-)
+@rule("replica-abort-index-divergence", when={"info": "while it may be in flight"})
 def replica_abort_index_divergence(log: LogView) -> Iterator[Finding]:
     """Transaction indexes of replicas disagree
 
@@ -521,7 +462,6 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
     file = (replica.file(number) or "").removesuffix(".log") + ".txnindex"
     late = _index_is_late(log, without, holder, entry)
     return log.finding(
-        "replica-abort-index-divergence",
         "error",
         f"Broker {without.broker_id} has no index entry for the aborted transaction of producer {entry['producer_id']} "
         f"at offsets {entry['first_offset']} to {entry['last_offset']} of {log.name}, which broker {holder.broker_id} "
@@ -567,15 +507,10 @@ RULE = "aborted-records-exposed"
 
 @rule(
     RULE,
-    family=SEGMENT_INTEGRITY,
-    severities={
-        "critical": "",
+    when={
         "warning": "where an open transaction still keeps these records from consumers",
         "info": "where the segment's .index is not in the input",
     },
-    outcomes={"exposed": ""},
-    absorbed_by=(UNDER_A_WRONG_MARKER,),
-    needs=(Need.EXPOSED,),
 )
 def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
     """read_committed consumers get records of aborted transactions
@@ -619,10 +554,10 @@ def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
 def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     t = replica.transactions
     stable = int(t["first_offset"][t["marker_offset"] < 0].min(initial=replica.log_end))
-    known = rows[rows["known"] == 1]
-    shown, severity, returns = known[known["first_offset"] < stable], "critical", "returns"
+    proved = rows[rows["known"] == 1]
+    shown, severity, returns = proved[proved["first_offset"] < stable], "critical", "returns"
     if not len(shown):
-        shown, severity, returns = known, "warning", f"will, once the open transaction at offset {stable} ends, return"
+        shown, severity, returns = proved, "warning", f"will, once the open transaction at offset {stable} ends, return"
     if not len(shown):
         shown, severity, returns = rows, "info", "may return"
     first, last = int(shown["first_offset"].min()), int(shown["last_offset"].max())
@@ -630,7 +565,6 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     ends = replica.aborted[np.unique(shown["entry"])]
     missing = sorted({f"{_stem(replica, int(number))}.index" for number in rows["segment"][rows["known"] == 0]})
     return log.finding(
-        RULE,
         severity,
         f"Broker {replica.broker_id} {returns} up to {plural(records, 'aborted record')} of {log.name} "
         f"(offsets {first} to {last}) to read_committed consumers: {plural(len(ends), 'entry')} of its transaction "
@@ -652,7 +586,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
             **({"confidence": "undecidable"} if severity == "info" else {}),
         },
         advice=_advice(log, replica, {int(number) for number in ends["segment"]})
-        if len(known)
+        if len(proved)
         else Advice(Verdict.LOOK, then=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again"),
     )
 

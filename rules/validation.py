@@ -11,14 +11,12 @@ from auditor.connectors.codec import batches as col
 from auditor.facts.events import Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE
-from auditor.rules.catalogue.registry import Need, rule
-from auditor.rules.catalogue.relations import ANOTHER_BATCH_ELSEWHERE, By, same_record
+from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import LENGTH, MAGIC, blamed, damaged_fields
 from auditor.rules.lib.log_bounds import Missing, hole, is_whole, tails
 from auditor.rules.seen.view import Finding, LogView, runs
 
-FAMILY = "record validation"
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
 # The counters of KIP-467 by their broker names, by the sums of facts.replica_facts.REFUSALS. The KIP calls the last one
 # NonIncreasingOffsetRecordsPerSec.
@@ -90,14 +88,7 @@ def _structural(
     return runs(flawed, "kind", "flaws", "producer_id")
 
 
-@rule(
-    "record-structure-invalid",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS, Need.ERRORS),
-)
+@rule("record-structure-invalid")
 def record_structure_invalid(log: LogView) -> Iterator[Finding]:
     """A batch is not built as batches must be
 
@@ -130,20 +121,20 @@ def record_structure_invalid(log: LogView) -> Iterator[Finding]:
             "culprits": blamed(log, run, "flawed"),
         }
         in_doubt = bool(e["flaws"] & SPAN_FLAWS) or None
-        yield _invalid(log, run, what, "record-structure-invalid", e["cause"], span_in_doubt=in_doubt, **more)
+        yield _invalid(log, run, what, e["cause"], span_in_doubt=in_doubt, **more)
     for run in _structural(log, (EventKind.HEADER_FLAW,), BATCH_FLAWS):
         if left := [e for e in run if _place(e) not in explained]:
             in_doubt = bool(left[0]["flaws"] & ~col.FLAW_CODEC_UNKNOWN) or None
             what = words(left[0]["flaws"], BATCH_FLAWS)
-            yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=in_doubt)
+            yield _invalid(log, left, what, span_in_doubt=in_doubt)
     short = [e for e in log.events(EventKind.COUNT_BELOW_SPAN) if hole(log, log.leader, e) != Missing.UNDECIDABLE]
     for run in runs(short, "record_count", "producer_id"):
         if left := [e for e in run if _place(e) not in explained]:
             what = [BATCH_FLAWS[col.FLAW_COUNT_BELOW_SPAN]]
             count, span = left[0]["record_count"], left[0]["span"]
             numbers: Fields = {"declared": count, "span": span, "confidence": hole(log, log.leader, left[0])}
-            yield _invalid(log, left, what, "record-structure-invalid", span_in_doubt=True, **numbers)
-    yield from damaged_fields(log, "record-structure-invalid", "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
+            yield _invalid(log, left, what, span_in_doubt=True, **numbers)
+    yield from damaged_fields(log, "error", LENGTH, MAGIC, **error_code("CORRUPT_MESSAGE"))
     yield from _unknown_formats(log, {e["position"] for e in log.events(EventKind.HEADER_FLAW)})
     for replica in log.replicas:  # each is damaged by itself
         yield from _gaps(log, replica)
@@ -165,7 +156,6 @@ def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
             at_end = newest and error.position + error.length == replica.scans[-1].size
             what = "compression" if wrapper else "format"
             yield log.finding(
-                "record-structure-invalid",
                 "error",
                 f"A batch in {error.file} has an unknown {what}: {error.detail}",
                 file=error.file,
@@ -182,7 +172,6 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
         first, last = error.first_offset, error.last_offset
         lost = f"offsets {first} to {last}" if last >= first else "no offset"
         yield log.finding(
-            "record-structure-invalid",
             "error",
             f"No batch in {plural(error.length, 'byte')} of {error.file} from byte {error.position} on "
             f"({error.detail}): {lost} of {log.name} could not be read, and a broker reads nothing after them here",
@@ -205,12 +194,17 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
 
 
 def _invalid(
-    log: LogView, run: list[Event], what: list[str], rule_id: str, cause: int = OFFSET_RANGE, **evidence: object
+    log: LogView,
+    run: list[Event],
+    what: list[str],
+    cause: int = OFFSET_RANGE,
+    *,
+    control: bool = False,
+    **evidence: object,
 ) -> Finding:
-    """``cause``: why a leader would have refused the batch."""
+    # ``cause``: why a leader would have refused the batch.
     e = run[0]
     return log.at_event(
-        rule_id,
         "error",
         f"Malformed from offset {e['base_offset']} of {log.name} on: {plural(len(run), 'batch')} ({'; '.join(what)})",
         e,
@@ -230,14 +224,13 @@ def _invalid(
                     f"it shows such a batch at offset {e['base_offset']}",
                 ),
             ),
-            then=_who_writes(rule_id, e),
+            then=_who_writes(e, control=control),
         ),
     )
 
 
-def _who_writes(rule_id: str, e: Event) -> str:
-    """Who has to be kept from writing such batches again."""
-    if rule_id == "malformed-control-batch":
+def _who_writes(e: Event, *, control: bool) -> str:
+    if control:
         return (
             "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "
             "raw segments, and keep a copy of the folder before it starts again"
@@ -246,14 +239,7 @@ def _who_writes(rule_id: str, e: Event) -> str:
     return f"stop {who}, and upgrade it before it writes again: a leader that checks it refuses such batches"
 
 
-@rule(
-    "null-key-in-compacted-topic",
-    family=FAMILY,
-    severities={"warning": ""},
-    records=True,
-    absorbed_by=(By("unreadable-transaction-record", same_record),),
-    needs=(Need.EVENTS,),
-)
+@rule("null-key-in-compacted-topic")
 def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     """A record without key is in a compacted topic
 
@@ -267,7 +253,6 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
     for run in runs(log.events(EventKind.NULL_KEY), "producer_id"):
         e = run[0]
         yield log.at_event(
-            "null-key-in-compacted-topic",
             "warning",
             f"{plural(sum(x['null_keys'] for x in run), 'record')} without key in the compacted topic {log.topic}, "
             f"partition {log.partition}, from offset {e['base_offset']} on: the cleaner drops what has no key",
@@ -284,14 +269,7 @@ def null_key_in_compacted_topic(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "legacy-inner-record-invalid",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    records=True,
-    needs=(Need.EVENTS,),
-)
+@rule("legacy-inner-record-invalid")
 def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
     """A wrapper of the old formats holds broken messages
 
@@ -307,7 +285,6 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         what = words(e["flaws"], LEGACY_FLAWS)
         metric = next((name for bit, name in LEGACY_METRICS.items() if e["flaws"] & bit), None)
         yield log.at_event(
-            "legacy-inner-record-invalid",
             "error",
             f"Broken messages in {plural(len(run), 'wrapper')} of {log.name} from offset {e['base_offset']} on: "
             f"{'; '.join(what)}",
@@ -324,13 +301,7 @@ def legacy_inner_record_invalid(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule(
-    "malformed-control-batch",
-    family=FAMILY,
-    severities={"error": ""},
-    outcomes={"unreadable": ""},
-    needs=(Need.EVENTS,),
-)
+@rule("malformed-control-batch")
 def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     """A control batch is not a marker
 
@@ -344,17 +315,10 @@ def malformed_control_batch(log: LogView) -> Iterator[Finding]:
     Source: KIP-98; ControlRecordType, EndTransactionMarker
     """
     for run in _structural(log, (EventKind.HEADER_FLAW,), CONTROL_FLAWS):
-        yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), "malformed-control-batch")
+        yield _invalid(log, run, words(run[0]["flaws"], CONTROL_FLAWS), control=True)
 
 
-@rule(
-    "producer-fields-inconsistent",
-    family=FAMILY,
-    severities={"error": "", "info": "for fields left by default clients"},
-    outcomes={"refused": ""},
-    absorbed_by=(ANOTHER_BATCH_ELSEWHERE,),
-    needs=(Need.EVENTS,),
-)
+@rule("producer-fields-inconsistent", when={"info": "for fields left by default clients"})
 def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """A batch's producer fields contradict each other
 
@@ -369,7 +333,6 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     """
     for e in log.events(EventKind.LEFTOVER_FIELDS):
         yield log.at_event(
-            "producer-fields-inconsistent",
             "info",
             f"Batches of {log.name} from offset {e['base_offset']} on have an epoch or a sequence but no producer id, "
             "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
@@ -379,4 +342,4 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
         )
     reported = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (EventKind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
-        yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS), "producer-fields-inconsistent")
+        yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS))

@@ -16,11 +16,12 @@ sys.path.insert(0, str(ROOT))  # mkdocs runs a hook by its path
 
 from auditor.base.words import GLOSSARY  # noqa: E402
 from auditor.cli import GROUPS, main, parsers  # noqa: E402
+from auditor.dashboards.answers import report_of  # noqa: E402
 from auditor.dashboards.metrics import write_metrics  # noqa: E402
 from auditor.rules.catalogue import registry  # noqa: E402
 from auditor.rules.catalogue import registry as text_pages  # noqa: E402
+from auditor.rules.catalogue.kinds import FAMILIES  # noqa: E402
 from auditor.rules.catalogue.registry import (  # noqa: E402
-    FAMILIES,
     SECTIONS,
     Kind,
     Rule,
@@ -237,7 +238,7 @@ def metrics_page() -> str:
     """The series of ``metrics.prom``, as the file itself explains them."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "metrics.prom"
-        write_metrics(file, (), BLANK)
+        write_metrics(file, report_of((), BLANK))
         found = re.findall(r"^# HELP (\w+) (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
     return METRICS.format(series="\n".join(f"| `{name}` | {_cell(says)} |" for name, says in found))
 

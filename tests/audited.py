@@ -11,6 +11,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import SEVERITIES, Finding
+from tests.declared_evidence import faults
 from tests.facts import here, opened
 
 LOOKS: list[Callable[[Audit], None]] = []
@@ -25,6 +26,7 @@ def audit_folder(path: Path, as_of: int | None, *, records: bool = True) -> list
     found = audit.findings
     assert not list(graver_inside(found))
     assert not undeclared(found)
+    assert not [fault for f in found for fault in faults(registry.kinds()[f.kind], f.evidence)]
     for look in LOOKS:
         look(audit)
     return found

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from auditor.dashboards import answers, metrics, output_formats, report, terminal
+from auditor.dashboards import metrics, output_formats, report, terminal
 from auditor.dashboards.wording import pieces
 from auditor.outputs import alerts, printing
-from auditor.outputs.publish import described_findings, summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.whole_audit import Audit
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
@@ -119,25 +119,23 @@ COMMANDS = ("terminal", "page", "markdown", "slack", "pagerduty")  # surfaces th
 
 def surfaces(audit: Audit, folder: Path) -> dict[str, str]:
     """What people read, by its name, every run of blanks one space; the metrics are written into ``folder``."""
-    rows, summary, out = described_findings(audit), summarise(audit), io.StringIO()
-    terminal.print_findings(rows, summary, out, 80)
-    full = answers.summary(summary)
-    decided = answers.of_run(answers.with_all_keys(rows, answers.FINDING), full)
-    metrics.write_metrics(folder / "metrics.prom", rows, summary)
+    run, out = run_report(audit), io.StringIO()
+    terminal.print_findings(run, out, 80)
+    metrics.write_metrics(folder / "metrics.prom", run)
     texts = {
         "terminal": expanded(out.getvalue()),
-        "page": report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"]),
-        "markdown": "".join(output_formats.rendered("markdown", rows, decided, full, {}, "error")),
+        "page": report.render_report(run, audit.judged["open"], audit.judged["timeline"]),
+        "markdown": "".join(output_formats.rendered("markdown", run.findings, run, {}, "error")),
     }
     for name in ("csv", "sarif", "junit"):
-        texts[name] = html.unescape("".join(output_formats.rendered(name, rows, decided, full, {}, "error")))
-    for row in rows:
-        texts[f"explain {row['kind']}"] = printing.text(row, 80, summary.get("cluster_events"))
-    news = alerts.News([row | {"cluster_id": None} for row in rows], (), (), None)
+        texts[name] = html.unescape("".join(output_formats.rendered(name, run.findings, run, {}, "error")))
+    for row in run.findings:
+        texts[f"explain {row['kind']}"] = printing.text(row, 80, run.summary.get("cluster_events"))
+    news = alerts.News([row | {"cluster_id": None} for row in run.findings], (), (), None)
     texts["slack"] = json.dumps(alerts.slack(news))
     texts["pagerduty"] = json.dumps(alerts.pagerduty(news, "key"))
     texts["page"] = html.unescape(TAGS.sub("", texts["page"]))
-    for row in rows:
+    for row in run.findings:
         pasted = [text for kind, text in pieces(row["remedy"] or "") if kind == "command"]
         assert not [text for text in pasted if SWALLOWED.search(text)], row["kind"]
     return {name: " ".join(text.split()) for name, text in texts.items()}

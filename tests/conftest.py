@@ -39,8 +39,9 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 @pytest.fixture(scope="session", autouse=True)
 def severities_are_declared() -> Iterator[None]:
-    """Whatever a check finds in any test, its severity is one that the rule's page says."""
+    """Whatever a check finds in any test, its severity is one that the rule's page says, and its evidence is typed."""
     from auditor.rules.catalogue.registry import Kind
+    from tests.declared_evidence import faults
 
     completed = Kind.completed
 
@@ -48,6 +49,7 @@ def severities_are_declared() -> Iterator[None]:
         for finding in completed(kind, found):
             undecided = finding.severity == "info" and finding.evidence.get("checksums") == "not verified"
             assert undecided or finding.severity in kind.severities, (kind.id, finding.severity, finding.message)
+            assert not (wrong := faults(kind, finding.evidence)), wrong
             yield finding
 
     with pytest.MonkeyPatch.context() as patch:

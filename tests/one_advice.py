@@ -15,7 +15,7 @@ from typing import Any
 from auditor.api.objects import Findings
 from auditor.base import advice
 from auditor.outputs.alerts import SHOWN
-from auditor.outputs.publish import described_findings, summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import safeguards
@@ -57,7 +57,7 @@ def said(row: dict[str, Any]) -> list[str]:
 
 def everywhere(audit: Audit, folder: Path) -> None:
     """Verdict and conditions of every finding are the same on every surface, and of every partition that is held."""
-    rows = described_findings(audit)
+    rows = run_report(audit).findings
     texts = {name: plain(text) for name, text in surfaces(audit, folder).items()}
     for row, line in zip(rows, _machines(audit), strict=True):
         assert (line["advice"], line["remedy"]) == (json.loads(json.dumps(row["advice"])), advice.text(row["advice"]))
@@ -161,7 +161,7 @@ def _one_verdict_of_a_transaction(audit: Audit) -> None:
 def _prevention_is_said(audit: Audit, page: str) -> None:
     """The last card has each setting, commands only where the present value is known, and is not empty where an advice
     of the page names one."""
-    rows, last = summarise(audit)["prevention"], page.rpartition(plain("What would prevent it next time?"))[2]
+    rows, last = run_report(audit).summary["prevention"], page.rpartition(plain("What would prevent it next time?"))[2]
     for row in rows[:4]:
         assert [text for text in (row["setting"], row["why"], *row["commands"]) if plain(text) not in last] == []
         assert not row["commands"] or any(now != NOT_SHOWN for now in row["now"]), row

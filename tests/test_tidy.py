@@ -60,6 +60,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
             {
                 "auditor.base.advice",
                 "auditor.base.errors",
+                "auditor.base.evidence_keys",
                 "auditor.base.compiled",
                 "auditor.base.words",
                 "auditor.base.user_input",

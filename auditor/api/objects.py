@@ -650,7 +650,7 @@ class WhatIf:
         where = out_of(os.fspath(out))
         self._audit.options = dataclasses.replace(self._audit.options, out=where)
         with self._asking():
-            running.write(self._audit, publish.publish_what_if)
+            running.write_by(self._audit, publish.publish_what_if)
         return where
 
     def __repr__(self) -> str:

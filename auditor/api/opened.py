@@ -23,6 +23,7 @@ from auditor.base.user_input import ClusterName
 from auditor.connectors.live import client_properties
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import ResultFolder
+from auditor.dashboards.answers import RunReport
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import printing, publish
 from auditor.outputs.delivery import writable
@@ -111,6 +112,7 @@ class OpenedAudit(Face):
         self._ends.callback(runner.close)
         self._runner = runner
         self._closed = False
+        self._reported: tuple[int, RunReport] | None = None
         self._shown = shown or running.Progress(silent=True)
         self._say = nobody if self._shown.silent else self._shown.say
         with _closing_on_error(self._ends):
@@ -196,11 +198,19 @@ class OpenedAudit(Face):
         with self._asking():
             return pipeline_summary.cluster_names(self._audit)
 
+    @property
+    def _report(self) -> RunReport:
+        """The results, described once; anew where tables have shown files that kill their reader since."""
+        fatal = len(self._audit.fatal)
+        if self._reported is None or self._reported[0] != fatal:
+            self._reported = fatal, publish.run_report(self._audit)
+        return self._reported[1]
+
     @cached_property
     def summary(self) -> Fields:
         """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
         with self._asking():
-            found = publish.summarise(self._audit)
+            found = self._report.summary
             return found | {name: [*found[name]] for name in ("logs", "blocked")}
 
     @property
@@ -221,15 +231,14 @@ class OpenedAudit(Face):
 
         check({"topic": topic}, {"topic": Several})
         with self._asking():
-            rows = publish.described_findings(self._audit)
             shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], several(topic))]
-            html = render_timelines(rows, self.summary, self._audit.judged["open"], shown)
+            html = render_timelines(self._report, self._audit.judged["open"], shown)
         return Page(html, 420)
 
     def report(self) -> Page:
         """The page that ``report.html`` is."""
         with self._asking():
-            return Page(publish.report_page(self._audit), 720)
+            return Page(publish.report_page(self._audit, self._report), 720)
 
     def what_if(self, *policies: str, duplicate_window: int = DRAFT_WINDOW) -> WhatIf:
         """The same history under other broker policies (all of them where none is named): who would have been refused.

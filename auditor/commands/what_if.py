@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.pipeline.what_if_audit import WhatIfAudit
 
         done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
-        running.write(done, publish_what_if)
+        running.write_by(done, publish_what_if)
     if not args.quiet and args.format == "json":
         from auditor.base.at_rest import as_json
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from auditor.base.at_rest import Values
 from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is_unread
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import is_internal, shown_uri
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.blanking import KEPT, Blanks
@@ -691,7 +692,7 @@ def rests_on(audit: Audit) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for finding in audit.findings:
         if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
-            folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
+            folder, _, name = f"{read(Evidence, finding.evidence)['log_dir']}/{finding.file}".rpartition("/")
             found.setdefault(folder, set()).add(name)
     return found
 

@@ -18,7 +18,6 @@ from auditor.dashboards import answers, output_formats, terminal
 from auditor.dashboards.finding_groups import LEAST, Printing, Selection, explained, is_partition, named
 from auditor.outputs import delivery
 from auditor.outputs.delivery import write_whole
-from auditor.outputs.publish import described_findings, summarise
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import SECTIONS
@@ -63,33 +62,30 @@ def _groups(audit: Audit) -> Iterator[str | None]:
     yield from (f.group_id for f in audit.findings)
 
 
-def show(done: Audit, printing: Printing) -> None:
-    """Prints what came of an audit. For people: the answer and the findings; else the findings on standard output, and
-    the verdict on standard error."""
+def show(done: Audit, printing: Printing, run: answers.RunReport) -> None:
+    """Prints what came of an audit; ``run``: its results, as publishing them returned.
+
+    For people: the answer and the findings; else the findings on standard output, and the verdict on standard error.
+    """
     shown = printing.selection
     if printing.format == "json":
         sys.stdout.writelines(f.to_json() + "\n" for f in done.open_findings if shown.shows(f.to_dict()))
-    rows, summary = described_findings(done), summarise(done)
     width = shutil.get_terminal_size((120, 24)).columns
     report = delivery.shown(done.options.out, "report.html")
     now = datetime.datetime.now(datetime.UTC)
     if printing.format == "table":
         color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-        terminal.print_findings(rows, summary, sys.stdout, width, color, report, printing.verbose, now, shown)
+        terminal.print_findings(run, sys.stdout, width, color, report, printing.verbose, now, shown)
         return
     if printing.format != "json":
-        picked = [row for row in answers.unaccepted(rows) if shown.shows(row)]
+        picked = [row for row in answers.unaccepted(run.findings) if shown.shows(row)]
         if printing.format == "markdown" and not (printing.verbose or shown.infos):
             picked = [row for row in picked if row["severity"] != LEAST]
-        whole, full = answers.with_all_keys(rows, answers.FINDING), answers.summary(summary)
-        decided = answers.of_run(whole, full)
-        hidden = Counter(row["rule"] for row in rows) - Counter(row["rule"] for row in picked)
+        hidden = Counter(row["rule"] for row in run.findings) - Counter(row["rule"] for row in picked)
         rules = {name: row | {"hidden": hidden[name]} for name, row in _rules(done.kinds).items()}
-        sys.stdout.writelines(
-            output_formats.rendered(printing.format, picked, decided, full, rules, done.options.fail_on)
-        )
+        sys.stdout.writelines(output_formats.rendered(printing.format, picked, run, rules, done.options.fail_on))
     sys.stdout.flush()
-    terminal.print_verdict(rows, summary, sys.stderr, width, report, now, shown)
+    terminal.print_verdict(run, sys.stderr, width, report, now, shown)
 
 
 def _rules(kinds: Iterable[str]) -> dict[str, Fields]:

@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 from auditor.base import at_rest
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import RECORD_AT, VENDOR
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.version import VERSION
 from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.dashboards import answers
+from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
@@ -54,24 +56,25 @@ NO_RECORDS = (
 )
 
 
-def publish(audit: Audit, folder: Path) -> None:
-    """Writes all results into a folder, and where asked for into the history.
+def publish(audit: Audit, folder: Path) -> RunReport:
+    """Writes all results into a folder, and where asked for into the history. Returns them as they are shown.
 
     Errors: those of the disk; :class:`AuditInputError` where the history cannot be written.
     """
     options = audit.options
     _ = audit.findings
     written = write_tables(audit, folder) if options.tables else None
-    summary, judged = summarise(audit), None
+    summary, judged = _summarise(audit), None
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
+    report = _with_verdict(audit, summary)
     write_findings(audit, folder)
-    described = described_findings(audit)
-    write_whole(folder / "report.html", _page(audit, described, summary))
-    write_metrics(folder / "metrics.prom", described, summary)
+    write_whole(folder / "report.html", report_page(audit, report))
+    write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
-        keep(audit, summary, judged)
-    write_whole(folder / SUMMARY, at_rest.pieces(summary))
+        keep(audit, report, judged)
+    write_whole(folder / SUMMARY, at_rest.pieces(report.summary))
+    return report
 
 
 def write_tables(audit: Audit, folder: Path) -> WrittenTables:
@@ -87,23 +90,28 @@ def write_tables(audit: Audit, folder: Path) -> WrittenTables:
     return written
 
 
-def described_findings(audit: Audit) -> list[Fields]:
-    """The findings as pages and the terminal take them: with what their rules declare and, under ``accepted``, the
-    entry of the baseline that accepts them (null: none)."""
-    return registry.described(
+def run_report(audit: Audit) -> RunReport:
+    """An audit's results as every surface shows them, and as ``summary.json`` has them: described once."""
+    return _with_verdict(audit, _summarise(audit))
+
+
+def _with_verdict(audit: Audit, summary: Fields) -> RunReport:
+    """``summary``: of :func:`_summarise`. Each finding has what its kind declares and, under ``accepted``, the entry of
+    the baseline that accepts it (null: none)."""
+    described = registry.described(
         f.to_dict() | {"accepted": None if entry is None else entry.row()}
         for f, entry in zip(audit.findings, audit.accepted.accepted, strict=True)
     )
+    report = answers.report_of(described, summary)
+    summary["verdict"] = verdict_row(audit, report.verdict)
+    report.full["verdict"] = summary["verdict"]
+    return report
 
 
-def report_page(audit: Audit) -> str:
+def report_page(audit: Audit, report: RunReport) -> str:
     """What ``report.html`` is."""
-    return _page(audit, described_findings(audit), summarise(audit))
-
-
-def _page(audit: Audit, described: list[Fields], summary: Fields) -> str:
     judged, totals = audit.judged, audit.logs.totals
-    return render_report(described, summary, judged["open"], judged["timeline"], (totals.chained, totals.counted))
+    return render_report(report, judged["open"], judged["timeline"], (totals.chained, totals.counted))
 
 
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
@@ -122,9 +130,9 @@ def write_findings(audit: Audit, folder: Path) -> None:
     pq.write_table(pipeline_summary.findings_table(audit), folder / "findings" / "part-0.parquet")
 
 
-def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
+def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
     """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
-    options = audit.options
+    options, summary = audit.options, report.summary
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
     tables = {
@@ -150,7 +158,7 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
         "all_logs": has_all_logs(audit, tables["logs"]),
         "named": {row["cluster_id"]: {k: row[k] for k in ClusterName._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
-        "held": _held(decided_of(audit, summary)),
+        "held": _held(report.verdict),
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -191,10 +199,13 @@ def _held(decided: answers.RunVerdict) -> Fields:
     return {"blocked": len(decided.held), "since": since, "lost": len(lost)}
 
 
-def summarise(audit: Audit) -> Fields:
-    """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log."""
+def _summarise(audit: Audit) -> Fields:
+    """``summary.json``: counts, inputs, every input byte, what was not read, policy and why, and each log.
+
+    Without the verdict, which :func:`_with_verdict` draws from it.
+    """
     totals = audit.logs.totals
-    summary = {
+    return {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
         | {"python": sys.version.split()[0]},
@@ -229,7 +240,6 @@ def summarise(audit: Audit) -> Fields:
         "ran": _ran(audit),
         **audit.of_summary(),
     }
-    return summary | {"verdict": verdict_row(audit, summary)}
 
 
 def _asides(audit: Audit) -> list[Fields]:
@@ -238,11 +248,10 @@ def _asides(audit: Audit) -> list[Fields]:
     return [*audit.judged["aside"], *pipeline_summary.left_behind(audit, held)]
 
 
-def verdict_row(audit: Audit, summary: Values) -> Fields:
+def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:
     """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit code and the
     severity that it goes by; how many critical and error findings have which outcome, and how many of each severity a
     baseline suppresses."""
-    decided = decided_of(audit, summary)
     grave = [f.outcome for f in audit.open_findings if f.severity in GRAVE]
     return {
         "tone": decided.tone,
@@ -252,12 +261,6 @@ def verdict_row(audit: Audit, summary: Values) -> Fields:
         "outcomes": {name: grave.count(name) for name in OUTCOMES if name in grave},
         "suppressed": dict(decided.suppressed),
     }
-
-
-def decided_of(audit: Audit, summary: Values) -> answers.RunVerdict:
-    """The verdict with what it rests on, of page, terminal and what is kept of the run."""
-    found = answers.with_all_keys(described_findings(audit), answers.FINDING)
-    return answers.of_run(found, answers.summary(summary))
 
 
 def scope(audit: Audit) -> Fields:
@@ -332,7 +335,7 @@ def _prevention(audit: Audit) -> list[Fields]:
     found = (
         (f, safeguards.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
-        if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
+        if f.severity != "info" and (key := of_dir.get(read(Evidence, f.evidence).get("log_dir") or "")) in clusters
     )
     rows = safeguards.summed(found)
     return [row | {"commands": [repairs.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.words import plural
 from auditor.outputs import runs
 from auditor.outputs.publish import brokers_of, has_all_logs
@@ -163,7 +164,7 @@ def _of_hold(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Quest
 
 
 def _of_finding(row: Values, clusters: Values, logs: Mapping[Any, Values]) -> Question:
-    log_dir, kind = row["evidence"].get("log_dir"), row.get("kind") or row["rule"]
+    log_dir, kind = read(Evidence, row["evidence"]).get("log_dir"), row.get("kind") or row["rule"]
     log = logs.get((log_dir, row["topic"], row["partition"]), {})
     return Question(
         topic=row["topic"],
@@ -191,8 +192,9 @@ def _of_one_replica(kind: str) -> bool:
 
 def _partitions(evidence: Values) -> tuple[str, ...] | None:
     """The partitions that a finding about several names, where it names all of them."""
-    named = evidence.get("partitions")
-    whole = isinstance(named, list) and evidence.get("partitions_in_all") == len(named)
+    several = read(PartitionsEvidence, evidence)
+    named = several.get("partitions")
+    whole = isinstance(named, list) and several.get("partitions_in_all") == len(named)
     return tuple(map(str, named)) if whole and isinstance(named, list) else None
 
 
@@ -218,7 +220,7 @@ class Newer:
         self._causes: dict[Any, list[Finding]] = defaultdict(list)  # of what findings explain, by kind and place
         for finding in audit.findings:
             self._by_rule[finding.rule, finding.topic].append(finding)
-            for also in finding.evidence.get("also", ()) if finding.severity in self._grave else ():
+            for also in read(Evidence, finding.evidence).get("also", ()) if finding.severity in self._grave else ():
                 self._causes[also["rule"], also["topic"], also["partition"]].append(finding)
         self._blocked: dict[Any, list[Values]] = defaultdict(list)
         for row in audit.blocked:

@@ -137,7 +137,7 @@ class Site:
         """How a cluster stood as of one of its runs."""
         run = mine[at]
         found = _rows(self._notable(run).to_pylist())
-        decided = answers.of_run(registry.described(found), answers.summary(self._summary(run)))
+        decided = answers.report_of(registry.described(found), self._summary(run)).verdict
         earlier = mine[:at]
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
@@ -188,7 +188,7 @@ class Site:
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
-        decided = answers.of_run([described], answers.summary(self._summary(run, fingerprint)))
+        decided = answers.report_of([described], self._summary(run, fingerprint)).verdict
         held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
@@ -216,7 +216,7 @@ class Site:
         summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
         kept = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
         rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
-        return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])
+        return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
         return Links(up) if self._has is None else Links(up, self._has)

@@ -17,7 +17,8 @@ from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.pipeline import summary
 from auditor.rules import placement
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import Kind, Need, there
+from auditor.rules.catalogue.kinds import Need
+from auditor.rules.catalogue.registry import Kind, there
 from auditor.rules.lib import crash_recovery
 from auditor.rules.lib.evidence import readers
 from auditor.rules.lib.log_bounds import PROVED, verdict

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.connectors.schema import LOG_KEY, TIME, array_of, declared, lists, texts
@@ -397,7 +398,7 @@ def _ms(text: str | None) -> int | None:
 
 def _findings_rows(audit: Audited) -> Iterator[Fields]:
     for row in _rows(audit):
-        confidence = row["evidence"].get("confidence")
+        confidence = read(Evidence, row["evidence"]).get("confidence")
         yield _flat(row) | {
             "timestamp": _ms(row["timestamp"]),
             "run_id": audit.options.run_id,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
+from auditor.base.evidence_keys import PolicyEvidence, read
 from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.logdir.files import Inventory
@@ -216,7 +217,11 @@ class WhatIfAudit(Audit):
     def findings(self) -> list[Finding]:
         """What the policies would have changed, and what each broker's memory would have cost."""
         names, brokers = self.names, self.result["brokers"]
-        rows = [row for row in self.judged["finding"] if row["evidence"].get("policy", names[0]) in names]
+        rows = [
+            row
+            for row in self.judged["finding"]
+            if read(PolicyEvidence, row["evidence"]).get("policy", names[0]) in names
+        ]
         found = [Finding.of(row) for row in rows]
         found += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
         found = resolve_each(found, {d.name: d.join_key for d in self.inventory.log_dirs})

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.numbers import SEQUENCES
 from auditor.connectors.schema import LOG_KEY, declared
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
@@ -24,7 +25,7 @@ from auditor.model.policies import (
     POLICIES,
 )
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import Unverified
+from auditor.rules.catalogue.kinds import Unverified
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, iso
@@ -130,7 +131,7 @@ def _unverified(log: LogView, policies: tuple[str, ...]) -> Iterator[Fields]:
     reported: set[tuple[int | None, int | None]] = set()
     rows = log.leader.transactions
     for f in registry.judge(log, (each for each in catalogue.values() if each.unverified)):
-        if (f.producer_id, f.offset) in reported or f.evidence.get("in_flight"):
+        if (f.producer_id, f.offset) in reported or read(Evidence, f.evidence).get("in_flight"):
             continue
         reported.add((f.producer_id, f.offset))
         found = rows[(rows["producer_id"] == f.producer_id) & (rows["first_offset"] == f.offset)]

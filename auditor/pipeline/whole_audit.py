@@ -18,6 +18,7 @@ from auditor.base import user_input
 from auditor.base.advice import Advice, text
 from auditor.base.at_rest import ExternalSort, Fields, RowsSeen, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors.kafka_names import COPY_LIST
@@ -454,7 +455,9 @@ class JudgedAudit(ReadAudit):
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
         for key, known in self.settings.items():
             named = (
-                f for f in self.findings if f.severity != "info" and by_dir.get(f.evidence.get("log_dir", "")) == key
+                f
+                for f in self.findings
+                if f.severity != "info" and by_dir.get(read(Evidence, f.evidence).get("log_dir") or "") == key
             )
             at = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
             tasks += pipeline_moments.tasks_of(known.source, list(at), self.options.limits)

@@ -10,7 +10,6 @@ import re
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from graphlib import CycleError, TopologicalSorter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,9 +18,10 @@ from auditor import rules
 from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import did_you_mean, words_in
-from auditor.rules.catalogue.relations import By, Relation, Tie
+from auditor.rules.catalogue.kinds import KINDS, PAGES, Blocks, Hold, Need, Unverified
+from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
-from auditor.rules.seen.view import GRAVE, NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest
+from auditor.rules.seen.view import GRAVE, NO_OUTCOME, SEVERITIES, Finding, highest
 
 if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
@@ -30,29 +30,6 @@ if TYPE_CHECKING:
 # What a rule needs a log to have, so that a log that has none of it never meets the rule.
 #
 # A healthy log of plain data has next to nothing of all this, and there may be a million of them.
-
-
-class Need(Enum):
-    """What a log has or is. Of replicas: any of them that is no copy of another topic."""
-
-    EVENTS = "something odd in a batch, or between two"
-    ERRORS = "bytes that could not be read or decoded"
-    AHEAD = "a time of a producer that nothing of a broker follows"
-    PRODUCERS = "producer ids"
-    TRANSACTIONS = "transactions, or markers"
-    ABORTED = "entries of a transaction index"
-    EXPOSED = "aborted records that its transaction index does not hide"
-    SNAPSHOTS = "producer snapshots"
-    REPLICAS = "more replicas than one"
-    OF_ANOTHER = "a copy of another topic of its name"
-    REMOTE = "a part in tiered storage"
-    ELECTIONS = "elections that the metadata shows"
-    COORDINATOR = "__transaction_state beside it in the input"
-    TRANSACTION_STATE = "it is of __transaction_state"
-    CONSUMER_OFFSETS = "it is of __consumer_offsets"
-    METADATA = "it is __cluster_metadata"
-    SHARE_OFFSETS = "offsets of share groups"
-    MEMORY = "what its running broker has in memory"
 
 
 HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
@@ -94,30 +71,6 @@ Together = Callable[[Sequence[Finding], Advice], list[Finding]]
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "What to do", "Source")
 
 
-class Hold(Enum):
-    """Which findings speak of an open transaction that holds readers back, by how it stands."""
-
-    NOBODYS = "nobodys"  # no coordinator will ever decide it
-    PINNED = "pinned"  # its data lies below the log start
-    PREPARED = "prepared"  # decided, and a partition has not taken its marker
-    OVERDUE = "overdue"  # open for longer than its time-out
-    LONG = "long"  # within its time-out, or without any
-
-
-class Blocks(Enum):
-    """Who waits behind what is found, above info."""
-
-    READERS = "readers"  # the partition's read_committed consumers
-    GROUP = "group"  # they, and the group that the finding names, which cannot fetch its offsets
-
-
-class Unverified(Enum):
-    """Why a leader that verifies with the coordinator refuses the data that is found (KIP-890)."""
-
-    ENDED = "its transaction has ended, and under transaction.version 2 so has its epoch"
-    NOT_ADDED = "the transaction does not have the partition"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One question: ``check`` yields findings for one log (all replicas of a partition), the rest says what they are.
@@ -144,7 +97,8 @@ class Kind:
     usual one first, each with when, as of ``severities``. A finding with another one than the usual one sets it.
 
     ``needs``: of which a log has to have one, else it is not asked (:mod:`auditor.rules.catalogue.registry`); none:
-    every log is.
+    every log is. ``evidence``: shapes of what is read again of its findings' evidence
+    (:mod:`auditor.base.evidence_keys`), besides ``Evidence``, which all have.
     """
 
     id: str
@@ -170,6 +124,7 @@ class Kind:
     together: Together | None = None
     outcomes: Mapping[str, str] = field(default_factory=dict)
     needs: tuple[Need, ...] = ()
+    evidence: tuple[type, ...] = ()
     raised: tuple[str, ...] = ()  # further severities: a finding is as severe as what it explains
 
     @property
@@ -194,14 +149,16 @@ class Kind:
         return not self.needs or any(need in has for need in self.needs)
 
     def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
-        """Its findings as those of its rule, with outcome, source and advice where they say none of their own.
+        """Its findings with its rule and kind, and with outcome, source and advice where they say none of their own.
 
-        Errors: AssertionError for an outcome that the kind does not declare.
+        Errors: AssertionError for a finding of another kind, or with an outcome that the kind does not declare.
         """
         for finding in found:
+            if finding.kind not in ("", self.id):
+                raise AssertionError(f"rule {self.id} yields a finding of {finding.kind}")
             if finding.outcome and finding.outcome not in self.outcomes:
                 raise AssertionError(f"rule {self.id} does not declare the outcome {finding.outcome!r}")
-            finding.rule = self.rule
+            finding.rule, finding.kind = self.rule, self.id
             finding.outcome = self.outcome(finding.severity, finding.outcome)
             finding.source = finding.source or self.source
             finding.advice = finding.advice or self.advice
@@ -287,101 +244,44 @@ def found_by(rules: Iterable[Rule]) -> Iterator[Kind]:
 # The catalogue: every rule is a page, its code, its documentation and its place among the others.
 
 
-FAMILIES = (
-    "producer state",
-    "epochs",
-    "transactions",
-    "coordinator",
-    "cross-checks",
-    "consumer offsets",
-    "record validation",
-    "segment integrity",
-    "replicas",
-    "tiered storage",
-    "capacity",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class RulePage:
-    """A rule that asks several questions, as :func:`merged` declares it."""
-
-    id: str
-    family: str
-    title: str
-    sections: Mapping[str, str]
-    kinds: tuple[str, ...]
-    absorbed_by: tuple[By, ...]
-    one_by: Relation | None
-
-
 CATALOGUE: dict[str, Kind] = {}  # as declared: no rule is complete before :func:`load`
-PAGES: dict[str, RulePage] = {}
 
 
 def rule(
-    id: str,
-    *,
-    family: str,
-    severities: Mapping[str, str],
-    records: bool = False,
-    time: bool = False,
-    what_if: bool = False,
-    absorbed_by: tuple[By, ...] = (),
-    voids: bool = False,
-    blocks: Blocks | None = None,
-    hold: Hold | None = None,
-    decided: bool = False,
-    prevented_by: tuple[Safeguard, ...] = (),
-    moving: bool = False,
-    before_start: bool = False,
-    unverified: Unverified | None = None,
-    together: Together | None = None,
-    outcomes: Mapping[str, str] = MappingProxyType({}),
-    needs: tuple[Need, ...] = (),
+    id: str, *, when: Mapping[str, str] = MappingProxyType({}), together: Together | None = None
 ) -> Callable[[Check], Check]:
-    """Registers a check. Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`.
+    """Registers the check of a kind that has a row in :data:`auditor.rules.catalogue.kinds.KINDS`.
 
-    One that :func:`merged` names is a kind of that rule, and may leave to it the sections that it has. The arguments
-    are the fields of :class:`Kind`.
+    Its docstring is the rule's page: a title line, then the sections of :data:`SECTIONS`. One of a rule with several
+    kinds may leave to that rule's page the sections that it has. ``when``: of severities and outcomes in the row, in
+    which cases a finding has them; ``together``: see :class:`Kind`.
+
+    Errors: AssertionError for an id without a row, for one that has a check, and for ``when`` beside the row.
     """
 
     def register(check: Check) -> Check:
+        row = KINDS.get(id)
+        if row is None or id in CATALOGUE:
+            raise AssertionError(f"rule {id}: " + ("no row in KINDS" if row is None else "already there"))
+        if unknown := set(when) - {*row.severities, *row.outcomes}:
+            raise AssertionError(f"rule {id}: when={sorted(unknown)}: not in its row of KINDS")
         title, sections = _page(inspect.getdoc(check) or "")
-        if family not in FAMILIES or id in CATALOGUE or not severities or set(severities) - set(SEVERITIES):
-            raise AssertionError(f"rule {id}: {family=} {severities=} already there: {id in CATALOGUE}")
-        if set(outcomes) - set(OUTCOMES) or (not outcomes and set(severities) & set(GRAVE)):
-            raise AssertionError(f"rule {id}: {outcomes=}: critical and error findings need some of {OUTCOMES}")
         CATALOGUE[id] = Kind(
-            id=id, family=family, severities=severities, title=title, sections=sections, check=check, records=records,
-            time=time, what_if=what_if, absorbed_by=absorbed_by, voids=voids, blocks=blocks, hold=hold,
-            decided=decided, prevented_by=prevented_by, moving=moving, before_start=before_start,
-            unverified=unverified, together=together, outcomes=outcomes, needs=needs,
-        )  # fmt: skip
+            id=id,
+            rule=row.rule,
+            family=row.family,
+            severities={name: when.get(name, "") for name in row.severities},
+            outcomes={name: when.get(name, "") for name in row.outcomes},
+            absorbed_by=row.absorbed_by,
+            title=title,
+            sections=sections,
+            check=check,
+            together=together,
+            **row.marks,
+        )
         return check
 
     return register
-
-
-def merged(
-    id: str,
-    text: str,
-    *,
-    family: str,
-    kinds: tuple[str, ...],
-    absorbed_by: tuple[By, ...] = (),
-    one_by: Relation | None = None,
-) -> None:
-    """Declares a rule that asks several questions, ``kinds``: each is a check that :func:`rule` registers.
-
-    ``text``: a title line, and the sections that its kinds leave to it; ``absorbed_by``: what explains findings of any
-    of them, behind what each declares itself; ``one_by``: a finding for which this holds is explained by one of a kind
-    that stands before its own in ``kinds``.
-    """
-    title, sections = _page(inspect.cleandoc(text))
-    if family not in FAMILIES or id in PAGES:
-        raise AssertionError(f"rule {id}: {family=} already there: {id in PAGES}")
-    PAGES[id] = RulePage(id, family, title, sections, kinds, absorbed_by, one_by)
 
 
 def _page(text: str) -> tuple[str, dict[str, str]]:
@@ -393,32 +293,21 @@ def _page(text: str) -> tuple[str, dict[str, str]]:
 
 @functools.cache
 def load() -> Mapping[str, Rule]:
-    """The whole catalogue: every module of this folder is imported.
+    """The whole catalogue in the order of the table: every module of this folder is imported.
 
-    Rules stand in the order of the families; within one, the module that opens it goes before those that continue it
-    and import its name, these by their names; within a module, in the order of its pages;
-    a rule of several kinds where the first of them is.
-
-    Errors: AssertionError where a page lacks a section, where ``absorbed_by`` names what is no rule and no kind, or
-    where kinds absorb each other.
+    Errors: AssertionError where a row has no check, where a page lacks a section, where ``absorbed_by`` names what is
+    no rule and no kind, or where kinds absorb each other.
     """
     for found in pkgutil.iter_modules(rules.__path__):
         if not found.ispkg:
             importlib.import_module(f"{rules.__name__}.{found.name}")
-    owned = [kind for page in PAGES.values() for kind in page.kinds]
-    if unknown := set(owned) - CATALOGUE.keys():
-        raise AssertionError(f"no kinds are {sorted(unknown)}")
-    alone = (
-        RulePage(kind.id, kind.family, kind.title, kind.sections, (kind.id,), (), None)
-        for kind in CATALOGUE.values()
-        if kind.id not in owned
-    )
-    opened_in: dict[str, str] = {}
-    for kind in CATALOGUE.values():
-        opened_in.setdefault(kind.family, kind.check.__module__)
-    pages = sorted([*alone, *PAGES.values()], key=lambda page: _place(page, opened_in))
-    names = {name: (name,) for name in CATALOGUE} | {page.id: page.kinds for page in pages}
-    made = [_made(page, names) for page in pages]
+    if without := KINDS.keys() - CATALOGUE.keys():
+        raise AssertionError(f"no check registers {sorted(without)}")
+    of_rules: dict[str, tuple[str, ...]] = {}
+    for row in KINDS.values():
+        of_rules[row.rule] = (*of_rules.get(row.rule, ()), row.id)
+    names = {name: (name,) for name in KINDS} | of_rules
+    made = [_made(rule, several, names) for rule, several in of_rules.items()]
     raised = _raised(made, _order(made))
     whole = (replace(rule, kinds=tuple(replace(k, raised=raised[k.id]) for k in rule.kinds)) for rule in made)
     return MappingProxyType({each.id: each for each in whole})
@@ -445,25 +334,22 @@ def rule_of(name: str) -> Rule | None:
     return load()[each[0].rule] if (each := named(name)) else None
 
 
-def _made(page: RulePage, names: Mapping[str, tuple[str, ...]]) -> Rule:
+def _made(id: str, several: tuple[str, ...], names: Mapping[str, tuple[str, ...]]) -> Rule:
+    """A rule with these kinds. One with a single kind has that one's page."""
+    declared, first = PAGES.get(id), CATALOGUE[several[0]]
+    title, of_all = (first.title, first.sections) if declared is None else _page(inspect.cleandoc(declared.text))
     whole = []
-    for number, name in enumerate(page.kinds):
+    for number, name in enumerate(several):
         kind = CATALOGUE[name]
-        sections = {**page.sections, **kind.sections}
+        sections = {**of_all, **kind.sections}
         if missing := [section for section in SECTIONS if section not in sections]:
             raise AssertionError(f"rule {name}: {missing=}")
-        before = (By(page.kinds[:number], page.one_by),) if page.one_by is not None and number else ()
-        absorbed_by = (*kind.absorbed_by, *page.absorbed_by, *before)
+        before = () if declared is None or declared.one_by is None else (By(several[:number], declared.one_by),)
+        absorbed_by = kind.absorbed_by + (before if number else ())
         ties = tuple(tie for by in absorbed_by for tie in by.ties(names))
-        changed = {"rule": page.id, "sections": sections, "absorbed_by": absorbed_by, "explained_by": ties}
-        whole.append(replace(kind, **changed))  # type: ignore[arg-type]
-    return Rule(id=page.id, family=page.family, title=page.title, sections=page.sections, kinds=tuple(whole))
-
-
-def _place(page: RulePage, opened_in: Mapping[str, str]) -> tuple[int, bool, str, int]:
-    first = CATALOGUE[page.kinds[0]]
-    module, within = first.check.__module__, list(CATALOGUE).index(first.id)
-    return FAMILIES.index(page.family), module != opened_in[page.family], module, within
+        whole.append(replace(kind, sections=sections, absorbed_by=absorbed_by, explained_by=ties))
+    family = next(row.rule_family for row in KINDS.values() if row.rule == id)
+    return Rule(id=id, family=family, title=title, sections=of_all, kinds=tuple(whole))
 
 
 def _order(made: Iterable[Rule]) -> list[str]:

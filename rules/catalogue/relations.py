@@ -8,6 +8,27 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
+from auditor.base.evidence_keys import (
+    CommittedOffsetEvidence,
+    CoordinatorEpochEvidence,
+    DamageEvidence,
+    DecisionEvidence,
+    DivergenceEvidence,
+    Evidence,
+    ForgottenEvidence,
+    HoleEvidence,
+    IndexEntryEvidence,
+    MarkerEvidence,
+    MissingRangeEvidence,
+    OffsetsEvidence,
+    PartitionsEvidence,
+    SequenceEvidence,
+    SnapshotDifference,
+    SnapshotEvidence,
+    StepEvidence,
+    TransactionsEvidence,
+    read,
+)
 from auditor.base.numbers import SEQUENCES
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding
@@ -77,7 +98,17 @@ def relation(*in_common: str) -> Callable[[Test], Relation]:
 
 
 def _same_replica(cause: Finding, other: Finding) -> bool:
-    return cause.evidence.get("log_dir") == other.evidence.get("log_dir")
+    return read(Evidence, cause.evidence).get("log_dir") == read(Evidence, other.evidence).get("log_dir")
+
+
+def _differences(snapshot: Finding) -> list[SnapshotDifference]:
+    return read(SnapshotEvidence, snapshot.evidence)["differences"]
+
+
+def _is_missing_in(lacking: Finding, other: Finding) -> bool:
+    """Whether the replica that lacks something is the other finding's."""
+    place = read(MissingRangeEvidence, lacking.evidence)["missing_in"]
+    return place["log_dir"] == read(Evidence, other.evidence).get("log_dir")
 
 
 @relation("topic", "partition", "producer_id", "offset")
@@ -101,7 +132,8 @@ def same_offset_on_the_same_replica(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "producer_id")
 def of_the_marker_that_raised_its_epoch(cause: Finding, other: Finding) -> bool:
     """A marker with a lower epoch than the cause's earlier marker."""
-    return bool(other.evidence.get("marker")) and other.evidence.get("higher_epoch_offset") == cause.offset
+    marker = read(MarkerEvidence, other.evidence)
+    return bool(marker.get("marker")) and marker.get("higher_epoch_offset") == cause.offset
 
 
 @relation("topic", "partition", "offset")
@@ -121,32 +153,34 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "producer_id", "producer_epoch")
 def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
     """It continues from the end of the cause's batch, had that the expected sequence."""
-    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+    wrong, step = read(SequenceEvidence, cause.evidence), read(SequenceEvidence, other.evidence)
+    if cause.offset is None or cause.last_offset is None or "expected" not in wrong:
         return False
-    goes_on = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset + 1) % SEQUENCES
-    return (other.evidence.get("previous_last_offset"), other.evidence.get("found")) == (cause.last_offset, goes_on)
+    goes_on = (int(wrong["expected"]) + cause.last_offset - cause.offset + 1) % SEQUENCES
+    return (step.get("previous_last_offset"), step.get("found")) == (cause.last_offset, goes_on)
 
 
 @relation("topic", "partition")
 def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
     """A snapshot only differs in the last sequence, as if the cause's batch had the expected one."""
-    if cause.offset is None or cause.last_offset is None or "expected" not in cause.evidence:
+    wrong = read(SequenceEvidence, cause.evidence)
+    if cause.offset is None or cause.last_offset is None or "expected" not in wrong:
         return False
-    ends = (int(cause.evidence["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
-    differences = [(d["producer_id"], d["field"], d["stored"]) for d in other.evidence["differences"]]
+    ends = (int(wrong["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
+    differences = [(d["producer_id"], d["field"], d["stored"]) for d in _differences(other)]
     return differences == [(cause.producer_id, "last_sequence", ends)]
 
 
 @relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is about batches of the same producer, and no snapshot confirms their timestamps."""
-    return "snapshot" not in other.evidence and within_its_offsets.holds(cause, other)
+    return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)
 
 
 @relation("producer_id", "transactional_id")
 def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
     """A finding in a partition of the transaction that the coordinator's finding is about."""
-    return f"{other.topic}-{other.partition}" in cause.evidence.get("partitions", ())
+    return f"{other.topic}-{other.partition}" in read(PartitionsEvidence, cause.evidence).get("partitions", ())
 
 
 @relation("topic", "partition")
@@ -158,7 +192,9 @@ def at_the_log_end(cause: Finding, other: Finding) -> bool:
     last = cause.offset if cause.last_offset is None else cause.last_offset
     if not _same_replica(cause, other) or other.offset is None:
         return False
-    return bool(cause.evidence.get("at_log_end")) or (last is not None and last + 1 >= other.offset)
+    return bool(read(DamageEvidence, cause.evidence).get("at_log_end")) or (
+        last is not None and last + 1 >= other.offset
+    )
 
 
 @relation("topic", "partition")
@@ -166,7 +202,7 @@ def beside_its_batch(cause: Finding, other: Finding) -> bool:
     """It is about the cause's batch, or about a step over it between the producer's neighbouring batches."""
     if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
         return False
-    before = other.evidence.get("previous_last_offset")
+    before = read(StepEvidence, other.evidence).get("previous_last_offset")
     if before is not None and before <= cause.last_offset and cause.offset < other.offset:
         return True
     return cause.offset <= other.offset <= cause.last_offset
@@ -177,7 +213,7 @@ def snapshot_of_its_batch(cause: Finding, other: Finding) -> bool:
     """A snapshot only differs for one producer, whose last batch is the cause's."""
     if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
         return False
-    differences = other.evidence["differences"]
+    differences = _differences(other)
     offsets = [d[side] for d in differences if d["field"] == "last_offset" for side in ("stored", "replayed")]
     alone = len({d["producer_id"] for d in differences}) == 1
     return alone and any(cause.offset <= offset <= cause.last_offset for offset in offsets)
@@ -188,8 +224,8 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
     """A snapshot only has producers of batches that the log has lost."""
     if not _same_replica(cause, other):
         return False
-    first, last = cause.evidence["missing_range"]
-    differences = other.evidence["differences"]
+    first, last = read(HoleEvidence, cause.evidence)["missing_range"]
+    differences = _differences(other)
     missing = {d["producer_id"] for d in differences if d["field"] == "last_offset" and first <= d["stored"] <= last}
     return {d["producer_id"] for d in differences} == missing
 
@@ -197,7 +233,10 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition")
 def missing_right_behind(cause: Finding, other: Finding) -> bool:
     """The missing range follows the cause's batch directly, whose end is in doubt."""
-    behind = cause.last_offset is not None and other.evidence["missing_range"][0] == cause.last_offset + 1
+    behind = (
+        cause.last_offset is not None
+        and read(HoleEvidence, other.evidence)["missing_range"][0] == cause.last_offset + 1
+    )
     return behind and _same_replica(cause, other)
 
 
@@ -206,7 +245,9 @@ def offsets_right_behind(cause: Finding, other: Finding) -> bool:
     """The same batch, or one expected directly after the cause's, whose end is in doubt."""
     if cause.last_offset is None or not _same_replica(cause, other):
         return False
-    return bool(other.offset == cause.offset or other.evidence["expected"] == cause.last_offset + 1)
+    return bool(
+        other.offset == cause.offset or read(OffsetsEvidence, other.evidence)["expected"] == cause.last_offset + 1
+    )
 
 
 @relation("topic", "partition")
@@ -215,7 +256,10 @@ def index_entry_of_its_batch(cause: Finding, other: Finding) -> bool:
     if cause.last_offset is None or not _same_replica(cause, other):
         return False
     stem = str(cause.file).removesuffix(".log")
-    return other.file == f"{stem}.index" and other.evidence.get("segment_position", -1) == cause.position
+    return (
+        other.file == f"{stem}.index"
+        and read(IndexEntryEvidence, other.evidence).get("segment_position", -1) == cause.position
+    )
 
 
 @relation("topic", "partition")
@@ -229,7 +273,7 @@ def from_there_on(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition")
 def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> bool:
     """It starts in a range that the leader lacks, or directly after it."""
-    if not cause.evidence.get("missing_in", {}).get("leader_copy"):
+    if not read(MissingRangeEvidence, cause.evidence).get("missing_in", {}).get("leader_copy"):
         return False
     if cause.last_offset is None or other.offset is None or cause.offset is None:
         return False
@@ -239,46 +283,52 @@ def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> 
 @relation("topic", "partition", "producer_id")
 def same_decision(cause: Finding, other: Finding) -> bool:
     """Both are about the decision of one Prepare record."""
-    return bool(cause.evidence["prepare_offset"] == other.evidence["prepare_offset"])
+    one, another = (read(DecisionEvidence, f.evidence)["prepare_offset"] for f in (cause, other))
+    return one == another
 
 
 @relation("topic", "partition", "producer_id")
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the cause's marker, alone."""
-    return cause.last_offset == other.last_offset and other.evidence.get("transactions", 1) == 1
+    return (
+        cause.last_offset == other.last_offset
+        and read(TransactionsEvidence, other.evidence).get("transactions", 1) == 1
+    )
 
 
 @relation("topic", "partition", "group_id", "offset")
 def of_the_same_commit(cause: Finding, other: Finding) -> bool:
     """Both are about one record of a committed offset."""
-    keys = ("offsets_partition", "record_offset")
-    return all(cause.evidence[key] == other.evidence[key] for key in keys)
+    one, another = (read(CommittedOffsetEvidence, f.evidence) for f in (cause, other))
+    return (one["offsets_partition"], one["record_offset"]) == (another["offsets_partition"], another["record_offset"])
 
 
 @relation("topic", "partition", "producer_id")
 def of_the_transaction_it_ended(cause: Finding, other: Finding) -> bool:
     """It is about the transaction that the cause's marker ended, by first offset."""
-    return other.offset is not None and cause.evidence.get("transaction_first_offset") == other.offset
+    first = read(MarkerEvidence, cause.evidence).get("transaction_first_offset")
+    return other.offset is not None and first == other.offset
 
 
 @relation("topic", "partition", "producer_id")
 def of_the_next_one_of_its_producer(cause: Finding, other: Finding) -> bool:
     """It ends at the marker before which the missing one belongs, which ends both transactions now."""
-    between = cause.evidence.get("between")
+    between = read(DecisionEvidence, cause.evidence).get("between")
     return between is not None and other.last_offset == between[1]
 
 
 @relation("topic", "partition")
 def hole_of_its_marker(cause: Finding, other: Finding) -> bool:
     """One offset is missing in the same replica, where the marker belongs."""
-    between, (first, last) = cause.evidence.get("between"), other.evidence["missing_range"]
+    between = read(DecisionEvidence, cause.evidence).get("between")
+    first, last = read(HoleEvidence, other.evidence)["missing_range"]
     return first == last and between is not None and _same_replica(cause, other) and between[0] < first < between[1]
 
 
 @relation("topic", "partition", "producer_id")
 def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
     """The cause's marker was written about when the missing one was due."""
-    if "marker" not in cause.evidence:
+    if "marker" not in read(MarkerEvidence, cause.evidence):
         return False
     if cause.timestamp is None or other.timestamp is None:
         return False
@@ -288,9 +338,9 @@ def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "producer_id")
 def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another epoch of the producer than the cause's marker set."""
-    if "marker" not in cause.evidence:
+    if "marker" not in read(MarkerEvidence, cause.evidence):
         return False
-    differences = other.evidence["differences"]
+    differences = _differences(other)
     epochs = [d["replayed"] for d in differences if d["field"] == "producer_epoch"]
     return epochs == [cause.producer_epoch] and {d["producer_id"] for d in differences} == {cause.producer_id}
 
@@ -298,14 +348,16 @@ def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition")
 def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
     """A snapshot only has another coordinator epoch than the cause's marker set."""
-    differences = {(d["producer_id"], d["field"], d["replayed"]) for d in other.evidence["differences"]}
-    return differences == {(cause.producer_id, "coordinator_epoch", cause.evidence["found"])}
+    differences = {(d["producer_id"], d["field"], d["replayed"]) for d in _differences(other)}
+    return differences == {
+        (cause.producer_id, "coordinator_epoch", read(CoordinatorEpochEvidence, cause.evidence)["found"])
+    }
 
 
 @relation("topic", "partition")
 def of_unread_bytes(cause: Finding, other: Finding) -> bool:
     """A replica lacks a range because its bytes there are not a batch."""
-    unread = cause.evidence.get("unread_offsets")
+    unread = read(DamageEvidence, cause.evidence).get("unread_offsets")
     if unread is None or other.offset is None or other.last_offset is None:
         return False
     return bool(unread[0] <= other.offset and other.last_offset <= unread[1])
@@ -314,19 +366,19 @@ def of_unread_bytes(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition")
 def over_missing_offsets(cause: Finding, other: Finding) -> bool:
     """A step from the producer's previous batch to this one over offsets that the replica lacks."""
-    before = other.evidence.get("previous_last_offset")
+    before = read(StepEvidence, other.evidence).get("previous_last_offset")
     if before is None or other.offset is None or not _same_replica(cause, other):
         return False
-    first, last = cause.evidence["missing_range"]
+    first, last = read(HoleEvidence, cause.evidence)["missing_range"]
     return bool(before < first and last < other.offset)
 
 
 @relation("topic", "partition")
 def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
     """Another replica has the batches of the gap."""
-    if cause.evidence["missing_in"]["log_dir"] != other.evidence.get("log_dir"):
+    if not _is_missing_in(cause, other):
         return False
-    first, last = other.evidence["missing_range"]
+    first, last = read(HoleEvidence, other.evidence)["missing_range"]
     return (
         cause.offset is not None
         and cause.last_offset is not None
@@ -337,25 +389,26 @@ def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
 @relation("topic", "partition", "offset")
 def end_that_another_has(cause: Finding, other: Finding) -> bool:
     """The replica ends where another one continues."""
-    return bool(cause.evidence["missing_in"]["log_dir"] == other.evidence.get("log_dir"))
+    return _is_missing_in(cause, other)
 
 
 @relation("topic", "partition", "offset")
 def from_its_torn_end_on(cause: Finding, other: Finding) -> bool:
     """A replica lacks batches from the offset where its last segment is torn."""
-    return bool(other.evidence["missing_in"]["log_dir"] == cause.evidence.get("log_dir"))
+    return _is_missing_in(other, cause)
 
 
 @relation("topic", "partition", "offset")
 def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
     """Another follower has the same batch there, which otherwise only the leader has."""
-    return cause.evidence.get("lost") is None and bool(cause.evidence["found"] == other.evidence["found"])
+    one, another = (read(DivergenceEvidence, f.evidence) for f in (cause, other))
+    return one.get("lost") is None and bool(one["found"] == another["found"])
 
 
 @relation("topic", "partition")
 def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
     """A transaction that ends at the offset where replicas differ, alone."""
-    alone = other.evidence.get("transactions", 1) == 1
+    alone = read(TransactionsEvidence, other.evidence).get("transactions", 1) == 1
     return alone and cause.offset is not None and cause.offset == other.last_offset
 
 

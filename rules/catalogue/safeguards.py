@@ -9,6 +9,14 @@ from shlex import quote
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
+from auditor.base.evidence_keys import (
+    Evidence,
+    ForgottenEvidence,
+    LateDataEvidence,
+    LeaderEpochsEvidence,
+    OpenTransactionEvidence,
+    read,
+)
 from auditor.base.numbers import setting_number
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.model.policies import BY_ID, BY_TRANSACTIONAL_ID, Version
@@ -56,10 +64,11 @@ def _always(finding: Finding, cluster: Cluster) -> bool:
 class Safeguard:
     """A setting or practice: its name, where it is set, and what it does.
 
-    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``since``, ``below``: the
-    releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per topic; ``static``:
-    cannot be changed on a running broker; ``replicas``: the replica count that setting it by a command requires.
-    ``applies``: whether it applies to a finding.
+    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``name`` and ``value``: the
+    setting in ``at`` and the value that prevents; a higher number does too. ``default``: Kafka's own. ``since``,
+    ``below``: the releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per
+    topic; ``static``: cannot be changed on a running broker; ``replicas``: the replica count that setting it by a
+    command requires. ``applies``: whether it applies to a finding.
     """
 
     setting: str
@@ -85,13 +94,13 @@ def replicas_of(finding: Finding, cluster: Cluster) -> int | None:
 
 def _came_late(finding: Finding, cluster: Cluster) -> bool:
     # Not where the marker of a COMMIT is missing.
-    evidence = finding.evidence
+    evidence = read(LateDataEvidence, finding.evidence)
     return evidence.get("decided") != "COMMIT" and evidence.get("class") in (None, "hanging", "orphan", "undecidable")
 
 
 def _by_election(finding: Finding, cluster: Cluster) -> bool:
     # __cluster_metadata has no ISR elections: its voters vote.
-    epochs = finding.evidence.get("leader_epochs")
+    epochs = read(LeaderEpochsEvidence, finding.evidence).get("leader_epochs")
     same = isinstance(epochs, list) and len(epochs) == 2 and epochs[0] == epochs[1] >= 0
     return not same and _may_have_others(finding, cluster)
 
@@ -106,21 +115,23 @@ def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
 
 def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
     # A two-phase commit has no timeout (KIP-939).
-    timeout, age = (finding.evidence.get(name) for name in ("timeout_ms", "age_ms"))
-    has_coordinator = finding.evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    evidence = read(OpenTransactionEvidence, finding.evidence)
+    timeout, age = evidence.get("timeout_ms"), evidence.get("age_ms")
+    has_coordinator = evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
     return timeout != NO_TIMEOUT_MS and (not has_coordinator or timeout is None or age is None or age <= timeout)
 
 
 def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
-    if finding.evidence.get(FORGOTTEN_BY) == RETENTION:
+    evidence = read(ForgottenEvidence, finding.evidence)
+    if evidence.get("forgotten_by") == RETENTION:
         return False
-    idle = next((ms for name in ("idle_ms", "log_age_ms") if (ms := finding.evidence.get(name)) is not None), None)
+    idle = next((ms for ms in (evidence.get("idle_ms"), evidence.get("log_age_ms")) if ms is not None), None)
     at_most = cluster.expiration_ms(finding.broker_id)
-    return idle is None or (idle >= at_most and ("log_age_ms" in finding.evidence or idle < int(WEEK)))
+    return idle is None or (idle >= at_most and ("log_age_ms" in evidence or idle < int(WEEK)))
 
 
 def _by_retention(finding: Finding, cluster: Cluster) -> bool:
-    return finding.evidence.get(FORGOTTEN_BY) == RETENTION
+    return read(ForgottenEvidence, finding.evidence).get("forgotten_by") == RETENTION
 
 
 def _by_a_transaction(finding: Finding, cluster: Cluster) -> bool:
@@ -301,7 +312,7 @@ def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Clust
 
     A Kafka defect is not prevented by any setting: :data:`OF_A_DEFECT` is proposed instead.
     """
-    candidates = OF_A_DEFECT if finding.evidence.get("known_defect") else declared
+    candidates = OF_A_DEFECT if read(Evidence, finding.evidence).get("known_defect") else declared
     preventions = (_applicable(safeguard, finding, cluster) for safeguard in candidates)
     return [prevention for prevention in preventions if prevention is not None]
 
@@ -376,7 +387,8 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
     name, topic = safeguard.current.name, finding.topic or ""
     match safeguard.current.location:
         case SettingLocation.PRODUCER:
-            ms, state = finding.evidence.get(name), finding.evidence.get("coordinator_state")
+            evidence = read(OpenTransactionEvidence, finding.evidence)
+            ms, state = evidence.get("timeout_ms"), evidence.get("coordinator_state")
             return Present(str(ms), BY_COORDINATOR, NOBODYS) if ms is not None and state is not None else None
         case SettingLocation.REPLICAS:
             count = replicas_of(finding, cluster)

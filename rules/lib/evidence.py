@@ -92,18 +92,17 @@ def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
 OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
 
 
-def damaged_fields(log: LogView, rule: str, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
-    """The findings of a rule about the fields that it speaks of, one each."""
+def damaged_fields(log: LogView, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
+    """Yield a rule's findings about damaged header fields, one per batch."""
     for replica in log.replicas:
         for error in replica.errors:
             field = DamagedField.of(error)
             if field is not None and field.name in names and error.last_offset >= replica.log_start:
-                yield _finding(log, rule, severity, replica, error, field, evidence)
+                yield _finding(log, severity, replica, error, field, evidence)
 
 
 def _finding(
     log: LogView,
-    rule: str,
     severity: str,
     replica: ReplicaFacts,
     error: DecodeError,
@@ -113,7 +112,6 @@ def _finding(
     likely = "" if field.sure else "most likely "
     moved = field.stored - field.expected if field.name == OFFSET else 0
     return log.finding(
-        rule,
         severity,
         f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which "
         f"was {likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "

@@ -323,22 +323,21 @@ def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR
     return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
 
 
-def at_ahead(log: LogView, rule: str, ahead: LargestCreateTime, **evidence: object) -> Finding:
-    """The finding about such a batch."""
+def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Finding:
+    """Make the finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
-    known = ahead.producer_id >= 0
+    has_producer = ahead.producer_id >= 0
     return log.finding(
-        rule,
         "warning",
         f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
         "brokers wrote",
         segment=ahead.segment,
         offset=ahead.base_offset,
         last_offset=ahead.last_offset,
-        producer_id=ahead.producer_id if known else None,
-        producer_epoch=ahead.producer_epoch if known else None,
-        transactional_id=log.owner(ahead.producer_id) if known else None,
+        producer_id=ahead.producer_id if has_producer else None,
+        producer_epoch=ahead.producer_epoch if has_producer else None,
+        transactional_id=log.owner(ahead.producer_id) if has_producer else None,
         position=ahead.position,
         time_ms=ahead.time,
         evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},

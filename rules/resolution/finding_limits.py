@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 from auditor.base.advice import CheckCommand
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import IN_ALL, OF_A_RULE
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.rules.catalogue.registry import Kind
 from auditor.rules.seen.view import NO_OUTCOME, OUTCOMES, SEVERITIES, Finding, highest, in_order
@@ -30,7 +31,7 @@ SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where
 
 def is_summed(f: Finding) -> bool:
     """Whether a finding stands for several that are not listed."""
-    return SUMMED in f.evidence
+    return SUMMED in read(Evidence, f.evidence)
 
 
 @dataclass(slots=True)
@@ -54,11 +55,12 @@ class Sum:
         if self.count:
             shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
         self.shared = shared
-        self.count += f.evidence.get(SUMMED, 1)
+        self.count += read(Evidence, f.evidence).get("summed", 1)
         if f.if_true is not None:
             self.if_true = f.if_true if self.if_true is None else highest(f.if_true, self.if_true)
         self.outcome = min(self.outcome, f.outcome or NO_OUTCOME, key=OUTCOMES.index)
-        ends = [f.evidence["first_offset"], f.evidence["last_offset"]] if is_summed(f) else [f.offset]
+        evidence = read(Evidence, f.evidence)
+        ends = [evidence["first_offset"], evidence["last_offset"]] if is_summed(f) else [f.offset]
         offsets = [offset for offset in (*ends, self.first, self.last) if offset is not None]
         self.first, self.last = min(offsets, default=None), max(offsets, default=None)
 
@@ -161,32 +163,31 @@ class Unmade(NamedTuple):
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
-    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
+def made(log: LogView, unmade: Iterable[Unmade]) -> Iterator[Finding]:
+    """Yield the findings of a rule that may have very many: those that are listed are built, the rest are summed up.
 
-    Cost: of one that is not listed, what it costs to say how severe it is.
+    Cost: of one that is not listed, only judging its severity.
     """
-    for first in (found := iter(found)):  # nothing is begun where there is none
-        yield from _made(log, kind, itertools.chain((first,), found))
+    for first in (unmade := iter(unmade)):  # nothing is begun where there is none
+        yield from _made(log, itertools.chain((first,), unmade))
 
 
-def _made(log: LogView, kind: str, found: Iterable[Unmade]) -> Iterator[Finding]:
-    kept: Gravest[Unmade] = Gravest(log.most)
+def _made(log: LogView, unmade: Iterable[Unmade]) -> Iterator[Finding]:
+    gravest: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
-    for f in found:
-        if (beyond := kept.add(f.said, f.offset, f)) is None:
+    for f in unmade:
+        if (beyond := gravest.add(f.said, f.offset, f)) is None:
             continue
         alike = (beyond.severity, beyond.confidence, beyond.doubt)
         count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
-    yield from (f.make() for f in kept.listed())
+    yield from (f.make() for f in gravest.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
-        yield summed(log, kind, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
+        yield summed(log, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 
 
 def summed(
     log: LogView,
-    kind: str,
     severity: str,
     count: int,
     first: int,
@@ -202,9 +203,8 @@ def summed(
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
-        kind,
         severity,
-        f"{plural(count, 'more finding')} of {kind}",
+        plural(count, "more finding"),
         replica=replica,
         doubt=doubt,
         evidence=evidence,
@@ -260,7 +260,7 @@ class LimitedFindings:
         del self._kept[self.limit :]
 
     def _sum(self, f: Finding) -> None:
-        log_dir, topic, partition = f.evidence.get("log_dir"), f.topic, f.partition
+        log_dir, topic, partition = read(Evidence, f.evidence).get("log_dir"), f.topic, f.partition
         folder, _, number = (f.file or "").rpartition("/")[0].rpartition("-")
         if folder and number.isdecimal():  # of the log that says it, however many others that one names
             topic, partition = folder, int(number)

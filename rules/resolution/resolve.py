@@ -11,12 +11,13 @@ from typing import Any
 
 from auditor.base.advice import Advice, Condition, Moves, Verdict
 from auditor.base.at_rest import Fields, Values
+from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
 from auditor.base.words import few as some
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind, Together
 from auditor.rules.catalogue.relations import Tie
 from auditor.rules.lib import repairs
-from auditor.rules.resolution.finding_limits import ENTRIES, SUMMED, is_summed
+from auditor.rules.resolution.finding_limits import ENTRIES, is_summed
 from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
 # Advices that conflict: a replica that one fetches again is no source for another.
@@ -81,7 +82,7 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
         _absorb(listed[cause[number]], listed[head[number]], listed[number])
     for number in set(head.values()):
-        listed[number].evidence["also"].sort(
+        read(Evidence, listed[number].evidence)["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(listed) if number not in cause]
@@ -95,7 +96,7 @@ def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> 
     """
     clusters = defaultdict(list)
     for f in in_order(findings):
-        clusters[cluster_of.get(f.evidence.get("log_dir", ""))].append(f)
+        clusters[cluster_of.get(read(Evidence, f.evidence).get("log_dir") or "")].append(f)
     return in_order(f for group in clusters.values() for f in resolve(group))
 
 
@@ -107,7 +108,7 @@ def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> lis
 
 
 def _bytes(f: Finding) -> tuple[Any, ...]:
-    return f.evidence.get("log_dir"), f.file, f.position
+    return read(Evidence, f.evidence).get("log_dir"), f.file, f.position
 
 
 def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
@@ -139,11 +140,11 @@ def _explained_by_sums(
     sums = defaultdict(list)
     for number, f in enumerate(findings):
         if is_summed(f):
-            sums[f.kind, f.topic, f.partition, f.evidence.get("log_dir")].append(number)
+            sums[f.kind, f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")].append(number)
     out = {}
     for number, f in enumerate(findings) if sums else ():
         for tie in catalogue[f.kind].explained_by if number not in explained and f.kind in catalogue else ():
-            near = sums.get((tie.kind, f.topic, f.partition, f.evidence.get("log_dir")), ())
+            near = sums.get((tie.kind, f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")), ())
             first = next((n for n in near if tie.kind != f.kind and _overlap(findings[n], f)), None)
             if first is not None and not tie.when:
                 out[number] = first
@@ -158,7 +159,8 @@ def _overlap(cause: Finding, f: Finding) -> bool:
 
 
 def _offsets(f: Finding) -> tuple[Any, Any]:
-    return (f.evidence["first_offset"], f.evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
+    evidence = read(Evidence, f.evidence)
+    return (evidence["first_offset"], evidence["last_offset"]) if is_summed(f) else (f.offset, f.offset)
 
 
 def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
@@ -183,8 +185,14 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     if cause.if_true or f.if_true:
         if_true = highest(cause.if_true or cause.severity, f.if_true or f.severity)
         cause.if_true = None if if_true == cause.severity else if_true
-    also = {"rule": f.kind} | {name: getattr(f, name) for name in ("severity", "topic", "partition", "message")}
-    head.evidence.setdefault("also", []).append(also)
+    also: AbsorbedFinding = {
+        "rule": f.kind,
+        "severity": f.severity,
+        "topic": f.topic,
+        "partition": f.partition,
+        "message": f.message,
+    }
+    read(Evidence, head.evidence).setdefault("also", []).append(also)
 
 
 def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
@@ -238,8 +246,8 @@ def in_flight(template: str) -> Together:
     """Merge what an early copy of a log lacks; ``template`` with ``{count}`` and ``{log}``."""
 
     def cause(f: Finding) -> Hashable:
-        absent = f.offset is None and f.evidence.get("in_flight")
-        return (f.topic, f.partition, f.evidence.get("log_dir")) if absent else None
+        absent = f.offset is None and read(Evidence, f.evidence).get("in_flight")
+        return (f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")) if absent else None
 
     return by_cause(cause, lambda g: template.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
 
@@ -255,7 +263,7 @@ def in_each_replica() -> Together:
 
 def count(group: Iterable[Finding]) -> int:
     """Count findings, including those that a sum stands for."""
-    return sum(f.evidence.get(SUMMED, 1) for f in group)
+    return sum(read(Evidence, f.evidence).get("summed", 1) for f in group)
 
 
 def logs_of(group: Iterable[Finding]) -> list[str]:
@@ -276,7 +284,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
     evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
-    if len(dirs := list(dict.fromkeys(f.evidence.get("log_dir") for f in group))) > 1:
+    if len(dirs := list(dict.fromkeys(read(Evidence, f.evidence).get("log_dir") for f in group))) > 1:
         evidence["log_dirs"] = dirs[:ENTRIES]
     evidence |= {"log_dir": first.get("log_dir"), "count": count(group)}
     if len(names) > 1:
@@ -285,7 +293,7 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
         evidence |= {"transactional_ids": ids[:SHOWN], "transactional_ids_in_all": len(ids)}
     if times := sorted(f.timestamp for f in group if f.timestamp is not None):
         evidence |= {"first_time": iso_text(times[0]), "last_time": iso_text(times[-1])}
-    if also := [other for f in group for other in f.evidence.get("also", ())]:
+    if also := [other for f in group for other in read(Evidence, f.evidence).get("also", ())]:
         evidence["also"] = also
     return evidence
 
@@ -318,7 +326,7 @@ def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | 
     """
     several = set(cluster_ids.values())
     only = next(iter(several)) if len(several) == 1 else None
-    return cluster_ids.get(str((finding["evidence"] or {}).get("log_dir")), only)
+    return cluster_ids.get(str(read(Evidence, finding["evidence"]).get("log_dir")), only)
 
 
 def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
-from auditor.base.advice import Advice, text
+from auditor.base.advice import Advice, Condition, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import OF_A_RULE
+from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
+from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.rules.seen.cluster_view import Cluster, standing
 from auditor.rules.seen.coordinator_history import arrived
-from auditor.rules.seen.open_checksums import Ranges, between, not_proved, unverified, verified_first
 
 # The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3).
 
@@ -165,7 +166,55 @@ def iso(ms: int | None) -> str | None:
     return iso_text(moment(ms))
 
 
-# The view of one log and its cluster that a rule gets.
+# What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not proved.
+
+
+Ranges = list[tuple[int, int]]
+UNVERIFIED_SHOWN = 20  # ranges of offsets that a finding names
+VERIFY_FIRST = "Verify them first: copy the log again with auditor copy --checksums all, and audit that copy"
+
+
+def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
+    """Return the offsets of the unverified batches of some replicas, as ranges."""
+    return sorted({span for replica in replicas for span in replica.unverified})
+
+
+def between(ranges: Ranges, fields: Values) -> Ranges:
+    """Return the unverified batches among the offsets that a finding with these fields names.
+
+    The lowest offset counts: what is missed before a batch may be in a damaged one.
+    """
+    begin, until = fields.get("offset"), fields.get("last_offset")
+    first, last = (None if offset is None else int(offset) for offset in (begin, until))
+    if first is not None:
+        named = (value for name, value in fields.get("evidence", {}).items() if name.endswith("_offset"))
+        last = max(first, first if last is None else last)
+        first = min([first, *(int(value) for value in named if isinstance(value, (int, np.integer)) and value >= 0)])
+    return [span for span in ranges if touches([span], first, last)]
+
+
+def not_proved(evidence: Fields, ranges: Ranges) -> None:
+    """Lower the confidence of what is derived by replay of a log with unverified batches, and name these."""
+    evidence["checksums"] = "not verified"
+    evidence["unverified_offsets"] = [list(span) for span in ranges[:UNVERIFIED_SHOWN]]
+    if evidence.get("confidence", "proved") == "proved":
+        evidence["confidence"] = "likely"
+
+
+def verified_first(advice: Advice, ranges: Ranges) -> Advice:
+    """Return the same advice without its acts: what they rest on may be damaged."""
+    if not advice.act:
+        return advice
+    first, last = ranges[0][0], ranges[-1][1]
+    what = "the batches that it rests on are as they were written"
+    asked = advice.unless(Condition(what, None, f"checksums not verified between offsets {first} and {last}"))
+    acts = " ; ".join(act.command for act in advice.act)
+    later = f". {advice.then}" if advice.then else ""
+    # What it would move counts, so that no other finding's advice fetches from there.
+    return replace(asked, then=f"{VERIFY_FIRST}. Only once that is so: {acts}{later}", moves=advice.moves)
+
+
+# What a rule sees: one log with all its replicas, in the cluster around it.
 
 
 @dataclass(slots=True)
@@ -309,7 +358,6 @@ class LogView:
 
     def finding(
         self,
-        rule: str,
         severity: str,
         message: str,
         *,
@@ -323,6 +371,8 @@ class LogView:
         **fields: Any,
     ) -> Finding:
         """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
+
+        Its rule and kind are those of the check that yields it: ``Kind.completed`` sets them.
 
         ``at``, ``marker``: the transaction whose data, or whose marker, it is about, which say its place, producer and
         time where ``fields`` do not.
@@ -361,7 +411,7 @@ class LogView:
             if c.is_remote(int(segment)):
                 evidence["in_remote_storage"] = True
         return Finding(
-            rule,
+            "",
             severity,
             c.broker_id,
             fields.pop("topic", self.topic),
@@ -376,7 +426,8 @@ class LogView:
         ranges = unverified((replica, self.leader))
         if not ranges and self.cluster.unverified:
             named = [f"{fields.get('topic', self.topic)}-{fields.get('partition', self.partition)}"]
-            named += [str(name) for name in evidence.get("partitions") or ()]
+            several = read(PartitionsEvidence, evidence).get("partitions")
+            named += map(str, several) if isinstance(several, list) else ()  # of clocks it is a number
             ranges = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
         return ranges
 
@@ -404,8 +455,8 @@ class LogView:
             "time_ms": t["marker_timestamp"],
         }
 
-    def at_event(self, rule: str, severity: str, message: str, event: Event, **fields: Any) -> Finding:
-        """A finding that points at the batch of an event."""
+    def at_event(self, severity: str, message: str, event: Event, **fields: Any) -> Finding:
+        """Make a finding at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
         if event["producer_id"] >= 0:
@@ -413,9 +464,7 @@ class LogView:
             fields.setdefault("producer_epoch", event["producer_epoch"])
             fields.setdefault("transactional_id", self.owner(event["producer_id"]))
         fields.setdefault("time_ms", event["timestamp"])
-        return self.finding(
-            rule, severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields
-        )
+        return self.finding(severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields)
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:

@@ -15,12 +15,11 @@ from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRe
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import Hold
+from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
 from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
-from auditor.rules.seen.open_checksums import unverified, verified_first
-from auditor.rules.seen.view import LogView, highest, iso, once
+from auditor.rules.seen.view import LogView, highest, iso, once, unverified, verified_first
 from auditor.rules.transactions import open_transactions, written_times
 from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.open_transactions import (

@@ -84,7 +84,7 @@ def _settled_logs(cluster: Cluster, run: Driver, seeds: range) -> dict[int, tupl
 
 def _on_the_page(cases: list[Case], path: Path) -> None:
     """The groups of held partitions, with what they get at present."""
-    rows = [row for row in publish.summarise(opened(path, records=True))["asides"] if row["about"] == "group"]
+    rows = [row for row in publish.run_report(opened(path, records=True)).summary["asides"] if row["about"] == "group"]
     held = {case.group: case for case in cases if "held" in case.topic}
     assert {row["group_id"] for row in rows} <= {*held}
     assert rows

@@ -88,7 +88,7 @@ def test_what_was_to_go_is_gone_and_what_was_to_stay_is_there(version: str, tmp_
             there = _there(c, name)
             assert not goes[name] & there, (name, there, rows[name])
             assert stays[name] <= there, (name, there, rows[name])
-    asides = publish.summarise(opened(tmp_path / "taken", as_of=now))["asides"]
+    asides = publish.run_report(opened(tmp_path / "taken", as_of=now)).summary["asides"]
     ahead = {name for name in logs if any(row["kept_by"] == "timestamp_in_the_future" for row in rows[name])}
     assert {row["topic"] for row in asides if row["about"] == "space"} == ahead
     copy_of(tmp_path / "taken", tmp_path / "copy")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import render_report
 from tests.browser.conftest import DESK, PHONE, Opened
 from tests.unit import report_samples as samples
@@ -25,7 +26,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     paths = {name: folder / f"{name}.html" for name in SAMPLES}
     for name, path in paths.items():
-        path.write_text(render_report(*SAMPLES[name]()), encoding="utf-8")
+        path.write_text(samples.rendered(*SAMPLES[name]()), encoding="utf-8")
     return paths
 
 
@@ -127,7 +128,7 @@ def test_a_cause_opens_and_the_search_finds_what_has_no_row(visit: Visit, tmp_pa
         for n in range(1000)
     ]
     path = tmp_path / "causes.html"
-    path.write_text(render_report(findings, samples.empty_summary(), [], []), encoding="utf-8")
+    path.write_text(render_report(report_of(findings, samples.empty_summary()), [], []), encoding="utf-8")
     opened = visit(path)
     page = opened.page
     causes = page.locator("#findings details.cause")
@@ -155,7 +156,7 @@ def test_a_link_to_a_finding_unfolds_it(visit: Visit, tmp_path: Path) -> None:
         for n in range(40)
     ]
     path = tmp_path / "causes.html"
-    path.write_text(render_report(findings, samples.empty_summary(), [], []), encoding="utf-8")
+    path.write_text(render_report(report_of(findings, samples.empty_summary()), [], []), encoding="utf-8")
     name = findings[6]["fingerprint"][:12]
     assert not visit(path).page.locator(f'[id="{name}"]').is_visible()
     opened = visit(f"{path.as_uri()}#{name}")
@@ -170,7 +171,7 @@ def test_a_link_to_a_finding_without_a_row_searches_for_it(visit: Visit, tmp_pat
     row = samples.finding(rule="hanging-transaction", severity="critical", message="it hangs", topic="t")
     findings = [{**row, "partition": n, "fingerprint": f"{n:012x}".ljust(64, "0")} for n in range(1000)]
     path = tmp_path / "many.html"
-    path.write_text(render_report(findings, samples.empty_summary(), [], []), encoding="utf-8")
+    path.write_text(render_report(report_of(findings, samples.empty_summary()), [], []), encoding="utf-8")
     name = findings[-1]["fingerprint"][:12]
     opened = visit(f"{path.as_uri()}#{name}")
     assert opened.page.locator("#elsewhere tbody tr").all_inner_texts()[0].split()[2:] == ["t-999", "–", name]
@@ -221,7 +222,7 @@ def test_a_report_of_a_hundred_thousand_findings_opens(
         for n in range(100_000)
     ]  # fmt: skip
     path = tmp_path / "report.html"
-    path.write_text(render_report(findings, summary, transactions, timelines), encoding="utf-8")
+    path.write_text(render_report(report_of(findings, summary), transactions, timelines), encoding="utf-8")
     assert path.stat().st_size < 20_000_000
     opened = visit(path)
     assert opened.faults == []
@@ -251,7 +252,7 @@ def test_it_prints_on_a_few_sheets(pages: dict[str, Path], visit: Visit) -> None
 def test_it_says_how_old_the_copy_is_by_the_readers_clock(visit: Visit, tmp_path: Path) -> None:
     path = tmp_path / "old.html"
     summary = samples.empty_summary(newest="2026-11-21T04:00:00.000Z")
-    path.write_text(render_report([], summary, [], []), encoding="utf-8")
+    path.write_text(render_report(report_of([], summary), [], []), encoding="utf-8")
     for now, said in (
         ("2026-11-23T07:15:30Z", "the copy is 2 d 3 h old now"), ("2026-11-21T05:00:00Z", "the copy is 1 h old now"),
         ("2026-11-21T04:00:30Z", "the copy is less than 1 min old now"), ("2026-11-20T05:00:00Z", ""),

@@ -56,7 +56,7 @@ def test_the_cleaner_came_as_far_as_is_said(rows: dict[str, list[dict[str, Any]]
 
 def test_the_page_has_a_card_of_each_and_of_nothing_else() -> None:
     """What is held, what a timestamp keeps, what the cleaner cannot pass; not what is as it always is."""
-    rows = publish.summarise(opened(folder(), as_of=said()["as_of"]))["asides"]
+    rows = publish.run_report(opened(folder(), as_of=said()["as_of"])).summary["asides"]
     assert sorted((row["about"], row["topic"]) for row in rows) == [
         ("cleaner", "broken"), ("cleaner", "waiting"), ("group", "payments"), ("space", "metrics"),
     ]  # fmt: skip

@@ -27,7 +27,7 @@ def what_if(out: Path, spark: SparkSession | None = None) -> tuple[dict[str, Any
     options = AuditOptions(path, out, fail_on="never", master="inline[1]")
     with running.runner(options, spark) as runner:
         done = WhatIfAudit(options, runner, ("kip-360", "latest-batch-only"))
-        running.write(done, publish_what_if)
+        running.write_by(done, publish_what_if)
         assert done.exit_code() == 0
         return done.result, {name: (out / name).read_bytes() for name in ("what-if.json", "findings.jsonl")}
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
+from auditor.dashboards.answers import report_of
+from auditor.dashboards.report import render_report
 from auditor.rules.catalogue import registry
 from tests import corpora
 
@@ -21,6 +23,13 @@ def finding(**given: Any) -> dict[str, Any]:
     """A finding with all fields of the contract, null where not given, and what its rule declares."""
     row = {**dict.fromkeys(_FIELDS), "severity": "error", "message": "", "evidence": {}, **given}
     return registry.described([row])[0]
+
+
+def rendered(
+    findings: list[dict[str, Any]], summary: dict[str, Any], opened: list[dict[str, Any]], drawn: list[dict[str, Any]]
+) -> str:
+    """The report of a sample."""
+    return render_report(report_of(findings, summary), opened, drawn)
 
 
 def iso(ms: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from auditor.dashboards import table_lines
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import render_report
 from tests.unit.report_samples import HOSTILE, empty_summary
 
@@ -39,7 +40,7 @@ def test_many_are_cut_and_the_page_says_by_how_many() -> None:
 
 
 def test_the_page_has_the_card_only_where_there_is_something_to_say() -> None:
-    page = render_report([], empty_summary(asides=[{**GROUP, "group_id": HOSTILE}]), [], [])
+    page = render_report(report_of([], empty_summary(asides=[{**GROUP, "group_id": HOSTILE}])), [], [])
     assert 'id="asides"' in page
     assert HOSTILE not in page
-    assert 'id="asides"' not in render_report([], empty_summary(), [], [])
+    assert 'id="asides"' not in render_report(report_of([], empty_summary()), [], [])

@@ -169,7 +169,7 @@ def test_whatever_goes_wrong_ends_with_4_and_one_sentence(
     def fails(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(publish, "summarise", fails)
+    monkeypatch.setattr(publish, "_summarise", fails)
     call = ["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]", "--quiet"]
     assert main(call) == 4
     said = capfd.readouterr().err
@@ -182,7 +182,7 @@ def test_ctrl_c_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publish, "summarise", interrupted)
+    monkeypatch.setattr(publish, "_summarise", interrupted)
     call = ["audit", str(corpora.unpack(CORPUS)), "--out", str(tmp_path), "--master", "inline[1]", "--quiet"]
     assert main(call) == 130
     assert os.listdir(tmp_path) == [".lock"]

@@ -56,18 +56,14 @@ REQUIRED = {
 
 
 def rendered(kind: str, findings: list[dict[str, Any]], summary: dict[str, Any], fail_on: str = "error") -> str:
-    rows, full = (
-        answers.with_all_keys(registry.described(findings), answers.FINDING),
-        answers.summary(summary),
-    )
-    rows = [row | {"fingerprint": f"{n:064x}"} for n, row in enumerate(rows)]
+    rows = [row | {"fingerprint": f"{n:064x}"} for n, row in enumerate(registry.described(findings))]
+    run = answers.report_of(rows, summary)
     known = registry.kinds()
     rules = {
         name: {"title": known[name].title, "family": known[name].family, "sections": known[name].sections}
         for name in ("hanging-transaction", "sequence-gap")
     }
-    decided = answers.of_run(rows, full)
-    return "".join(output_formats.rendered(kind, rows, decided, full, rules, fail_on))
+    return "".join(output_formats.rendered(kind, run.findings, run, rules, fail_on))
 
 
 @pytest.mark.parametrize("sample", [samples.hanging, samples.hostile])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from auditor.base.words import GLOSSARY, words_in
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import render_report
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import page
@@ -22,7 +23,7 @@ def test_a_rules_page_spells_out_what_it_uses() -> None:
 
 
 def test_every_word_is_on_the_report_and_in_some_rule() -> None:
-    text = Page(render_report([], samples.empty_summary(), [], [])).text
+    text = Page(render_report(report_of([], samples.empty_summary()), [], [])).text
     assert all(f"{name} {said}" in text for name, said in GLOSSARY.items())
     used = words_in(said for kind in registry.kinds().values() for said in (kind.title, *kind.sections.values()))
     assert set(used) == set(GLOSSARY)

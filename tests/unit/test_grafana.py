@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.metrics import OTHERS, write_metrics
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from tests import corpora
 from tests.facts import opened
 from tests.unit import report_samples as samples
@@ -35,7 +36,7 @@ def promtool(*args: str, stdin: str | None = None) -> str:
 
 def metrics(folder: Path, name: str) -> str:
     findings, summary, _, _ = SAMPLES[name]()
-    write_metrics(folder / "metrics.prom", findings, summary)
+    write_metrics(folder / "metrics.prom", report_of(findings, summary))
     return (folder / "metrics.prom").read_text(encoding="utf-8")
 
 
@@ -83,7 +84,9 @@ def test_the_dashboard_is_what_grafanas_builders_make() -> None:
 
 def test_dashboard_and_alerts_ask_for_series_that_the_file_has(tmp_path: Path) -> None:
     audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"])
-    write_metrics(tmp_path / "metrics.prom", [f.to_dict() for f in audit.findings], summarise(audit))
+    write_metrics(
+        tmp_path / "metrics.prom", report_of([f.to_dict() for f in audit.findings], run_report(audit).summary)
+    )
     text = (tmp_path / "metrics.prom").read_text(encoding="utf-8")
     have = set(re.findall(r"^(kafka_audit_\w+)", text, re.MULTILINE))
     labels = set(re.findall(r'[{,](\w+)="', text)) | {"instance"}  # instance: Prometheus adds it

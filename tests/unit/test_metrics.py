@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.metrics import WORST, write_metrics
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from tests import corpora
 from tests.facts import opened
 from tests.unit import report_samples as samples
@@ -26,7 +27,7 @@ def read(path: Path) -> Series:
 @pytest.fixture
 def series(tmp_path: Path) -> Series:
     findings, summary, _, _ = samples.hanging()
-    write_metrics(tmp_path / "metrics.prom", findings, summary)
+    write_metrics(tmp_path / "metrics.prom", report_of(findings, summary))
     return read(tmp_path / "metrics.prom")
 
 
@@ -47,7 +48,7 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
         samples.finding(rule="sequence-gap", topic=f"t{n}", partition=0, producer_id=n, transactional_id=f"x{n}")
         for n in range(1000)
     ]
-    write_metrics(tmp_path / "m.prom", findings, samples.empty_summary())
+    write_metrics(tmp_path / "m.prom", report_of(findings, samples.empty_summary()))
     found = read(tmp_path / "m.prom")
     assert len(found) < 45
     assert (
@@ -62,7 +63,7 @@ def test_labels_are_bounded(tmp_path: Path) -> None:
 def test_the_lag_of_each_held_partition_is_the_brokers(tmp_path: Path) -> None:
     truth = corpora.manifest("hanging-36")
     audit = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"])
-    write_metrics(tmp_path / "m.prom", [f.to_dict() for f in audit.findings], summarise(audit))
+    write_metrics(tmp_path / "m.prom", report_of([f.to_dict() for f in audit.findings], run_report(audit).summary))
     series = read(tmp_path / "m.prom")
     for row in truth["expect"]:
         live = truth["live"][f"{row['topic']}-{row['partition']}"]
@@ -79,7 +80,7 @@ def test_the_worst_partitions_have_a_series_each_and_the_others_are_summed(tmp_p
         for n in range(1000)
     ]  # fmt: skip
     inputs = [{"log_dir": "b1", "cluster_id": "c1"}]
-    write_metrics(tmp_path / "m.prom", [], samples.empty_summary(blocked=blocked, inputs=inputs))
+    write_metrics(tmp_path / "m.prom", report_of([], samples.empty_summary(blocked=blocked, inputs=inputs)))
     found = read(tmp_path / "m.prom")
     lags = {labels: value for (name, labels), value in found.items() if name == "kafka_audit_lso_lag_offsets"}
     assert len(lags) == WORST + 1
@@ -94,7 +95,7 @@ def test_the_worst_partitions_have_a_series_each_and_the_others_are_summed(tmp_p
 
 def test_the_runs_own_time_is_not_the_time_it_judges_by(tmp_path: Path) -> None:
     ran = {"began": "1970-01-01T01:00:00.000Z", "seconds": 12.5}
-    write_metrics(tmp_path / "m.prom", [], samples.empty_summary(as_of="1970-01-01T00:00:07.000Z", ran=ran))
+    write_metrics(tmp_path / "m.prom", report_of([], samples.empty_summary(as_of="1970-01-01T00:00:07.000Z", ran=ran)))
     found = read(tmp_path / "m.prom")
     assert found["kafka_audit_as_of_timestamp_seconds", ()] == 7
     assert found["kafka_audit_run_timestamp_seconds", ()] == 3600
@@ -102,19 +103,19 @@ def test_the_runs_own_time_is_not_the_time_it_judges_by(tmp_path: Path) -> None:
 
 
 def test_classes_of_the_summary_go_first(tmp_path: Path) -> None:
-    write_metrics(tmp_path / "m.prom", [], samples.empty_summary(open_transactions={"active": 3}))
+    write_metrics(tmp_path / "m.prom", report_of([], samples.empty_summary(open_transactions={"active": 3})))
     assert read(tmp_path / "m.prom")["kafka_audit_open_transactions", (("class", "active"),)] == 3
 
 
 def test_same_input_same_bytes_and_nothing_left_beside_it(tmp_path: Path) -> None:
     for name in ("a.prom", "b.prom"):
-        write_metrics(tmp_path / name, *samples.hostile()[:2])
+        write_metrics(tmp_path / name, report_of(*samples.hostile()[:2]))
     assert (tmp_path / "a.prom").read_bytes() == (tmp_path / "b.prom").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.prom", "b.prom"]
     assert read(tmp_path / "a.prom")
 
 
 def test_a_run_without_a_time_has_no_time(tmp_path: Path) -> None:
-    write_metrics(tmp_path / "m.prom", [], samples.empty_summary(as_of=None))
+    write_metrics(tmp_path / "m.prom", report_of([], samples.empty_summary(as_of=None)))
     found = read(tmp_path / "m.prom")
     assert not [name for name, _ in found if name.endswith("_seconds")]

@@ -11,7 +11,7 @@ import pytest
 
 from auditor.dashboards import wording
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.catalogue import registry
+from auditor.rules.catalogue import kinds, registry
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.view import FIELDS, OUTCOMES, SEVERITIES, Finding
@@ -37,7 +37,8 @@ def declare(
         """
         yield from found(log) if found is not None else ()
 
-    registry.rule("made-up", family="replicas", severities=severities, outcomes=outcomes)(check)
+    kinds.KINDS["made-up"] = kinds.row("made-up", "", " ".join(severities), " ".join(outcomes), family="replicas")
+    registry.rule("made-up", when={**severities, **outcomes})(check)
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,7 @@ def catalogue() -> Iterator[None]:
     """No kind stays that a test makes up."""
     yield
     registry.CATALOGUE.pop("made-up", None)
+    kinds.KINDS.pop("made-up", None)
 
 
 def some_log() -> Any:
@@ -79,9 +81,9 @@ def test_every_kind_of_the_catalogue_declares_it() -> None:
 def test_a_finding_has_the_usual_outcome_or_one_that_its_kind_declares() -> None:
     def check(log: Any) -> Iterator[Finding]:
         for severity in SEVERITIES:
-            yield log.finding("made-up", severity, "usual")
-            yield log.finding("made-up", severity, "own", outcome="hidden")
-        yield log.finding("made-up", "critical", "in doubt", doubt=True, outcome="hidden")
+            yield log.finding(severity, "usual")
+            yield log.finding(severity, "own", outcome="hidden")
+        yield log.finding("critical", "in doubt", doubt=True, outcome="hidden")
 
     declare(dict.fromkeys(SEVERITIES, ""), {"exposed": "", "hidden": "sometimes"}, check)
     kind = registry.CATALOGUE["made-up"]
@@ -100,7 +102,7 @@ def test_a_finding_has_the_usual_outcome_or_one_that_its_kind_declares() -> None
 def test_a_sum_has_the_first_outcome_of_those_that_it_stands_for() -> None:
     def check(log: Any) -> Iterator[Finding]:
         for offset, outcome in enumerate(("none", "at_risk", "hidden", "at_risk")):
-            yield log.finding("made-up", "error", "x", offset=offset, outcome=outcome)
+            yield log.finding("error", "x", offset=offset, outcome=outcome)
 
     declare({"error": ""}, dict.fromkeys(("none", "at_risk", "hidden"), ""), check)
     found = list(judge_bounded(some_log(), [registry.CATALOGUE["made-up"]], limit=1))

@@ -22,7 +22,7 @@ def night(n: int, **counts: int) -> overview.RunPoint:
 
 
 def board(steps: list[overview.RunPoint], at: int, new: Any = (), gone: Any = (), still: int = 0) -> Board:
-    decided = answers.of_run((), answers.summary({"counts": {"by_severity": steps[at].counts}}))
+    decided = answers.report_of((), {"counts": {"by_severity": steps[at].counts}}).verdict
     compared = (new, gone) if at else (None, None)
     return Board(ClusterLabel("c", "prod-eu"), decided, steps[at].as_of, *compared, still, {"new": 0, "gone": 0})
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from auditor.dashboards import finding_groups, wording
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.finding_groups import Selection
 from auditor.dashboards.report import render_report
 from tests.unit import report_samples as samples
@@ -46,7 +47,7 @@ def test_a_remedy_is_not_given_for_findings_that_have_another() -> None:
     assert (count, others) == (1, 1)
     said = printed(found, samples.empty_summary(), 120)
     assert "What to do about 1 more of these is not the same: auditor explain" in said
-    assert "What to do about 1 more is not the same" in render_report(found, samples.empty_summary(), [], [])
+    assert "What to do about 1 more is not the same" in render_report(report_of(found, samples.empty_summary()), [], [])
 
 
 def test_what_a_baseline_accepts_asks_for_nothing() -> None:
@@ -69,7 +70,7 @@ def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
 
 
 def test_the_page_gives_a_shared_remedy_once() -> None:
-    page = render_report(FOUND, samples.empty_summary(), [], [])
+    page = render_report(report_of(FOUND, samples.empty_summary()), [], [])
     card = page[page.index('id="q2"') : page.index('id="q3"')]
     assert card.count("Produce again what is missed.") == 1
     assert "Find the writer." not in card  # a warning is for the table

@@ -11,6 +11,7 @@ import pytest
 from jinja2 import Environment
 
 from auditor.dashboards import finding_groups, page
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import MAX_TIMELINES, render_report
 from tests import corpora
 from tests.unit import report_samples as samples
@@ -21,7 +22,7 @@ CASES = {"hanging": samples.hanging, "hostile": samples.hostile, "empty": lambda
 
 @pytest.fixture(scope="module")
 def sources() -> dict[str, str]:
-    return {name: render_report(*make()) for name, make in CASES.items()}
+    return {name: samples.rendered(*make()) for name, make in CASES.items()}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -101,7 +102,7 @@ def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     bar = {key: calm[0][key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}
     place = {key: calm[0][key] for key in ("topic", "partition")}
     picture = {**timelines[0], **place, "log_start": 0, "log_end": 10, "lso": 0, "transactions": [bar]}
-    page = Page(render_report([], {**summary, "counts": {}}, calm, [picture]))
+    page = Page(render_report(report_of([], {**summary, "counts": {}}), calm, [picture]))
     assert page.faults == []
     assert "Nothing is blocked, and nothing is wrong in what was read" in page.text
     assert "1 transaction is open" in page.text
@@ -110,13 +111,16 @@ def test_a_normal_transaction_is_drawn_and_described_calmly() -> None:
     assert ["lso", "active"] in drawn
     hatches = 2  # the ground and the line of the pattern that open ones would have
     assert sum("open" in names or "bar-open" in names for names in drawn) == hatches
-    alarmed = Page(render_report(findings, summary, transactions, timelines))
+    alarmed = Page(render_report(report_of(findings, summary), transactions, timelines))
     assert any(a.get("class") == "blockzone open" for a in alarmed.all("rect"))
 
 
 def test_lone_surrogates_can_be_written() -> None:
     findings = [samples.finding(rule="torn-tail", topic="a\ud800b", partition=0, message="\udfff")]
-    assert "a\\ud800b-0" in Page(render_report(findings, samples.empty_summary(), [], []).encode().decode()).text
+    assert (
+        "a\\ud800b-0"
+        in Page(render_report(report_of(findings, samples.empty_summary()), [], []).encode().decode()).text
+    )
 
 
 def test_templates_are_kept_and_give_the_same_page(
@@ -126,24 +130,24 @@ def test_templates_are_kept_and_give_the_same_page(
     name = next(iter(CASES))
     for _ in "compiled", "kept":
         page._environment.cache_clear()
-        assert render_report(*CASES[name]()) == sources[name]
+        assert samples.rendered(*CASES[name]()) == sources[name]
     kept = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     monkeypatch.setattr(Environment, "_compile", lambda *_: pytest.fail("a kept template is compiled again"))
     page._environment.cache_clear()
-    assert render_report(*CASES[name]()) == sources[name]
+    assert samples.rendered(*CASES[name]()) == sources[name]
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == kept
     page._environment.cache_clear()
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_same_input_same_bytes(sources: dict[str, str], name: str) -> None:
-    assert render_report(*CASES[name]()) == sources[name]
+    assert samples.rendered(*CASES[name]()) == sources[name]
 
 
 def test_nothing_found_is_not_all_clear_when_part_was_unreadable() -> None:
-    calm = render_report([], samples.empty_summary(), [], [])
+    calm = render_report(report_of([], samples.empty_summary()), [], [])
     lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "length": 4, "reason": "unreadable", "detail": "EIO"}]
-    torn = render_report([], samples.empty_summary(unreadable=lost), [], [])
+    torn = render_report(report_of([], samples.empty_summary(unreadable=lost)), [], [])
     assert 'class="tone-good"' in calm
     assert 'class="tone-good"' not in torn
     assert "b1/t-0/0.log at byte 9: EIO" in Page(torn).text
@@ -157,7 +161,7 @@ def test_hundred_thousand_findings_fit_and_nothing_is_hidden_silently() -> None:
         for n in range(count):
             about = {"topic": f"t{n % 50}", "partition": n % 7, "offset": n, "producer_id": n}
             findings.append({**row, **about, "message": f"{rule} number {n}", "fingerprint": f"{n:064x}"})
-    source = render_report(findings, samples.empty_summary(counts={"by_rule": rules}), [], [])
+    source = render_report(report_of(findings, samples.empty_summary(counts={"by_rule": rules})), [], [])
     assert len(source.encode()) < 20_000_000
     text = Page(source).text
     assert (
@@ -175,7 +179,7 @@ def test_oversized_evidence_cannot_swell_the_page() -> None:
         samples.finding(rule=f"rule-{n % 70}", message="<" * 100_000, remedy="&" * 100_000, evidence=evidence)
         for n in range(4000)
     ]
-    source = render_report(findings, samples.empty_summary(), [], [])
+    source = render_report(report_of(findings, samples.empty_summary()), [], [])
     assert len(source.encode()) < 20_000_000
     assert "more characters)" in source
     assert "176 more facts in findings.jsonl" in source
@@ -193,7 +197,7 @@ def test_logs_of_one_name_in_two_clusters_are_drawn_each_with_its_own() -> None:
         bar = {key: row[key] for key in ("producer_id", "producer_epoch", "first_offset", "last_offset", "class")}
         place = {key: row[key] for key in ("log_dir", "topic", "partition")}
         pictures.append(timelines[0] | place | {"transactions": [bar]})
-    page = Page(render_report([], {**summary, "inputs": inputs, "counts": {}}, [hung, calm], pictures))
+    page = Page(render_report(report_of([], {**summary, "inputs": inputs, "counts": {}}), [hung, calm], pictures))
     drawn = [(a.get("class") or "").split() for tag, a in page.elements if tag == "line"]
     each = [names[1] for names in drawn if "lso" in names]  # a part of the log, then the whole
     assert each == ["open", "open", "active", "active"], "what blocks goes first"
@@ -203,7 +207,7 @@ def test_long_lists_say_how_many_more() -> None:
     findings, summary, transactions, timelines = samples.hanging()
     many = [{**transactions[0], "partition": n, "producer_id": n} for n in range(500)]
     pictures = [{**timelines[0], "partition": n} for n in range(MAX_TIMELINES + 3)]
-    page = Page(render_report(findings, summary, many, pictures))
+    page = Page(render_report(report_of(findings, summary), many, pictures))
     assert page.faults == []
     # The finding on bank.audit-2 has none of these transactions and makes a row of its own.
     assert "501 partitions are blocked" in page.text
@@ -221,7 +225,9 @@ def test_keys_that_a_run_could_not_fill_are_no_reason_to_fail() -> None:
         "first_offset": 3,
     }
     picture = {"topic": "t", "partition": 0, "log_start": 0, "log_end": 9, "transactions": [row]}
-    page = Page(render_report([{"rule": "x", "severity": "info", "message": "m"}], {"logs": [row]}, [row], [picture]))
+    page = Page(
+        render_report(report_of([{"rule": "x", "severity": "info", "message": "m"}], {"logs": [row]}), [row], [picture])
+    )
     assert page.faults == []
     assert "undecidable" in page.text
 
@@ -233,14 +239,14 @@ def test_every_finding_has_an_anchor_once() -> None:
         samples.finding(rule="sequence-gap", topic="t", partition=n, message="gap", fingerprint=name)
         for n, name in enumerate(prints)
     ]
-    page = render_report(findings, samples.empty_summary(), [], [])
+    page = render_report(report_of(findings, samples.empty_summary()), [], [])
     assert page.count('<tr id="98a4cf72be27"') == page.count(f'<tr id="{"1" * 12}"') == 1
     assert '<a href="#98a4cf72be27">98a4cf72be27</a>' in page
 
 
 def test_paper_is_not_a_small_screen() -> None:
     """A sheet is narrower than a telephone's layout begins at: that is for screens, printed it took 39 sheets."""
-    page = render_report([], samples.empty_summary(), [], [])
+    page = render_report(report_of([], samples.empty_summary()), [], [])
     assert "@media screen and (max-width: 52rem)" in page
     assert "@media (max-width" not in page
 
@@ -258,7 +264,7 @@ def test_the_headline_leads_to_what_to_do() -> None:
         (findings, {}, transactions, "do-1"),
         ([], {"blocked": held, "counts": {}}, undecided, "do-1"),
     ):
-        page = render_report(found, summary | more, opened, timelines)
+        page = render_report(report_of(found, summary | more), opened, timelines)
         head = page[page.index("<header") : page.index("</header>")]
         assert f'<a href="#{anchor}">What to do</a>' in head
         assert f'id="{anchor}"' in page

@@ -1,4 +1,4 @@
-"""A rule is one file: what belongs to it is declared where it stands, and no other file names it."""
+"""A rule is its module and a row of the table of kinds: no other file names it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auditor import rules
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.report import render_report
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules import questions
-from auditor.rules.catalogue import registry, safeguards
+from auditor.rules.catalogue import kinds, registry, safeguards
+from auditor.rules.catalogue.relations import By, same_transaction
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.view import Finding
 from tests.facts import log_of
@@ -23,21 +25,12 @@ from tests.unit.report_samples import empty_summary
 
 ROOT = Path(__file__).parents[2]
 MADE_UP = '''
-"""A family of rules made up by a test."""
+"""Rules made up by a test."""
 
-from auditor.rules.partition_transactions import FAMILY
-from auditor.rules.catalogue.registry import Blocks
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.catalogue.relations import By, same_transaction
-from auditor.rules.catalogue.safeguards import LATE_WRITES, Safeguard
-
-COFFEE = Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an open transaction.")
 
 
-@rule(
-    "sleeping-transaction", family=FAMILY, severities={"critical": "", "warning": ""}, outcomes={"blocked": ""},
-    blocks=Blocks.READERS, prevented_by=(COFFEE, *LATE_WRITES),
-)
+@rule("sleeping-transaction")
 def sleeping(log):
     """A transaction sleeps
 
@@ -47,13 +40,10 @@ def sleeping(log):
     What to do: wake it.
     Source: a dream
     """
-    yield log.finding("sleeping-transaction", "warning", "It sleeps", offset=5, producer_id=7)
+    yield log.finding("warning", "It sleeps", offset=5, producer_id=7)
 
 
-@rule(
-    "snoring-transaction", family=FAMILY, severities={"error": ""}, outcomes={"refused": ""},
-    absorbed_by=(By("sleeping-transaction", same_transaction),),
-)
+@rule("snoring-transaction", when={"refused": "always"})
 def snoring(log):
     """A transaction snores
 
@@ -63,21 +53,32 @@ def snoring(log):
     What to do: turn it.
     Source: a dream
     """
-    yield log.finding("snoring-transaction", "error", "It snores", offset=5, producer_id=7)
-    yield log.finding("snoring-transaction", "error", "Another snores", offset=6, producer_id=8)
+    yield log.finding("error", "It snores", offset=5, producer_id=7)
+    yield log.finding("error", "Another snores", offset=6, producer_id=8)
 '''
+
+
+COFFEE = safeguards.Safeguard("coffee.enable=true", "kitchen", "Nobody falls asleep over an open transaction.")
+ROWS = (
+    kinds.row("sleeping-transaction", "", "critical warning", "blocked", family="transactions",
+              blocks=kinds.Blocks.READERS, prevented_by=(COFFEE, *safeguards.LATE_WRITES)),
+    kinds.row("snoring-transaction", "", "error", "refused", By("sleeping-transaction", same_transaction),
+              family="transactions"),
+)  # fmt: skip
 
 
 @pytest.fixture
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, registry.Rule]]:
-    """The catalogue with one file more in the folder of rules."""
+    """The catalogue with one file more in the folder of rules, and a row for each of its kinds."""
     (tmp_path / "made_up.py").write_text(MADE_UP, encoding="utf-8")
     monkeypatch.setattr(rules, "__path__", [*rules.__path__, str(tmp_path)])
+    for each in ROWS:
+        monkeypatch.setitem(kinds.KINDS, each.id, replace(each, rule_family=each.family))
     registry.load.cache_clear()
     registry.kinds.cache_clear()
     yield dict(registry.load())
     for name in ("sleeping-transaction", "snoring-transaction"):
-        del registry.CATALOGUE[name]
+        registry.CATALOGUE.pop(name, None)
     del sys.modules["auditor.rules.made_up"]
     monkeypatch.undo()
     registry.load.cache_clear()
@@ -89,9 +90,7 @@ def some_log() -> Any:
 
 
 def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) -> None:
-    names = list(catalogue)
-    assert names.index("sleeping-transaction") > names.index("transaction-abort-rate")  # continues its family
-    assert names.index("sleeping-transaction") < names.index("impossible-transition")
+    assert list(catalogue)[-2:] == ["sleeping-transaction", "snoring-transaction"]  # in the order of the table
     assert "sleeping-transaction" in registry.catalogue(catalogue)
     assert "Not reported on its own beside:\n  sleeping-transaction\n" in registry.page(
         catalogue["snoring-transaction"]
@@ -109,9 +108,17 @@ def test_a_made_up_rule_reaches_every_page(catalogue: dict[str, registry.Rule]) 
 
     held = safeguards.prevented_by(slept, catalogue[slept.rule].prevented_by, some_log().cluster)
     summary = empty_summary(prevention=safeguards.summed([(slept, held)]))
-    page = render_report(registry.described(f.to_dict() for f in kept), summary, [], [])
+    page = render_report(report_of(registry.described(f.to_dict() for f in kept), summary), [], [])
     assert "1 partition is blocked" in page
     assert "coffee.enable=true" in page
+
+
+def test_a_finding_gets_rule_and_kind_from_the_check_that_yields_it(catalogue: dict[str, registry.Rule]) -> None:
+    snoring = registry.kinds()["snoring-transaction"]
+    found = list(registry.judge(some_log(), [snoring]))
+    assert {(f.rule, f.kind) for f in found} == {("snoring-transaction", "snoring-transaction")}
+    with pytest.raises(AssertionError, match="rule snoring-transaction yields a finding of torn-tail"):
+        list(snoring.completed([Finding("torn-tail", "error")]))
 
 
 def test_what_is_explained_explains_on(catalogue: dict[str, registry.Rule]) -> None:
@@ -140,47 +147,70 @@ def test_of_rules_that_absorb_their_own_the_first_finding_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "says"),
-    [
-        ('absorbed_by=(By("no-such-rule", same_transaction),)', "absorbed_by names no rule"),
-        ('absorbed_by=(By("snoring-transaction", same_transaction),)', "rules absorb each other"),
-    ],
+    ("by", "says"),
+    [("no-such-rule", "absorbed_by names no rule"), ("snoring-transaction", "rules absorb each other")],
 )
-def test_a_mistaken_declaration_stops_the_catalogue(
-    catalogue: dict[str, registry.Rule], declared: str, says: str
+def test_a_mistaken_row_stops_the_catalogue(
+    catalogue: dict[str, registry.Rule], monkeypatch: pytest.MonkeyPatch, by: str, says: str
 ) -> None:
-    text = MADE_UP.replace("blocks=Blocks.READERS", declared)
+    row = replace(kinds.KINDS["sleeping-transaction"], absorbed_by=(By(by, same_transaction),))
+    monkeypatch.setitem(kinds.KINDS, row.id, row)
     for name in ("sleeping-transaction", "snoring-transaction"):
         del registry.CATALOGUE[name]
-    exec(compile(text, "made_up", "exec"), {"__name__": "auditor.rules.made_up"})  # registers both again
+    exec(compile(MADE_UP, "made_up", "exec"), {"__name__": "auditor.rules.made_up"})  # registers both again
     registry.load.cache_clear()
     registry.kinds.cache_clear()
     with pytest.raises(AssertionError, match=says):
         registry.load()
 
 
+@pytest.mark.parametrize(
+    ("declared", "says"),
+    [
+        ('"waking-transaction"', "no row in KINDS"),
+        ('"torn-tail"', "already there"),
+        ('"snoring-transaction", when={"info": "at noon"}', "not in its row of KINDS"),
+    ],
+)
+def test_a_check_without_its_row_is_refused(catalogue: dict[str, registry.Rule], declared: str, says: str) -> None:
+    del registry.CATALOGUE["snoring-transaction"]
+    text = MADE_UP.replace('"sleeping-transaction"', declared)
+    with pytest.raises(AssertionError, match=says):
+        exec(compile(text, "made_up", "exec"), {"__name__": "auditor.rules.made_up"})
+
+
+def test_a_row_without_a_check_stops_the_catalogue(
+    catalogue: dict[str, registry.Rule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kinds.KINDS, "waking-transaction", kinds.row("waking-transaction", "", "info", ""))
+    registry.load.cache_clear()
+    with pytest.raises(AssertionError, match=r"no check registers \['waking-transaction'\]"):
+        registry.load()
+
+
 def named_rules(source: str, ids: frozenset[str]) -> list[str]:
-    """Ids of rules that stand in a source as text of their own, declarations of absorption and of kinds left out."""
+    """Ids of rules that stand in a source as text of their own, declarations of absorption left out."""
     if not any(name in source for name in ids):
         return []
     tree = ast.parse(source)
     calls = [c for c in ast.walk(tree) if isinstance(c, ast.Call) and isinstance(c.func, ast.Name)]
-    arguments = [c.args[0] for c in calls if c.func.id == "By"] + [
-        word.value for c in calls if c.func.id == "merged" for word in c.keywords if word.arg == "kinds"
-    ]
+    arguments = [c.args[0] for c in calls if c.func.id == "By"]
     declared = {id(name) for argument in arguments for name in ast.walk(argument)}
     texts = [n for n in ast.walk(tree) if isinstance(n, ast.Constant) and id(n) not in declared]
     return [n.value for n in texts if isinstance(n.value, str) and n.value in ids]
 
 
 def test_no_other_file_names_a_rule() -> None:
-    home = dict.fromkeys(registry.PAGES, questions.__name__)
+    table = ROOT / "rules" / "catalogue" / "kinds.py"
+    home = dict.fromkeys(kinds.PAGES, "")
     home |= {name: each.check.__module__ for name, each in registry.kinds().items()}
     ids = frozenset(home)
     found = {}
     for folder in ("auditor", "connectors", "dashboards", "rules"):
         for path in (ROOT / folder).rglob("*.py"):
-            module = f"auditor.rules.{path.stem}" if path.parent == ROOT / "rules" else ""
+            if path == table:
+                continue
+            module = f"auditor.rules.{path.stem}" if path.parent == ROOT / "rules" else None
             strangers = [name for name in named_rules(path.read_text(encoding="utf-8"), ids) if home[name] != module]
             if strangers:
                 found[path.relative_to(ROOT).as_posix()] = strangers
@@ -195,4 +225,4 @@ def test_a_name_of_a_rule_is_seen() -> None:
     ids = frozenset({"torn-tail"})
     assert named_rules("X = {'torn-tail': 1}", ids) == ["torn-tail"]
     assert not named_rules("absorbed_by = (By('torn-tail', at_the_torn_end),)\n'see torn-tail'", ids)
-    assert not named_rules("By(('torn-tail', 'x'), at_the_torn_end); merged('y', kinds=('torn-tail',))", ids)
+    assert not named_rules("By(('torn-tail', 'x'), at_the_torn_end)", ids)

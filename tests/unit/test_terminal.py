@@ -9,6 +9,7 @@ import pytest
 from auditor.cli import parsed
 from auditor.commands.arguments import printing
 from auditor.dashboards import terminal
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.finding_groups import Selection
 from auditor.dashboards.wording import cells, wrap
 from tests.unit import report_samples as samples
@@ -16,7 +17,7 @@ from tests.unit import report_samples as samples
 
 def printed(findings: list[dict], summary: dict, width: int = 140, color: bool = False, **given: object) -> str:
     out = io.StringIO()
-    terminal.print_findings(findings, summary, out, width, color, **given)  # type: ignore[arg-type]
+    terminal.print_findings(report_of(findings, summary), out, width, color, **given)  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -93,7 +94,7 @@ def test_an_ascii_terminal_gets_ascii() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
     findings = [samples.finding(rule="sequence-gap", topic="t", partition=0, offset=1, last_offset=2, message="größer")]
-    terminal.print_findings(findings, samples.empty_summary(), out, 120, color=False)
+    terminal.print_findings(report_of(findings, samples.empty_summary()), out, 120, color=False)
     out.flush()
     assert b"t-0@1-2" in raw.getvalue()
     assert b"gr\\xf6\\xdfer" in raw.getvalue()

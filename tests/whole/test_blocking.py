@@ -12,8 +12,9 @@ import pytest
 
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import answers, report, terminal
+from auditor.dashboards.answers import report_of
 from auditor.dashboards.wording import instant
-from auditor.outputs.publish import described_findings, summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
@@ -32,9 +33,13 @@ TIMES = ("since", "since_by_producer", "since_not_before", "since_not_after", "a
 
 def said(audit: Audit) -> tuple[str, str]:
     """The terminal's first line and the page's headline."""
-    rows, summary, out = registry.described(f.to_dict() for f in audit.findings), summarise(audit), io.StringIO()
-    terminal.print_findings(rows, summary, out, 200)
-    page = report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+    rows, summary, out = (
+        registry.described(f.to_dict() for f in audit.findings),
+        run_report(audit).summary,
+        io.StringIO(),
+    )
+    terminal.print_findings(report_of(rows, summary), out, 200)
+    page = report.render_report(report_of(rows, summary), audit.judged["open"], audit.judged["timeline"])
     return out.getvalue().split("\n")[0], page.partition("<h1>")[2].partition("</h1>")[0]
 
 
@@ -157,13 +162,13 @@ def test_loss_of_acknowledged_records_goes_before_a_block() -> None:
     truth = corpora.manifest("hanging-36")
     audit = opened(corpora.unpack("hanging-36"), as_of=truth["copied_at"])
     loss = finding(rule="replica-missing-range", severity="critical", topic="t", partition=0, message="gone")
-    rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], summarise(audit)
-    page = report.render_report(rows, summary, audit.judged["open"], [])
+    rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], run_report(audit).summary
+    page = report.render_report(report_of(rows, summary), audit.judged["open"], [])
     headline = "Records are at risk in 1 partition; 4 partitions are blocked"
     assert f"<h1>{headline}</h1>" in page
     gone = finding(rule="replica-divergence", severity="critical", topic="t", partition=2)
     both = [*rows, loss, gone]
-    page = report.render_report(both, summary, audit.judged["open"], [])
+    page = report.render_report(report_of(both, summary), audit.judged["open"], [])
     assert "<h1>Records are lost in 1 partition; 4 partitions are blocked</h1>" in page
 
 
@@ -191,9 +196,9 @@ def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() ->
     """Its newest time is that of the transaction itself: nothing can be said of how long it is open."""
     alone = next(corpora.unpack("hanging-36").glob("**/bank.ledger-0"))
     audit = opened(alone, as_of=None)
-    summary = summarise(audit)
+    summary = run_report(audit).summary
     out = io.StringIO()
-    terminal.print_findings(described_findings(audit), summary, out, 200)
+    terminal.print_findings(report_of(run_report(audit).findings, summary), out, 200)
     text = out.getvalue()
     assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
     why = "nothing in the input shows how long, or whether it is open still"
@@ -211,7 +216,7 @@ def test_what_may_be_in_flight_is_not_counted_as_hanging(tmp_path: Path) -> None
     for live, counted in ((False, {"hanging": 1}), (True, {"undecidable": 1})):
         bank.findings(live=live)
         audit = opened(bank.lab.root, as_of=bank.lab.as_of)
-        assert summarise(audit)["open_transactions"] == counted
+        assert run_report(audit).summary["open_transactions"] == counted
         assert audit.exit_code() == int(not live)
 
 

@@ -16,7 +16,7 @@ from auditor import cli
 from auditor.connectors.logdir.copied_segments import digest_of
 from auditor.copying import run
 from auditor.copying.run import copied
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from tests import corpora
 from tests.copies import LIST, finds
 from tests.facts import opened
@@ -109,7 +109,7 @@ def test_odd_records_are_found_in_a_copy_as_they_were(tmp_path: Path) -> None:
         copied([str(source)], copy, records=True)
         was, now = opened(source, records=True), opened(copy, records=True)
         assert [f.to_json() for f in now.findings] == [f.to_json() for f in was.findings], seed
-        assert summarise(now)["validation_failures"] == summarise(was)["validation_failures"]
+        assert run_report(now).summary["validation_failures"] == run_report(was).summary["validation_failures"]
         assert found(copy, records=False) == found(source, records=False), seed
         said |= {f.kind for f in was.findings}
         blamed += sum(bool(f.evidence.get("culprits")) for f in was.findings)

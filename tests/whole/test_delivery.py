@@ -148,7 +148,7 @@ def test_the_trace_of_a_failure_goes_to_the_store(
         raise MemoryError
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(publish, "summarise", fails)
+    monkeypatch.setattr(publish, "_summarise", fails)
     store.pipe({"/audits/tonight/summary.json": b"{}"})
     assert main(["audit", str(corpora.unpack(NAME)), "--out", OUT, "--master", "inline[1]", "--quiet"]) == 4
     assert [*files_of(store)] == ["failure.log"]
@@ -161,7 +161,7 @@ def test_ctrl_c_leaves_nothing_here(store: Any, tmp_path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(publish, "summarise", interrupted)
+    monkeypatch.setattr(publish, "_summarise", interrupted)
     assert main(["audit", str(corpora.unpack(NAME)), "--out", OUT, "--master", "inline[1]", "--quiet"]) == 130
     assert not [*tmp_path.glob("auditor-out-*")]
     assert not files_of(store)

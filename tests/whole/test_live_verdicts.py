@@ -8,7 +8,7 @@ import pytest
 
 from auditor.base.words import few
 from auditor.dashboards import answers, metrics
-from auditor.outputs.publish import described_findings, summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import iso
 from tests import corpora
@@ -38,7 +38,7 @@ def live(tmp_path: Path, minutes: float, timeout: int, *states: str) -> Audit:
 def held(audit: Audit) -> tuple[str, answers.RunVerdict]:
     """The standing of ``bank.audit-1``, and the verdict on all."""
     (standing,) = [row["standing"] for row in audit.blocked if row["topic"] == "bank.audit"]
-    return standing, answers.of_run(described_findings(audit), summarise(audit))
+    return standing, run_report(audit).verdict
 
 
 def test_a_decided_two_phase_commit_that_gets_no_marker_is_stuck_however_long_its_time_out(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_numbers_in_a_sentence_are_few() -> None:
 def test_what_a_finding_calls_blocked_is_so_for_alerts_too() -> None:
     """A two-phase commit within its endless time-out: the page says blocked, so Prometheus must."""
     audit = opened(corpora.unpack("twopc-43"), as_of=corpora.manifest("twopc-43")["as_of"])
-    blocked = answers.of_run(described_findings(audit), summarise(audit)).held
+    blocked = run_report(audit).verdict.held
     assert blocked
     for row in blocked:
         assert row.holder.standing == metrics._standing(row) == "overdue"

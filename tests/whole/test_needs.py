@@ -10,7 +10,8 @@ import pytest
 from auditor.facts.events import NO_EVENTS
 from auditor.facts.replica_facts import NO_ABORTED, NO_EXPOSED, NO_PRODUCERS, NO_TRANSACTIONS
 from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.registry import HAS, Kind, Need, there
+from auditor.rules.catalogue.kinds import Need
+from auditor.rules.catalogue.registry import HAS, Kind, there
 from auditor.rules.seen.view import LogView
 from tests import corpora
 from tests.facts import corpus_logs

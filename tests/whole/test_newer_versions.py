@@ -112,7 +112,7 @@ def test_the_newest_levels_of_kafka_are_nothing_to_speak_of(tmp_path: Path) -> N
 
 def test_what_a_vendor_writes_into_the_metadata_is_a_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broker = corpora.copy(CORPUS, tmp_path / "copy") / "broker-1"
-    before = publish.summarise(opened(tmp_path / "copy", as_of=AS_OF))
+    before = publish.run_report(opened(tmp_path / "copy", as_of=AS_OF)).summary
     controller = Controller(broker, AS_OF)
     known = controller.log.end
     controller.feature("confluent.metadata.version", 120)
@@ -121,7 +121,7 @@ def test_what_a_vendor_writes_into_the_metadata_is_a_note(tmp_path: Path, capsys
     theirs = [b for b in controller.log.all() if b["base_offset"] in (known, known + 1)]
     controller.save()
     audit = opened(tmp_path / "copy", as_of=AS_OF)
-    said = publish.summarise(audit)
+    said = publish.run_report(audit).summary
     assert above_info(audit.findings) == []
     assert (audit.unread(), audit.exit_code(), said["complete"], said["unreadable"]) == ([], 0, True, [])
     (note,) = set(said["notes"]) - set(before["notes"])

@@ -11,12 +11,18 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from auditor import running
 from auditor.dashboards import answers, metrics, terminal
-from auditor.outputs.publish import described_findings, report_page, summarise
+from auditor.dashboards.answers import report_of
+from auditor.dashboards.finding_groups import Printing
+from auditor.outputs import printing
+from auditor.outputs.publish import report_page, run_report
 from auditor.pipeline.derived_tables import of_log
+from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
+from auditor.rules.catalogue import registry
 from tests import corpora
-from tests.facts import logs_of, opened
+from tests.facts import here, logs_of, opened
 from tests.terminal_text import expanded
 from tests.whole.test_incidents_transactions import LATER, Bank
 from tests.whole.test_live_verdicts import DECIDED, MIN, live
@@ -34,7 +40,7 @@ TRANSACTIONS = (
 
 def agree(audit: Audit, folder: Path) -> None:
     """All that is said of the partitions that are held, by each surface."""
-    findings, summary = described_findings(audit), summarise(audit)
+    findings, summary = run_report(audit).findings, run_report(audit).summary
     rows = list(summary["blocked"])
     red = [row for row in rows if row["standing"] in RED]
     for row in rows:
@@ -68,8 +74,7 @@ def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) ->
 
 
 def of_headline(findings: list[dict[str, Any]], summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
-    full = answers.summary(summary)
-    decided = answers.of_run(answers.with_all_keys(findings, answers.FINDING), full)
+    decided = answers.report_of(findings, summary).verdict
     assert (decided.tone, decided.headline) == (summary["verdict"]["tone"], summary["verdict"]["headline"])
     assert (decided.tone in ("bad", "warn") and "warning" not in decided.headline) == any(
         summary["counts"]["by_severity"][name] for name in GRAVE
@@ -78,12 +83,12 @@ def of_headline(findings: list[dict[str, Any]], summary: dict[str, Any], red: li
     if red:
         assert "blocked" in decided.headline
     out = io.StringIO()
-    terminal.print_findings(findings, summary, out, 4000)
+    terminal.print_findings(report_of(findings, summary), out, 4000)
     assert out.getvalue().split("\n")[0].lower() == decided.headline.lower()
 
 
 def of_metrics(folder: Path, findings: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    metrics.write_metrics(folder / "metrics.prom", findings, summary)
+    metrics.write_metrics(folder / "metrics.prom", report_of(findings, summary))
     text = (folder / "metrics.prom").read_text(encoding="utf-8")
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
     counted = {s.labels["standing"]: s.value for s in samples if s.name == "kafka_audit_blocked_partitions"}
@@ -98,7 +103,7 @@ def of_metrics(folder: Path, findings: list[dict[str, Any]], summary: dict[str, 
 def of_terminal(findings: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     """At 80 columns: nothing but commands is wider, each text stands once, and nothing acts before its conditions."""
     out = io.StringIO()
-    terminal.print_findings(findings, summary, out, 80, report="/tmp/audit/report.html")
+    terminal.print_findings(report_of(findings, summary), out, 80, report="/tmp/audit/report.html")
     text = out.getvalue()
     lines = text.splitlines()
     assert not [line for line in lines if len(line) > 80 and not line.strip().startswith("kafka-")]
@@ -134,12 +139,12 @@ def of_tables(audit: Audit, rows: list[dict[str, Any]]) -> None:
             assert classes[key] == row["class"]
     hanging = sum(kind in NEVER_ENDING for kind in classes.values())
     assert not hanging or audit.exit_code() != 0  # a suite that is critical, and all is well
-    assert hanging == sum(summarise(audit)["open_transactions"].get(name, 0) for name in NEVER_ENDING)
+    assert hanging == sum(run_report(audit).summary["open_transactions"].get(name, 0) for name in NEVER_ENDING)
 
 
 def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
     """Cards and timelines; and the page can be made."""
-    shown = answers.open_transactions(audit.judged["open"], [], summarise(audit))
+    shown = answers.open_transactions(audit.judged["open"], [], run_report(audit).summary)
     cards = {(e.row["topic"], e.row["partition"], e.row["first_offset"]): e for e in shown}
     bars = {
         (line["topic"], line["partition"], bar["first_offset"]): bar["class"]
@@ -156,7 +161,7 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
             assert cards[key].kind in (row["class"], row["standing"])  # no name that only the page has
             if row["standing"] == "unknown":
                 assert cards[key].kind == "undecidable"
-    assert summarise(audit)["verdict"]["headline"][:20] in report_page(audit)
+    assert run_report(audit).summary["verdict"]["headline"][:20] in report_page(audit, run_report(audit))
 
 
 @functools.cache
@@ -224,7 +229,7 @@ def test_the_headline_says_what_was_left_out_and_agrees_with_the_exit_status(
     options: dict[str, Any], status: int, said: str
 ) -> None:
     audit = opened(corpora.unpack("hanging-36"), as_of=corpora.manifest("hanging-36")["copied_at"], **options)
-    given = summarise(audit)["verdict"]
+    given = run_report(audit).summary["verdict"]
     assert given["exit"] == audit.exit_code() == status
     assert given["headline"].startswith(said)
     assert (given["tone"] == "bad") == bool(status)
@@ -232,3 +237,22 @@ def test_the_headline_says_what_was_left_out_and_agrees_with_the_exit_status(
         options.keys() & {"rules", "skip_rules"}
     )
     assert ("only topics that match" in given["headline"]) == ("topics" in options)
+
+
+def test_an_audit_describes_its_findings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page, metrics and history go by one report, which what is printed goes by, too."""
+    described: list[int] = []
+    real = registry.described
+
+    def counted(rows: Any) -> list[dict[str, Any]]:
+        found = real(rows)
+        described.append(len(found))
+        return found
+
+    monkeypatch.setattr(registry, "described", counted)
+    options = AuditOptions((str(corpora.unpack("hanging-36")),), tmp_path / "out", history=tmp_path / "runs")
+    audit = Audit(options, here())
+    report = running.write(audit)
+    printing.show(audit, Printing(), report)
+    assert described == [len(audit.findings)] != [0]
+    assert report.summary["verdict"]["headline"] == report.verdict.headline

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.seen.view import Finding
 from tests import corpora
@@ -86,7 +86,7 @@ def test_the_remedy_names_who_has_all_of_it() -> None:
 
 
 def notes(audit: Audit) -> list[str]:
-    return [note for note in summarise(audit)["notes"] if "not in the input" in note]
+    return [note for note in run_report(audit).summary["notes"] if "not in the input" in note]
 
 
 @pytest.mark.parametrize("gone", [False, True])
@@ -103,7 +103,7 @@ def test_a_replica_in_sync_without_a_folder(tmp_path: Path, gone: bool) -> None:
     partial = opened(root)
     assert not of_rule(partial, ABSENT)
     assert [note[:5] for note in notes(partial)] == ["1 of "] * (3 if gone else 0)
-    headline = summarise(partial)["verdict"]["headline"]
+    headline = run_report(partial).summary["verdict"]["headline"]
     assert headline.endswith("; 3 replicas of these brokers are not in the input" if gone else "in what was read")
 
 
@@ -167,7 +167,7 @@ def lab(tmp_path: Path) -> Lab:
 
 
 def runs(audit: Audit) -> dict[str, dict[str, Any]]:
-    return {row["log_dir"]: row for row in summarise(audit)["recovery"]}
+    return {row["log_dir"]: row for row in run_report(audit).summary["recovery"]}
 
 
 def test_a_partition_in_two_log_directories_ends_the_broker_at_its_start(lab: Lab) -> None:

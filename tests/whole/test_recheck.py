@@ -12,7 +12,7 @@ import pytest
 
 from auditor import cli, running
 from auditor.outputs import recheck
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora, earlier_states
@@ -208,7 +208,7 @@ def of_findings(told: list[dict[str, Any]]) -> dict[str, str]:
 
 def again(then: Audit, now: Audit, live: bool = False) -> tuple[int, list[dict[str, Any]]]:
     """The same as the command, of two audits that are there already."""
-    summary = json.loads(json.dumps(summarise(then), default=list))
+    summary = json.loads(json.dumps(run_report(then).summary, default=list))
     asked = recheck.asked(summary, (json.loads(f.to_json()) for f in then.findings))
     told = list(recheck.Newer(now, summary, live).answers(asked))
     return recheck.exit_code(told, now.incomplete()), [each.row() for each in told]

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from auditor.dashboards import answers, report
+from auditor.dashboards.answers import report_of
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
@@ -224,8 +225,8 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
     stands for no time-out, 2147483647, is 24.86 days in ms."""
     audit = opened(corpora.unpack("twopc-43"), as_of=corpora.manifest("twopc-43")["as_of"] + days * DAY_MS)
     assert "timeout-not-enforced" not in {f.kind for f in audit.findings}
-    rows, summary = registry.described(f.to_dict() for f in audit.findings), summarise(audit)
-    page = report.render_report(rows, summary, audit.judged["open"], audit.judged["timeline"])
+    rows, summary = registry.described(f.to_dict() for f in audit.findings), run_report(audit).summary
+    page = report.render_report(report_of(rows, summary), audit.judged["open"], audit.judged["timeline"])
     assert "it ends by itself" not in page
     assert "only its application ends it" in page
     assert "· active<" in page  # the class as metrics and summary.json have it

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from tests.blocked_states import COMMANDS, FIND, KEEP, PRODUCER, SAFE, SAYS, STATES, forged, surfaces, verdict_of
 
 
@@ -31,7 +31,9 @@ def test_every_surface_says_what_is_safe(tmp_path: Path, state: str, below: bool
     with (tmp_path / "metrics.prom").open(encoding="utf-8") as lines:
         counted = [line for line in lines if line.startswith("kafka_audit_blocked") and not line.endswith(" 0.0\n")]
     assert [f'standing="{standing}"}} 1.0' in line for line in counted] == [True]
-    never_ends = sum(summarise(audit)["open_transactions"].get(name, 0) for name in ("hanging", "orphan", "ghost"))
+    never_ends = sum(
+        run_report(audit).summary["open_transactions"].get(name, 0) for name in ("hanging", "orphan", "ghost")
+    )
     assert bool(never_ends) == (standing == "stuck")
     if advice == KEEP and standing == "stuck":
         assert f"producerEpoch {PRODUCER[1] + ('version 2' in state)}, " in row["remedy"]

@@ -20,7 +20,7 @@ from auditor import cli
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import Scope, since_of
 from auditor.connectors.stores import storage
-from auditor.outputs.publish import summarise
+from auditor.outputs.publish import run_report
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -176,7 +176,7 @@ def test_a_time_reads_the_ends_of_time_indexes_alone() -> None:
 
 def test_every_offset_and_byte_is_accounted_for() -> None:
     part = audited("healthy-41", since=since_of("500"))
-    summary = summarise(part)
+    summary = run_report(part).summary
     for log in summary["logs"]:
         offsets = log["offsets"]
         assert sum(count for kind, count in offsets.items() if kind != "total") == offsets["total"]
@@ -184,7 +184,7 @@ def test_every_offset_and_byte_is_accounted_for() -> None:
         assert (offsets["left_out"] > 0) == any(
             c.unread for d in part.scoped.log_dirs for c in d.replicas if (c.topic, c.partition) == place(log)
         )
-    whole = summarise(audited("healthy-41"))
+    whole = run_report(audited("healthy-41")).summary
     assert summary["bytes"]["total"] + summary["scope"]["left_out"]["bytes"] == whole["bytes"]["total"]
 
 
@@ -213,7 +213,7 @@ def test_logs_without_a_snapshot_are_said_to_be_unknown_before(tmp_path: Path) -
         file.unlink()
     audit = opened(path, as_of=clock("healthy-41"), since=since_of("500"))
     assert audit.left_out.without_state == audit.left_out.begun > 0
-    headline = summarise(audit)["verdict"]["headline"]
+    headline = run_report(audit).summary["verdict"]["headline"]
     assert "logs were read from offset 500 on" in headline
     assert f"not known of {audit.left_out.begun} partition copies, for want of a producer snapshot" in headline
     assert not [f for f in audit.findings if f.severity != "info"]
@@ -224,7 +224,7 @@ def test_partitions_that_were_not_read_are_never_absent() -> None:
     for ask in ({"only_partitions": ("0",)}, {"only_brokers": (1,)}):
         audit = opened(corpora.unpack("replicas-41"), as_of=clock("replicas-41"), whole=True, **ask)
         assert [f.kind for f in audit.findings if f.severity != "info"] == []
-        assert summarise(audit)["scope"]["not_in_input"] == 0
+        assert run_report(audit).summary["scope"]["not_in_input"] == 0
 
 
 def test_a_decided_transaction_names_no_partition_that_was_not_read() -> None:

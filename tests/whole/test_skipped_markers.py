@@ -12,8 +12,9 @@ import pytest
 
 from auditor.commands.demo import DEMO
 from auditor.dashboards import report, terminal
+from auditor.dashboards.answers import report_of
 from auditor.model.policies import SKIPS_MARKERS, ReleaseEvidence
-from auditor.outputs.publish import described_findings, summarise
+from auditor.outputs.publish import run_report
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.seen.cluster_view import WithoutLeader
 from auditor.rules.seen.view import Finding
@@ -50,9 +51,9 @@ def test_the_finding_names_the_defect_and_who_has_it() -> None:
 def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     """Each by its own advice: one of the three that hold the partition may be aborted, the others must not be."""
     audit = opened(DEMO / "logs", as_of=AS_OF)
-    found, summary = described_findings(audit), summarise(audit)
+    found, summary = run_report(audit).findings, run_report(audit).summary
     out = io.StringIO()
-    terminal.print_findings(found, summary, out)
+    terminal.print_findings(report_of(found, summary), out)
     first = out.getvalue()
     rows = {line.split()[2]: line.split()[3:-1] for line in first.splitlines()[4:7]}
     assert rows == {"ulna-c": ["45", "Do", "not", "act"], "ulna-a": ["Act"], "ulna-fine": ["Do", "not", "act"]}
@@ -60,7 +61,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     assert first.partition("PARTITION   SINCE")[2].startswith(shown.partition("```")[0])
     assert "Its readers go on only once the others above have ended too" in first
     assert "--start-offset" not in first  # how that one is aborted stands with its own conditions, in 'auditor explain'
-    card = report.render_report(found, summary, audit.judged["open"], audit.judged["timeline"])
+    card = report.render_report(report_of(found, summary), audit.judged["open"], audit.judged["timeline"])
     card = card.partition('id="q2"')[2].partition('id="q3"')[0]
     assert "--start-offset</span> 25<" in card
     assert "--start-offset</span> 20<" not in card
