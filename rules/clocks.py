@@ -23,20 +23,18 @@ from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import error_code
 
-# Clocks of brokers that differ, or that went back: what decisions, markers and their order show of it.
+# Broker clocks that differ or moved backwards, by decisions, markers and their order.
 
 
 RULE = "clock-skew"
 MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
-def _once(found: Sequence[Finding], advice: Advice) -> list[Finding]:
-    """One finding for two brokers in place of one a partition: the farthest apart.
-
-    Where one broker is in all of several pairs, it is its clock that differs, and that is one finding.
-    """
+def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
+    # One finding for two brokers in place of one per partition: the largest difference. A broker in all of several
+    # pairs is the one whose clock differs, which is one finding.
     of: dict[tuple[int, ...], list[Finding]] = {}
-    for f in found:
+    for f in findings:
         of.setdefault(tuple(_clocks(f)["brokers"]), []).append(f)
     pairs = [pair for pair in of if pair[0] != pair[1]]
     common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
@@ -57,7 +55,7 @@ def _clocks(f: Finding) -> ClockSkewEvidence:
 def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     f = max(several, key=lambda f: (abs(_clocks(f)["ahead_ms"]), f.topic or "", f.partition or 0))
     first = min(several, key=lambda f: _clocks(f)["since"] or "")
-    f.severity = highest(*(each.severity for each in several))
+    f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
     f.evidence |= {"since": _clocks(first)["since"], "since_by": _clocks(first)["since_by"]}
     f.message = _said(_clocks(f))
@@ -86,67 +84,73 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
 
 
 def _back(log: LogView) -> Iterator[Finding]:
-    """Markers of one broker whose times fall below those of its earlier ones; a new leader begins anew."""
+    # A new leader starts over: its clock is another one.
     rows = log.leader.transactions
     rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
     rows = rows[np.argsort(rows["marker_offset"], kind="stable")]
     writers = _writers(log, rows["marker_offset"])
     for broker in dict.fromkeys(writers):
-        mine = rows[[writer == broker for writer in writers]]
-        newest = np.maximum.accumulate(mine["marker_timestamp"])
-        fell = newest - mine["marker_timestamp"]
+        written = rows[[writer == broker for writer in writers]]
+        newest = np.maximum.accumulate(written["marker_timestamp"])
+        fell = newest - written["marker_timestamp"]
         if broker is not None and len(fell) and fell.max() > SAME_CLOCK_MS:
-            at = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
-            yield _finding(log, "warning", mine[at], (broker, broker), int(fell.max()), (int(newest[at]), broker))
+            first_fall = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
+            yield _finding(
+                log,
+                "warning",
+                written[first_fall],
+                (broker, broker),
+                int(fell.max()),
+                (int(newest[first_fall]), broker),
+            )
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
-    """Markers whose times lie outside of what their decisions allow, by the brokers of both."""
     named = naming(log)
-    seen: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
+    by_brokers: dict[tuple[int, int], list[tuple[int, tuple[int, int], np.void]]] = {}
     for producer_id in np.unique(named.rows["producer_id"]).tolist():
         of = matching(log, producer_id)
-        at = np.flatnonzero(of.numbers >= 0)
-        mine, windows = markers_of(log, producer_id, at), of.windows[of.numbers[at]]
-        ahead = ahead_by(windows, mine["marker_timestamp"])
+        matched = np.flatnonzero(of.numbers >= 0)
+        markers, windows = markers_of(log, producer_id, matched), of.windows[of.numbers[matched]]
+        ahead = ahead_by(windows, markers["marker_timestamp"])
         if not (np.abs(ahead) > SAME_CLOCK_MS).any():
             continue
-        for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, mine["marker_offset"]), strict=False):
+        for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, markers["marker_offset"]), strict=False):
             broker = _decided_by(log, named, windows[k])
             if writer is None or broker is None or writer == broker:
                 continue  # its own clock went back between the two, which its markers show
             pair, sign = ((broker, writer), 1) if broker < writer else ((writer, broker), -1)
             prepared = int(windows["prepared"][k]), broker
-            seen.setdefault(pair, []).append((sign * int(ahead[k]), prepared, mine[k]))
-    for pair, found in seen.items():
-        off = [each for each in found if abs(each[0]) > SAME_CLOCK_MS]
-        if 2 * len(off) > len(found):  # fewer are markers that came late, or were written by hand
-            by, _, row = sorted(off, key=lambda each: abs(each[0]))[len(off) // 2]  # a lost marker's neighbours mislead
+            by_brokers.setdefault(pair, []).append((sign * int(ahead[k]), prepared, markers[k]))
+    for pair, pairings in by_brokers.items():
+        off = [pairing for pairing in pairings if abs(pairing[0]) > SAME_CLOCK_MS]
+        if 2 * len(off) > len(pairings):  # fewer are markers that came late, or were written by hand
+            off.sort(key=lambda pairing: abs(pairing[0]))
+            by, _, row = off[len(off) // 2]  # the median: a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
             far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
 def _said(evidence: ClockSkewEvidence) -> str:
-    """The message, by the evidence; the time is one broker's, since it is another one by the other's clock."""
+    # The time is that of one broker's clock; the other clock shows another.
     *others, it = evidence["brokers"]
-    by, seen = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
+    by, partitions = evidence["ahead_ms"], plural(evidence["partitions"], "partition")
     since = f"since {evidence['since']} by the clock of broker {evidence['since_by']}"
     if it in others:
-        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {seen})"
+        return f"The clock of broker {it} went back by {duration(by)} ({since}, before it did; seen in {partitions})"
     word = "ahead of" if by > 0 else "behind"
-    said = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)}"
-    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {said} ({since}; seen in {seen})"
+    whose = f"{'broker' if len(others) == 1 else 'brokers'} {few(others)} ({since}; seen in {partitions})"
+    return f"The clock of broker {it} is at least {duration(abs(by))} {word} that of {whose}"
 
 
 def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int | None:
-    """The broker that led the coordinator's partition when it wrote a decision, None where another one completed it:
-    a marker lies between two clocks then."""
+    # None where another broker completed it: the marker is then between two clocks.
     partition, row, complete = (int(window[name]) for name in ("partition", "prepare_row", "complete_row"))
     _, columns = named.chunks[window["chunk"]]
     led, last = (
-        log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][at])) if at >= 0 else None
-        for at in (row, complete)
+        log.cluster.led(TRANSACTION_STATE, partition, int(columns["leader_epoch"][number])) if number >= 0 else None
+        for number in (row, complete)
     )
     if None not in (led, last) and led != last:
         return None
@@ -155,7 +159,6 @@ def _decided_by(log: LogView, named: NamedTransactions, window: np.void) -> int 
 
 
 def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
-    """The broker that led the partition when it wrote each offset, None where nothing tells."""
     epochs = log.leader.leader_epochs
     if not epochs:
         return [log.leader.broker_id if len(log.replicas) == 1 else None] * len(offsets)
@@ -163,13 +166,13 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
     led = [log.cluster.led(log.topic, log.partition, epoch) for epoch, _ in epochs]
     if all(broker is None for broker in led) and len(log.replicas) == 1:
         led = [log.leader.broker_id] * len(epochs)
-    return [led[max(0, at)] for at in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
+    return [led[max(0, index)] for index in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
 
 
 def _finding(
     log: LogView, severity: str, row: np.void, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
-    """``by`` how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker whose clock it is."""
+    # ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker of that clock.
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
     return log.finding(
         severity,
@@ -180,14 +183,14 @@ def _finding(
     )
 
 
-# Rules on the times of records: beyond a topic's limits, or others than their batch states (KIP-32, KIP-937).
+# Record timestamps beyond a topic's limits, or other than their batch states (KIP-32, KIP-937).
 
 
 AFTER_SETTINGS = ("message.timestamp.after.max.ms", "message.timestamp.difference.max.ms")
 
 
 def when(time: Any) -> str | int:
-    """A time as ISO-8601, or the bare ms of one that no calendar has."""
+    """Format a time as ISO-8601, or as ms where it is beyond any calendar."""
     return iso(int(time)) or int(time)
 
 
@@ -234,7 +237,7 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
 
 
 def _after_limit(log: LogView) -> int | None:
-    """message.timestamp.after.max.ms: as set, else an hour since 4.0, and what the older setting says before."""
+    # As set, otherwise an hour since 4.0, and the older setting before.
     limit, broker = log.policy().after_max_ms, log.leader.broker_id
     since_4_0 = limit >= 0 or log.cluster.releases.get(broker, policies.UNKNOWN).least >= (4, 0)
     for name in AFTER_SETTINGS[:1] if since_4_0 else AFTER_SETTINGS:
@@ -246,7 +249,7 @@ def _after_limit(log: LogView) -> int | None:
     return limit if limit >= 0 else None
 
 
-def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, newest: int | None = None) -> Finding:
+def _odd_time(log: LogView, run: list[Event], what: str, time: int, kind: str, newest: int | None = None) -> Finding:
     e = run[0]
     return log.at_event(
         "warning",
@@ -255,7 +258,7 @@ def _odd_time(log: LogView, run: list[Event], what: str, found: int, kind: str, 
         e,
         last_offset=run[-1]["last_offset"],
         evidence={
-            "found": int(found),
+            "found": int(time),
             "batches": len(run),
             "culprits": blamed(log, run, kind, newest=newest),
             **error_code("INVALID_TIMESTAMP"),
@@ -276,16 +279,16 @@ def batch_timestamp_mismatch(log: LogView) -> Iterator[Finding]:
     """
     for run in runs(log.events(EventKind.BATCH_TIMESTAMP), "producer_id"):
         e = run[0]
-        found, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
+        stated, expected = when(e["timestamp"]), when(e["found_max_timestamp"])
         yield log.at_event(
             "warning",
-            f"The largest time is stated as {found} in {plural(len(run), 'batch')} of {log.name} from offset "
+            f"The largest time is stated as {stated} in {plural(len(run), 'batch')} of {log.name} from offset "
             f"{e['base_offset']} on, while the records say {expected}",
             e,
             last_offset=run[-1]["last_offset"],
             evidence={
                 "expected": expected,
-                "found": found,
+                "found": stated,
                 "first_record": when(e["found_base_timestamp"]),
                 "base_timestamp": when(e["base_timestamp"]),
                 "batches": len(run),

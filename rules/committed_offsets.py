@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
@@ -25,17 +25,18 @@ from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
 from auditor.rules.transactions.windows import naming, skew
 
-# Rules on committed offsets (KIP-447): blocked, written by zombies, gone back, skipped, outside their log.
+# Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 
 
 SHOWN = 20  # partitions or groups that a finding lists
 # Transactional ids of Kafka Streams: of a task (exactly_once), of a thread (exactly_once_v2; since 2.6)
 TASK_ID = re.compile(r".+-[0-9]+_[0-9]+")
 THREAD_ID = re.compile(r".+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+")
+T = TypeVar("T")
 
 
 def at_commit(log: LogView, severity: str, c: OffsetCommit, message: str, **more: Any) -> Finding:
-    """A finding about a committed offset: it points at what the group consumes, its file at the record."""
+    """Make a finding about a committed offset: at the consumed partition, with the file of the record."""
     evidence = {
         "offsets_partition": log.name,
         "record_offset": c.record_offset,
@@ -64,14 +65,13 @@ def at_commit(log: LogView, severity: str, c: OffsetCommit, message: str, **more
 
 
 def _record_offsets(evidence: Fields) -> Iterator[int]:
-    """Yield the offsets of the records that a finding compares."""
     for name, value in evidence.items():
         if "record_offset" in name and value is not None:
             yield from value if isinstance(value, list) else [value]
 
 
 def writer(log: LogView, c: OffsetCommit) -> str:
-    """Who wrote a commit, in words."""
+    """Describe who wrote a commit."""
     if c.plain:
         return "a commit outside a transaction"
     owner = log.owner(c.producer_id)
@@ -79,7 +79,7 @@ def writer(log: LogView, c: OffsetCommit) -> str:
 
 
 def place_of(c: OffsetCommit) -> str:
-    """Whose offset it is, in words."""
+    """Describe whose offset it is."""
     return f"group {c.place.group} on {c.place.partition}"
 
 
@@ -104,16 +104,16 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     __consumer_offsets partition with its start offset; else its coordinator has to end it.
     Source: KIP-447
     """
-    seen = watched(log)
-    for t in open_transactions(log) if seen is not None else ():
-        pending = seen.pending.get(int(t.row["producer_id"]), []) if seen is not None else []
+    commits = watched(log).pending
+    for t in open_transactions(log):
+        pending = commits.get(int(t.row["producer_id"]), [])
         severity = _severity(log, t) if pending and t.klass != "ghost" else None
         if severity is not None:
             yield _blocked(log, t, pending, severity)
 
 
 def _severity(log: LogView, t: OpenTransaction) -> str | None:
-    """As the partition stands; where that is not known, what it would be."""
+    # As the partition's; where its status is unknown, what it would be.
     verdict = blocking.judged(log, t)
     severity = verdict.if_true if verdict.standing is BlockedState.UNKNOWN else verdict.severity
     old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
@@ -173,22 +173,26 @@ def interleaved_offset_producers(log: LogView) -> Iterator[Finding]:
     What to do: find both instances by their transactional ids; see that each sends its group metadata with its offsets.
     Source: KIP-447
     """
-    seen = watched(log)
-    harmless: dict[str, list[AlternatingCommits]] = {}
-    for turns in seen.interleaved if seen is not None else ():
-        if turns.grave:
-            yield _in_turn(log, turns)
+    for turns, times in _one_per_group(watched(log).interleaved, lambda t: "" if t.grave else t.again.place.group):
+        yield _in_turn(log, turns, times)
+
+
+def _one_per_group(items: Iterable[T], group_of: Callable[[T], str]) -> Iterator[tuple[T, int]]:
+    # ``group_of``: the group of a harmless item, of which the first is reported with their number; "" for any other.
+    harmless: dict[str, list[T]] = {}
+    for item in items:
+        if group := group_of(item):
+            harmless.setdefault(group, []).append(item)
         else:
-            harmless.setdefault(turns.again.place.group, []).append(turns)
-    for several in harmless.values():
-        yield _in_turn(log, several[0], len(several))
+            yield item, 1
+    yield from ((several[0], len(several)) for several in harmless.values())
 
 
-def _in_turn(log: LogView, turns: AlternatingCommits, times: int = 1) -> Finding:
+def _in_turn(log: LogView, turns: AlternatingCommits, times: int) -> Finding:
     first, other, c = turns
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
-    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
-    why = "both may process the same input" if turns.grave else f"two owners, or one with a pool of producers{more}"
+    pool = f"two owners, or one with a pool of producers{_times(times)}"
+    why = "both may process the same input" if turns.grave else pool
     return at_commit(
         log,
         severity if turns.grave else "info",
@@ -226,9 +230,8 @@ def offset_regression(log: LogView) -> Iterator[Finding]:
     What to do: find the writer by its producer id; look whether a rebalance or a zombie was before it.
     Source: KIP-447
     """
-    seen = watched(log)
     runs: dict[tuple[GroupPartition, int, str], list[tuple[OffsetCommit, OffsetCommit, int]]] = {}
-    for fall in seen.falls if seen is not None else ():
+    for fall in watched(log).falls:
         c = fall[1]
         runs.setdefault((c.place, c.producer_id, _regression_severity(c)), []).append(fall)
     for (_, _, severity), run in runs.items():
@@ -278,9 +281,8 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
     enable.auto.commit off in transactional applications, and seek back to the committed offset after an abort.
     Source: KIP-447
     """
-    seen = watched(log)
     others: dict[str, list[tuple[OffsetCommit, OffsetCommit, OffsetCommit]]] = {}
-    for start, aborted, c in seen.skips if seen is not None else ():
+    for start, aborted, c in watched(log).skips:
         if c.plain:
             yield _skips(log, start, aborted, c)
         elif log.owner(c.producer_id) is None or log.owner(c.producer_id) != log.owner(aborted.producer_id):
@@ -291,8 +293,7 @@ def offset_skips_aborted_input(log: LogView) -> Iterator[Finding]:
 
 def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCommit, times: int = 1) -> Finding:
     severity = "warning" if start.record_offset >= whole_from(log) else lowered("warning")
-    more = f" (and {times - 1} times more in this group)" if times > 1 else ""
-    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{more}"
+    why = "they may be unprocessed" if c.plain else f"the other one may have processed them again{_times(times)}"
     return at_commit(
         log,
         severity if c.plain else "info",
@@ -345,13 +346,12 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
     What to do: kafka-consumer-groups.sh --reset-offsets --to-offset, after finding out what is missing.
     Source: UnknownProducerId and OutOfOrderSequence page of Kafka's wiki
     """
-    seen = watched(log)
 
     def limits(topic: str, partition: int) -> tuple[int, int] | None:
         bounds = log.cluster.bounds.get((topic, partition))
         return None if bounds is None else (bounds.log_start, bounds.log_end)
 
-    for c in seen.in_force.outside(limits) if seen is not None else ():
+    for c in watched(log).in_force.outside(limits):
         bounds = log.cluster.bounds[(c.topic, c.partition)]
         above = c.value > bounds.log_end
         other = bounds.broker_id is None or bounds.broker_id != log.leader.broker_id
@@ -398,11 +398,10 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
     What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
     Source: KIP-447, Upgrade path
     """
-    seen = watched(log)
-    for group, producers in sorted(seen.committers.items()) if seen is not None else ():
+    for group, producers in sorted(watched(log).committers.items()):
         named = [(log.owner(producer_id) or "", *ends) for producer_id, ends in producers.items()]
-        tasks = [each for each in named if TASK_ID.fullmatch(each[0])]
-        threads = [each for each in named if THREAD_ID.fullmatch(each[0])]
+        tasks = [committer for committer in named if TASK_ID.fullmatch(committer[0])]
+        threads = [committer for committer in named if THREAD_ID.fullmatch(committer[0])]
         severity = _both_kinds(tasks, threads) if tasks and threads else None
         if severity is not None:
             yield _mixed(log, group, severity, tasks, threads)
@@ -412,18 +411,17 @@ Committer = tuple[str, OffsetCommit, OffsetCommit]  # a transactional id with it
 
 
 def _both_kinds(tasks: list[Committer], threads: list[Committer]) -> str | None:
-    """How grave it is that a group has both, None where one came after the other."""
-    begun, ended = zip(*(_span(each) for each in (tasks, threads)), strict=True)
+    # None where one kind followed the other.
+    begun, ended = zip(*(_span(committers) for committers in (tasks, threads)), strict=True)
     generations = [since(last.generation) for last in ended]
     if generations[0] == generations[1] >= 0:
         return "warning"
-    if max(each.record_offset for each in begun) > min(each.record_offset for each in ended):
+    if max(committers.record_offset for committers in begun) > min(committers.record_offset for committers in ended):
         return None
     return "info" if generations[0] != generations[1] else "warning"
 
 
 def _span(several: list[Committer]) -> tuple[OffsetCommit, OffsetCommit]:
-    """The first and the last commit of several producers."""
     first = min((begun for _, begun, _ in several), key=lambda c: c.record_offset)
     return first, max((ended for _, _, ended in several), key=lambda c: c.record_offset)
 
@@ -432,14 +430,14 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
     (task, *_), (thread, *_) = tasks[0], threads[0]
     (a, _), (b, _) = _span(tasks), _span(threads)
     which = f"as {task} (exactly_once) and as {thread} (exactly_once_v2)"
-    said = f"commits offsets {which} at the same time: neither kind fences the other"
+    how = f"commits offsets {which} at the same time: neither kind fences the other"
     if severity == "info":
-        said = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
+        how = f"committed offsets {which} side by side; one kind is alone since, as after an upgrade"
     return at_commit(
         log,
         severity,
         max(a, b, key=lambda c: c.record_offset),
-        f"Group {group} {said}",
+        f"Group {group} {how}",
         evidence={
             "task_ids": [name for name, *_ in tasks][:SHOWN],
             "thread_ids": [name for name, *_ in threads][:SHOWN],
@@ -450,8 +448,7 @@ def _mixed(log: LogView, group: str, severity: str, tasks: list[Committer], thre
 
 
 def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
-    """Going on within the log: shown, not run; and not where remote storage may still have the records, in a tiered log
-    of which nothing says where it begins."""
+    # Not where remote storage may still have the records of a tiered log with an unknown start.
     if doubt and log.cluster.is_tiered(c.topic):
         return Advice(
             Verdict.DO_NOT_ACT,
@@ -468,12 +465,11 @@ def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
 
 
 def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
-    """Where a group would go on, shown and not run."""
     command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
     return CheckCommand(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
 
 
-# The zombie of KIP-447: a producer that commits offsets of a partition which a rebalance gave to another member.
+# The zombie of KIP-447: a producer that commits a partition which a rebalance assigned to another member.
 
 
 @rule(
@@ -507,24 +503,19 @@ def zombie_offset_commit(log: LogView) -> Iterator[Finding]:
     group.instance.id of its own.
     Source: KIP-447, KIP-345, KIP-848, KIP-1251; ConsumerGroup.validateOffsetCommit
     """
-    harmless: dict[str, list[tuple[Zombie, str]]] = {}
-    for zombie, owned_since in _zombies(log):
-        if zombie.grave:
-            yield _finding(log, zombie, owned_since)
-        else:
-            harmless.setdefault(zombie.late.place.group, []).append((zombie, owned_since))
-    for several in harmless.values():
-        yield _finding(log, *several[0], len(several))
+    zombies = _one_per_group(_zombies(log), lambda z: "" if z[0].grave else z[0].late.place.group)
+    for (zombie, owned_since), times in zombies:
+        yield _finding(log, zombie, owned_since, times)
 
 
 def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
-    """Each with the first of its steps."""
-    seen = watched(log)
-    for zombie in seen.zombies if seen is not None else ():
+    # With step 1 of KIP-447 for each.
+    watch = watched(log)
+    for zombie in watch.zombies:
         older = zombie.older
         if older is not None and not _initialised_between(log, older, zombie.late):
             yield zombie, f"{writer(log, zombie.late)} committed {older.value} (record {older.record_offset})"
-    for pair in seen.handed_over if seen is not None else ():
+    for pair in watch.handed_over:
         for zombie in (pair, pair._replace(rival=pair.late, late=pair.rival)):
             window = _transaction(log, zombie.late)
             if window is not None and _begun_before(log, zombie.late, window):
@@ -533,8 +524,8 @@ def _zombies(log: LogView) -> Iterator[tuple[Zombie, str]]:
 
 
 def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) -> bool:
-    """Whether another instance had taken the producer's id by its later commit: its epoch is higher by more than what
-    transactions themselves raise it by (version 2), so that the instance which wrote the older one was fenced."""
+    # Whether another instance took over the id: the epoch is bumped by more than transactions themselves do
+    # (transaction.version 2), so the instance of the older commit was fenced.
     history = log.cluster.coordinator
     last = None if history is None else history.last_of_producer(late.producer_id)
     if history is None or last is None or late.producer_epoch <= older.producer_epoch:
@@ -545,11 +536,11 @@ def _initialised_between(log: LogView, older: OffsetCommit, late: OffsetCommit) 
 
 
 def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
-    """The coordinator's transaction that a commit was made in, None where it is not the only one it may be."""
+    # None where several transactions may be the one.
     named = naming(log)
-    mine = named.of(c.producer_id)
+    span = named.of(c.producer_id)
     near = []
-    for number, row in enumerate(named.rows[mine], mine.start):
+    for number, row in enumerate(named.rows[span], span.start):
         slack = skew(log, int(row["partition"]) if row["partition"] >= 0 else None)
         begun = row["begun"] >= 0 and row["begun"] - slack <= c.time
         if begun and (not row["has_complete"] or c.time <= row["ended"] + slack):
@@ -558,12 +549,11 @@ def _transaction(log: LogView, c: OffsetCommit) -> TransactionWindow | None:
 
 
 def _begun_before(log: LogView, c: OffsetCommit, window: TransactionWindow) -> bool:
-    """Whether the transaction had begun before the generation that its commit came in, beyond doubt of the clocks."""
-    entry = window.first or window.decided
-    known = c.generation is not None and c.generation.time >= 0 and entry is not None
-    if not known or c.generation is None or entry is None:
+    # Beyond any clock difference.
+    entry, generation = window.first or window.decided, c.generation
+    if entry is None or generation is None or generation.time < 0:
         return False
-    return window.start_time + skew(log, entry.partition) < c.generation.time
+    return window.start_time + skew(log, entry.partition) < generation.time
 
 
 def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Finding:
@@ -587,9 +577,9 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
     if not zombie.grave:
         why = f"a zombie, or two producers of one pool, which the group's records do not tell{_times(times)}"
         evidence |= {"confidence": "undecidable", "missing": "who owned the partition", "times": times}
-    said = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
+    takeover = f"after {writer(log, rival)} had taken the partition over and committed {rival.value}"
     if not behind:
-        said = (
+        takeover = (
             f"of a transaction that is older than the generation in which {writer(log, rival)} took the partition over"
         )
     severity = "error" if first.record_offset >= whole_from(log) else lowered("error")
@@ -597,7 +587,7 @@ def _finding(log: LogView, zombie: Zombie, since: str, times: int = 1) -> Findin
         log,
         severity if zombie.grave else "info",
         c,
-        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {said}: {why}{_statically(zombie)}",
+        f"{writer(log, c)} commits offset {c.value} for {place_of(c)} {takeover}: {why}{_statically(zombie)}",
         if_true=None if zombie.grave else severity,
         evidence=evidence,
     )
@@ -612,7 +602,6 @@ def _member(member: Member | None) -> dict[str, str | None] | None:
 
 
 def _statically(zombie: Zombie) -> str:
-    """Names the static members."""
     names = [m.instance_id for m in (zombie.owner_before, zombie.owner) if m is not None and m.instance_id is not None]
     if len(names) == 2 and names[0] == names[1]:
         return f"; two processes run with the group.instance.id {names[0]}"
@@ -620,7 +609,7 @@ def _statically(zombie: Zombie) -> str:
 
 
 def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
-    """The five steps of KIP-447 as the log has them: A is the zombie, B the new owner."""
+    # The five steps of KIP-447: A is the zombie, B the new owner.
     c, rival = zombie.late, zombie.rival
     generation = c.generation
     classic = generation is not None and generation.classic
@@ -637,7 +626,7 @@ def _steps(log: LogView, zombie: Zombie, since: str) -> list[str]:
     ]
 
 
-# Rules on share groups (KIP-932): how far they had come against the logs that they consume.
+# Share groups (KIP-932): their progress against the logs that they consume.
 
 
 @rule(

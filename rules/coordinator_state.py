@@ -20,12 +20,11 @@ from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS, CoordinatorHistory
+from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking, open_transactions
 from auditor.rules.transactions.coordinated import (
     TOPIC,
-    alone,
     commit_offsets,
     last_entries,
     last_records,
@@ -33,17 +32,18 @@ from auditor.rules.transactions.coordinated import (
     records,
     resumed,
     steps,
+    unsound_records,
 )
 from auditor.rules.transactions.open_transactions import time_allowed
 
-# Rules on ``__transaction_state`` record by record: what the coordinators wrote of an id, step after step.
+# ``__transaction_state`` record by record: the transitions of each id.
 
 
 REGRESSIONS = {"epoch_regressed", "epoch_jumped", "epoch_not_reset", "producer_id_changed"}
 
 
 def at_entry(log: LogView, severity: str, message: str, entry: StateRecord, **fields: Any) -> Finding:
-    """A finding that points at a record of ``__transaction_state``."""
+    """Make a finding at a record of ``__transaction_state``."""
     fields.setdefault("last_offset", entry.offset)
     return log.finding(
         severity,
@@ -60,21 +60,16 @@ def at_entry(log: LogView, severity: str, message: str, entry: StateRecord, **fi
 
 
 def _facts(old: StateRecord, new: StateRecord, problems: list[str]) -> Fields:
-    return {
-        "before": {
-            "offset": old.offset,
-            "state": old.state,
-            "producer_id": old.producer_id,
-            "epoch": old.producer_epoch,
-        },
-        "after": {
-            "offset": new.offset,
-            "state": new.state,
-            "producer_id": new.producer_id,
-            "epoch": new.producer_epoch,
-        },
-        "problems": problems,
-    }
+    before, after = (
+        {
+            "offset": record.offset,
+            "state": record.state,
+            "producer_id": record.producer_id,
+            "epoch": record.producer_epoch,
+        }
+        for record in (old, new)
+    )
+    return {"before": before, "after": after, "problems": problems}
 
 
 @rule("illegal-transition")
@@ -97,7 +92,7 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, problems),
             )
-    for entry, problems in alone(log):
+    for entry, problems in unsound_records(log):
         if "state_never_written" in problems:
             yield at_entry(
                 log,
@@ -130,7 +125,7 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
                 new,
                 evidence=_facts(old, new, broken),
             )
-    for entry, problems in alone(log):
+    for entry, problems in unsound_records(log):
         broken = [p for p in problems if p != "state_never_written"]
         if broken and entry.state in STATES:
             yield at_entry(
@@ -177,10 +172,10 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
     Source: KIP-98, KIP-730
     """
-    history, found = log.cluster.coordinator, records(log)
-    if history is None or found is None:
+    history, state_log = log.cluster.coordinator, records(log)
+    if history is None or state_log is None:
         return
-    runs = producer_runs(found, log.leader.log_start)
+    runs = producer_runs(state_log, log.leader.log_start)
     pairs, times = np.unique(runs[:, :2], axis=0, return_counts=True)
     odd = np.isin(runs[:, 0], pairs[times > 1, 0]) | np.isin(runs[:, 1], history.with_several_owners())
     odd = np.isin(runs[:, 0], runs[odd, 0])
@@ -190,7 +185,7 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     for number, producer_id, piece, row in runs[odd].tolist():
         if number != last_id:
             previous, last_id = set(), number
-        entry = found.at(piece, row)
+        entry = state_log.at(piece, row)
         tid = entry.transactional_id
         if producer_id in previous:
             if failed is None:  # a rotation that failed leaves the producer id as it was
@@ -198,22 +193,16 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
             if entry.offset in failed:
                 continue
             yield _reused(log, entry, tid, f"{tid} returned to producer id {producer_id}")
-        elif (other := _other_owner(history, entry)) is not None:
+        elif (other := history.first_owner(entry.producer_id)) is not None and other != tid:
             yield _reused(log, entry, other, f"Producer id {producer_id} belongs to {other} and to {tid}")
         previous.add(producer_id)
-
-
-def _other_owner(history: CoordinatorHistory, entry: StateRecord) -> str | None:
-    """Another id that had this producer id first."""
-    owner = history.first_owner(entry.producer_id)
-    return owner if owner != entry.transactional_id else None
 
 
 def _reused(log: LogView, entry: StateRecord, other: str, message: str) -> Finding:
     return at_entry(log, "critical", message, entry, evidence={"other_transactional_id": other})
 
 
-# Rules on how things stand in ``__transaction_state``: ids that do not go on, time-outs, keys, unreadable records.
+# The state of ``__transaction_state``: stuck ids, timeouts, keys, unreadable records.
 
 
 SHOWN = 5  # partitions named in a sentence, ids with one setting that are named each
@@ -256,17 +245,15 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
-        age = log.cluster.as_of - entry.time
         away = blocking.undeliverable(log.cluster, entry)
-        allowed = time_allowed(entry)
-        if age <= allowed + blocking.LATE_MS and not away:
+        due = entry.time + time_allowed(entry) + blocking.LATE_MS
+        if log.cluster.as_of <= due and not away:
             continue
-        due = entry.time + allowed + blocking.LATE_MS
         doubt = (
             open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
         )
         severity = blocking.prepared_severity(log.cluster, entry)
-        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
+        make = partial(_stuck_finding, log, entry, severity, log.cluster.as_of - entry.time, away, doubt)
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
@@ -279,8 +266,8 @@ def _stuck_finding(
     which = "whether" if len(entry.partitions) == 1 else "which of"
     named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
     waits = f"nobody leads {_some(away)}" if away else named
-    taken = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
-    lacks = "to take its marker" if away else taken
+    marker_state = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
+    lacks = "to take its marker" if away else marker_state
     return at_entry(
         log,
         severity,
@@ -304,7 +291,6 @@ def _stuck_finding(
 
 
 def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
-    """Letting its coordinator send the markers that are decided."""
     first = (
         f"first {repairs.leader_back(log.cluster, away)}"
         if away
@@ -314,9 +300,7 @@ def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
         Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
         "nothing is lost by waiting" if entry.state == "PrepareAbort" else blocking.COMMITTED,
         look=(
-            CheckCommand(
-                repairs.unavailable(), f"it lists {_some(away) if away else 'a partition of the transaction'}"
-            ),
+            CheckCommand(repairs.UNAVAILABLE, f"it lists {_some(away) if away else 'a partition of the transaction'}"),
         ),
         then=f"{first}. Only then, if it does not go on, "
         f"{blocking.other_coordinator(log.cluster, log.partition)}, so that its markers are "
@@ -328,7 +312,6 @@ def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
 
 
 def _some(partitions: list[str]) -> str:
-    """The first few of some partitions, and how many more there are."""
     return ", ".join(partitions[:SHOWN]) + (f" and {len(partitions) - SHOWN} more" if len(partitions) > SHOWN else "")
 
 
@@ -404,10 +387,10 @@ def _one_setting(f: Finding) -> Hashable:
     return setting["timeout_ms"], setting["commits_offsets"], f.advice == OF_FLINK
 
 
-def _all_of_one_setting(found: Sequence[Finding]) -> str:
-    setting = read(TimeoutEvidence, found[0].evidence)
+def _all_of_one_setting(findings: Sequence[Finding]) -> str:
+    setting = read(TimeoutEvidence, findings[0].evidence)
     offsets = " and commit offsets" if setting["commits_offsets"] else ""
-    return f"{count(found)} transactional ids have {_timeout(setting['timeout_ms'])}{offsets}"
+    return f"{count(findings)} transactional ids have {_timeout(setting['timeout_ms'])}{offsets}"
 
 
 @rule("transaction-timeout-too-large", together=by_cause(_one_setting, _all_of_one_setting, few=SHOWN))
@@ -423,13 +406,13 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     ends what it has prepared.
     Source: KIP-447
     """
-    (columns, there), found = last_records(log), records(log)
-    if found is None:
+    (columns, has_record), state_log = last_records(log), records(log)
+    if state_log is None:
         return
-    long = np.flatnonzero(there & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
-    having = commit_offsets(found, log.leader.log_start) if len(long) else there
+    long = np.flatnonzero(has_record & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
+    having = commit_offsets(state_log, log.leader.log_start) if len(long) else has_record
     long = long[having[long] | (columns["timeout_ms"][long] != 60_000)]
-    for number, last in zip(long.tolist(), found.entries(columns, long), strict=True):
+    for number, last in zip(long.tolist(), state_log.entries(columns, long), strict=True):
         tid, offsets = last.transactional_id, bool(having[number])
         yield at_entry(
             log,
@@ -464,15 +447,14 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     if log.topic not in COUNT_SETTINGS or not log.cluster.knows_count(log.topic):
         return
     sure = log.cluster.has_metadata
-    if (found := records(log)) is not None:
+    if (state_log := records(log)) is not None:
         for number in np.flatnonzero(last_records(log)[1]).tolist():
-            owner = partition_for(found.ids[number], count)
+            owner = partition_for(state_log.ids[number], count)
             if owner != log.partition:
-                judged = (e for e in found.entries_of(number) if e.offset >= log.leader.log_start)
-                yield _misplaced(log, found.ids[number], None, owner, count, sure, next(judged))
+                judged = (e for e in state_log.entries_of(number) if e.offset >= log.leader.log_start)
+                yield _misplaced(log, state_log.ids[number], None, owner, count, sure, next(judged))
     elif log.topic == "__consumer_offsets":
-        seen = watched(log)
-        for group in seen.groups if seen is not None else ():
+        for group in watched(log).groups:
             if partition_for(group, count) != log.partition:
                 yield _misplaced(log, None, group, partition_for(group, count), count, sure, None)
 
@@ -523,7 +505,7 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
             )
 
 
-# The rule on records of ``__transaction_state`` that were written although their append failed.
+# Records of ``__transaction_state`` that were written although their append failed.
 
 
 APART_MS = 10 * 60_000  # between two records that failed: another stretch of time
@@ -553,12 +535,12 @@ def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
         return
     rows = rows[np.argsort(rows["offset"])]
     names = list(ids)
-    for mine in np.split(rows, np.flatnonzero(np.diff(rows["time"]) >= APART_MS) + 1):
-        yield _stretch(log, mine, names)
+    for stretch in np.split(rows, np.flatnonzero(np.diff(rows["time"]) >= APART_MS) + 1):
+        yield _stretch(log, stretch, names)
 
 
 def _failed(log: LogView, ids: dict[str, int]) -> Iterator[tuple[int, int, int, int, bool, bool]]:
-    """Those records as rows of :data:`FAILED`; ``ids`` gets a number for each id."""
+    # As rows of FAILED; ``ids`` gets a number for each id.
     for step in resumed(log):
         for entry in step.failed:
             number = ids.setdefault(entry.transactional_id, len(ids))
@@ -598,7 +580,7 @@ def _stretch(log: LogView, rows: np.ndarray, names: list[str]) -> Finding:
     )
 
 
-# The rule on a coordinators' log that begins after the data: its silence says nothing of what is older.
+# A coordinator log that begins after the data: it proves nothing about older data.
 
 
 @rule("coordinator-log-starts-late")

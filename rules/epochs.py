@@ -1,4 +1,4 @@
-"""Rules on epochs and allocated ids, and on what another policy would have decided."""
+"""Rules on epochs and allocated ids, and on the decisions of other policies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from auditor.rules.transactions.coordinated import raised
 from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
 from auditor.rules.transactions.written_times import around, at_the_latest
 
-# Rules on epochs as partitions show them: those that go down, those that climb too fast or too high.
+# Epochs in partitions: regressions, fast bumps, exhaustion.
 
 
 NEAR_EXHAUSTION = 30_000
@@ -156,7 +156,6 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
 
 
 def _successor(log: LogView, producer_id: int) -> int | None:
-    """The producer id that the same transactional id has by now, None where it is this one or nobody knows."""
     entry = log.last_entry(producer_id)
     return entry.producer_id if entry is not None and entry.producer_id not in (-1, producer_id) else None
 
@@ -217,17 +216,17 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
 
 def _coordinator_storms(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
-    for found, counts in history.whole_ids(log.partition) if history is not None else ():
-        rises = np.zeros(found.id_count, np.int64)
-        for columns in found.neighbours():
+    for state_log, counts in history.whole_ids(log.partition) if history is not None else ():
+        rises = np.zeros(state_log.id_count, np.int64)
+        for columns in state_log.neighbours():
             tally(rises, columns["id"][raised(columns)])
         for number in np.flatnonzero(counts & (rises >= 10)).tolist():
-            yield from _storms(log, _rises(found, number), int(rises[number]))
+            yield from _storms(log, _rises(state_log, number), int(rises[number]))
 
 
-def _rises(found: CoordinatorLog, number: int) -> Iterator[StateRecord]:
-    """The records of an id that :func:`raised` names."""
-    for old, new in itertools.pairwise(found.entries_of(number)):
+def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
+    # The same condition as coordinated.raised.
+    for old, new in itertools.pairwise(state_log.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
         same = new.producer_id == old.producer_id
         if (new.state == "Empty" or ended) and same and new.producer_epoch > old.producer_epoch:
@@ -235,7 +234,6 @@ def _rises(found: CoordinatorLog, number: int) -> Iterator[StateRecord]:
 
 
 def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[Finding]:
-    """The first ten rises of an epoch that lie within ten minutes."""
     latest: deque[StateRecord] = deque(maxlen=10)
     for tenth in rises:
         latest.append(tenth)
@@ -258,11 +256,11 @@ def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[
             return
 
 
-# Rules on what another policy would have said.
+# What another policy would have answered.
 
 
 def _verdicts(log: LogView) -> list[Fields]:
-    """The rows of table ``verdicts`` of the leader replica, ``max_timestamp`` in ms; a plain audit has none."""
+    # ``max_timestamp`` in ms; only what-if audits have the table.
     table = log.leader.tables.get("verdicts")
     if table is None:
         return []
@@ -355,7 +353,7 @@ def _verdict(log: LogView, severity: str, message: str, v: Fields, **more: Any) 
     )
 
 
-# Rules that hold the data in a partition against what the coordinators and the controller gave out.
+# Data in a partition against what the coordinators and the controller allocated.
 
 
 @rule(
@@ -385,7 +383,7 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
         if _named(log, t):
             continue
         last = history.last_ongoing(int(t["producer_id"]), int(t["producer_epoch"]))
-        if last is None or not _seen(log, t, last):
+        if last is None or not _coordinator_covers(log, t, last):
             continue
         if t["marker_offset"] >= 0 and not t["commit"] and marker_window(log, t) is None:
             continue  # an operator's abort ended it: late-write-after-marker and marker-without-decision report it
@@ -393,25 +391,22 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
 
 
 def _named(log: LogView, t: np.void) -> bool:
-    """Whether an Ongoing record between the producer's marker before and the one behind names this partition.
-
-    What stands between the two markers shows when the data came; its own stamps may be of any time. Where both markers'
-    decisions are known, no clock is asked.
-    """
-    found = matching(log, int(t["producer_id"]))
-    own, before = (found.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
+    # The neighbouring markers show when the data was written; its own timestamps may be of any time. If the decisions
+    # of both markers are known, no clock is needed.
+    matched = matching(log, int(t["producer_id"]))
+    own, before = (matched.number(int(t[name])) for name in ("marker_offset", "prev_marker_offset"))
     if own is not None:
-        between = found.windows[(0 if before is None else before + 1) : own + 1]
+        between = matched.windows[(0 if before is None else before + 1) : own + 1]
         if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
             return True
-    slack = max((skew(log, p) for p in np.unique(found.windows["partition"]).tolist()), default=SKEW_MS)
+    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=SKEW_MS)
     slack = max(slack, SKEW_MS)
     after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
 
 
-def _seen(log: LogView, t: np.void, entry: StateRecord) -> bool:
+def _coordinator_covers(log: LogView, t: np.void, entry: StateRecord) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
     stamp = log.time(t["last_time"])
     time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))
@@ -430,8 +425,8 @@ def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding
     )
 
 
-def _not_there_yet(found: Sequence[Finding]) -> str:
-    producers, places = len({f.producer_id for f in found}), len(logs_of(found))
+def _not_there_yet(findings: Sequence[Finding]) -> str:
+    producers, places = len({f.producer_id for f in findings}), len(logs_of(findings))
     return (
         f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
         f"coordinators do not know of, in {plural(places, 'partition')}: {TOPIC} may have been copied before"
@@ -485,7 +480,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 
 
 def _if_flinks(transactional_id: str) -> Advice | None:
-    """In place of a restart of an id's producer, which ends what a Flink job may have to commit; None for others."""
+    # Restarting an id's producer aborts what a Flink job may have to commit.
     if not may_be_flinks(transactional_id):
         return None
     return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
@@ -510,7 +505,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    seen = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
+    complete = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
     yield log.finding(
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
@@ -523,7 +518,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         time_ms=time,
         position=p["first_position"],
         evidence={"next_producer_id": limit, "producers": len(foreign)},
-        doubt=not seen,
+        doubt=not complete,
     )
 
 

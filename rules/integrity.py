@@ -20,7 +20,7 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of
 from auditor.rules.resolution.resolve import by_cause, in_each_replica
 from auditor.rules.seen.view import Finding, LogView, runs
 
-# Rules on the bytes of one replica: checksums, tails, offset order, indexes, leader epochs, checkpoints.
+# The bytes of one replica: checksums, tails, offset order, indexes, leader epochs.
 
 
 SHOWN = 20  # batches of a finding whose readings it has
@@ -77,13 +77,12 @@ def batch_crc_mismatch(log: LogView) -> Iterator[Finding]:
 
 
 def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
-    """What the first batches say as they are stored, and with the one bit inverted that explains the mismatch."""
-    found = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
-    return [each for each in found if each is not None] or None
+    # As stored, and with the one bit inverted that explains the mismatch.
+    readings = (replica.readings.get((int(e["segment"]), int(e["position"]))) for e in run[:SHOWN])
+    return [reading for reading in readings if reading is not None] or None
 
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
-    """The same, with a look at the batches before."""
     dump = repairs.dump(replica.file(int(e["segment"])), "--deep-iteration")
     return replace(
         advice, look=(CheckCommand(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look)
@@ -91,7 +90,7 @@ def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
-    """Whether no sound batch is behind it in a live directory's newest segment. Its own last offset may be damaged."""
+    # No sound batch follows in a live directory's newest segment. Its own last offset may be damaged.
     return bool(e["segment"] == len(replica.segments) - 1 and e["base_offset"] >= replica.log_end)
 
 
@@ -156,13 +155,13 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
 
 
 def _begins_a_batch(replica: ReplicaFacts, error: DecodeError, length: int) -> bool:
-    """Whether a few zeros are how the next batch begins: with its offset in eight bytes, and a size below 16 MiB."""
+    # A batch begins with its offset in eight bytes, and a size below 16 MiB begins with a zero byte.
     head = replica.log_end.to_bytes(8, "big") + b"\0"
     return error.reason == "zero_filled" and length <= len(head) and not any(head[:length])
 
 
 def _preallocates(log: LogView, replica: ReplicaFacts) -> bool:
-    """Whether zeros are what the newest segment was preallocated with: so it is set, or so its size says."""
+    # As set, or as the segment's size shows.
     cluster = log.cluster
     own = cluster.setting(log.topic, "preallocate")
     if "true" in (own, cluster.broker_setting(replica.broker_id, "log.preallocate")):
@@ -207,7 +206,6 @@ def offset_hole(log: LogView) -> Iterator[Finding]:
 
 
 def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missing) -> Finding:
-    """One hole, or all that other brokers' cleaners may have left in a replica."""
     e, leaders = holes[0], proof == Missing.UNDECIDABLE
     counts = [one["base_offset"] - one["first_missing_offset"] for one in holes]
     at_start = _first_in_segment(replica, e)
@@ -236,7 +234,7 @@ def _hole(log: LogView, replica: ReplicaFacts, holes: list[Event], proof: Missin
 
 
 def _first_in_segment(replica: ReplicaFacts, e: Event) -> bool:
-    """Whether the batch begins a segment whose name says that nothing is missing inside it."""
+    # The name of the segment shows that nothing is missing inside it.
     base = replica.segment_bases[int(e["segment"])]
     return bool(e["position"] == 0 and e["base_offset"] == base)
 
@@ -391,7 +389,7 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
             )
 
 
-# The rule on checkpoints that promise more log than there is.
+# Checkpoints beyond the log end.
 
 
 OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
@@ -402,8 +400,8 @@ def _of_one_directory(f: Finding) -> Hashable:
     return evidence["log_dir"] if evidence.get("in_flight") else None
 
 
-def _all_beyond(found: Sequence[Finding]) -> str:
-    return f"Checkpoints of {plural(len(found), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
+def _all_beyond(findings: Sequence[Finding]) -> str:
+    return f"Checkpoints of {plural(len(findings), 'partition')} lie beyond their log ends{OF_DIFFERENT_TIMES}"
 
 
 @rule(
@@ -444,7 +442,6 @@ def checkpoint_beyond_log_end(log: LogView) -> Iterator[Finding]:
 
 
 def _end_unknown(replica: ReplicaFacts) -> bool:
-    """Whether the newest segment could not be read to its end: then nobody knows where the log ends."""
     lost = ("unreadable", "vanished", "limit", "batch_limit")
     return any(e.file == replica.segments[-1] and e.reason in lost for e in replica.errors)
 
@@ -478,7 +475,7 @@ def _lost_tail(name: str, replica: ReplicaFacts) -> str:
 
 
 def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
-    """For the evidence of a lost tail: where the log ends like a segment that has another one behind it."""
+    # The log ends like a segment that another one followed.
     if replica.log_end not in {link.offset for link in replica.snapshots}:
         return {}
     return {

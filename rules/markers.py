@@ -1,4 +1,4 @@
-"""Rules that hold the markers in a partition against what the coordinators decided."""
+"""Rules on the markers in a partition against the coordinators' decisions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,6 @@ LATE = "{2} it is a late marker of the transaction before, which ended offsets {
 
 def _judged_markers(log: LogView) -> np.ndarray:
     rows = log.leader.transactions
-    if not len(rows):
-        return rows
     return rows[rows["marker_offset"] >= max(log.leader.log_start, 0)]
 
 
@@ -115,7 +113,7 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
-    """Its data was ended as it had been decided, later, by another marker: nothing is open, nothing is to be done."""
+    # Ended as decided: nothing is open, nothing has to be done.
     window, marker = ended.window, "COMMIT" if ended.row["commit"] else "ABORT"
     first, last = ended.span
     other = "that no coordinator sent" if ended.by is None else "of a later transaction of its"
@@ -207,7 +205,9 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
             continue
-        if not _only_it_can_be(log, window, t) or _own_marker_gone(log, window, t):
+        # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
+        own_gone = t["prev_marker_offset"] < whole_from(log)
+        if not _only_it_can_be(log, window, t) or (own_gone and _may_be_of_a_later_one(log, window, t)):
             continue
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
         yield _at_marker(
@@ -284,16 +284,13 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
 
 
 def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether no transaction that nobody knows of any more can be the data's, and no marker that is gone was its own.
-
-    A later marker that closed data of the same epoch shows the window's own data there, unless the id's whole history
-    is known.
-    """
+    # A later marker that closed data of the same epoch shows that the window's own data is there, unless the id's whole
+    # history is known.
     if not owner_complete(log, t["producer_id"]) and window.client_version < 2:
-        found, rows = matching(log, int(t["producer_id"])), log.leader.transactions
+        matched, rows = matching(log, int(t["producer_id"])), log.leader.transactions
         later = rows[(rows["producer_id"] == t["producer_id"]) & (rows["marker_offset"] > t["marker_offset"])]
         behind = later["marker_offset"][later["first_offset"] >= 0]
-        if np.isin(behind, found.markers[found.numbers >= 0]).any():
+        if np.isin(behind, matched.markers[matched.numbers >= 0]).any():
             return False
     replica = log.leader
     whole = (
@@ -302,11 +299,6 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
     return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
-
-
-def _own_marker_gone(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether the cleaner may have taken the window's own marker before this data, which is of a later transaction."""
-    return bool(t["prev_marker_offset"] < whole_from(log)) and _may_be_of_a_later_one(log, window, t)
 
 
 @rule(
@@ -346,8 +338,8 @@ def marker_contradicts_decision(log: LogView) -> Iterator[Finding]:
 
 
 def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker may be of a decision that came after its coordinator's file was copied, the window's own marker
-    being gone with what was cleaned: files of a running broker are copied one after another."""
+    # Files of a running broker are copied one after another: the decision may be newer than the coordinator's copy, and
+    # the window's own marker cleaned away.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or must_have_marker(log, window):
         return False
@@ -389,7 +381,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
         own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
         late = own is not None and is_late(t, own)
-        found = _at_marker(
+        finding = _at_marker(
             log,
             "warning" if closed and not by_hand else "info",
             f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
@@ -402,11 +394,11 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
-        yield replace(found, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
+        yield replace(finding, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
 
 
 def _decided(log: LogView, t: np.void) -> bool:
-    """Whether some decision of the producer explains the marker; one still being sent counts, and so do repeats."""
+    # A decision still being sent counts, and so do repeated markers.
     history = log.cluster.coordinator
     if history is None or marker_window(log, t) is not None or t["repeated"] or as_decided_after_all(log, t):
         return True
@@ -433,11 +425,11 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
-        at = (int(t["producer_id"]), int(t["coordinator_epoch"]))
+        key = (int(t["producer_id"]), int(t["coordinator_epoch"]))
         latest = -1 if p is None else history.leader_epochs.get(p, -1)
-        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or at in reported:
+        if p is None or latest < 0 or t["coordinator_epoch"] <= latest or key in reported:
             continue
-        reported.add(at)
+        reported.add(key)
         yield _at_marker(
             log,
             "error",

@@ -44,7 +44,7 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import recorded
 
-# Rules on transactions that are open at the end of a partition: who holds back its last stable offset.
+# Open transactions at the end of a partition.
 
 
 # Nobody knows it only where the coordinator's log was read whole.
@@ -52,7 +52,7 @@ UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transac
 
 
 def who(t: OpenTransaction) -> str:
-    """The producer in words."""
+    """Describe the producer."""
     name = f"transactional id {t.owner}" if t.owner is not None else UNOWNED.get(t.klass, UNREAD)
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
@@ -95,20 +95,20 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    found = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
+    hanging = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
     yield from made(
         log,
-        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in found),
+        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in hanging),
     )
 
 
 def _hanging(log: LogView, t: OpenTransaction) -> Finding:
     offset = int(t.row["first_offset"])
-    held = max(0, log.readable_end - offset)
+    held_back = max(0, log.readable_end - offset)
     message = (
         f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
         f"itself: {t.reason}; read_committed consumers of this partition stop there, "
-        f"{plural(held, 'offset')} before its end"
+        f"{plural(held_back, 'offset')} before its end"
     )
     if t.in_flight:
         message = (
@@ -124,7 +124,7 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         message + (f". {defect_in_words(log)}" if skipped else ""),
         doubt=t.in_flight,
         evidence={
-            "held_back_offsets": held,
+            "held_back_offsets": held_back,
             "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
             **(skipped or {}),
         },
@@ -172,8 +172,8 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
 
 
 def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
-    known = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-    how_long = f"for {duration(age)}" if known else "for a time that nothing in the input shows"
+    dated = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+    how_long = f"for {duration(age)}" if dated else "for a time that nothing in the input shows"
     return _open_finding(
         log,
         severity,
@@ -217,21 +217,21 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
 
 def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
     lso = max(int(t.row["first_offset"]), log.leader.own_start)
-    held = max(0, log.readable_end - lso)
+    held_back = max(0, log.readable_end - lso)
     waits = blocking.judged(log, t).standing is BlockedState.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
-    said = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
+    timeout = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
     return _open_finding(
         log,
         severity,
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {plural(held, 'offset')} behind, held by {who(t)} "
-        f"for {duration(age)}" + (f"; it ends with its time-out{said}" if waits else ""),
+        f"The last stable offset of {log.name} stands at {lso}, {plural(held_back, 'offset')} behind, held by {who(t)} "
+        f"for {duration(age)}" + (f"; it ends with its time-out{timeout}" if waits else ""),
         doubt=doubt,
         evidence={
             "last_stable_offset": lso,
             "high_watermark": log.high_watermark,
-            "held_back_offsets": held,
+            "held_back_offsets": held_back,
             "ends_at_the_latest": ends,
         },
         advice=blocking.advise(log, t),
@@ -286,31 +286,29 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
     )
 
 
-# Rules on transactions that markers have closed, and on data that came after its marker.
+# Transactions closed by markers, and data written after its marker.
 
 
 NO_DATA = "closed nothing that is left: a cleaner may have taken it"
 
 
 def judged_transactions(log: LogView) -> np.ndarray:
-    """The leader replica's transactions (TRANSACTION rows) but those that ended below the log start."""
+    """Return the leader replica's transactions (TRANSACTION rows) except those that ended below the log start."""
     rows = log.leader.transactions
-    if not len(rows):
-        return rows
     return rows[(rows["marker_offset"] < 0) | (rows["marker_offset"] >= log.leader.log_start)]
 
 
 def ended_with_another(t: np.void) -> str:
-    """The outcome of data whose own transaction had ended before it came, by the marker of another one that closed it.
+    """Return the outcome of data that another transaction's marker closed.
 
-    Its own transaction is that of the marker before; where none is known, it was not committed.
+    Its own transaction is that of the previous marker; where that is unknown, it was not committed.
     """
     committed, now = bool(t["prev_marker_offset"] >= 0 and t["prev_marker_commit"]), bool(t["commit"])
     return "none" if committed == now else "exposed" if now else "hidden"
 
 
 def _is_late(log: LogView, t: np.void) -> tuple[bool, str]:
-    """Whether the transaction's data came after the marker that had closed its epoch, and how that is known."""
+    # With the reason.
     if t["prev_marker_offset"] < log.leader.log_start or t["prev_marker_epoch"] < 0:
         return False, ""
     if t["prev_marker_epoch"] > t["producer_epoch"]:
@@ -424,11 +422,11 @@ def committed_transaction_hole(log: LogView) -> Iterator[Finding]:
     if not gaps or not len(rows):
         return
     for t in rows[(rows["gap_offset"] >= 0) & (rows["commit"] == 1) & (rows["marker_offset"] >= 0)]:
-        mine = gaps.get(int(t["producer_id"]), [])
-        at = bisect.bisect_left(mine, t["gap_offset"], key=lambda e: e["base_offset"])
-        if at == len(mine) or mine[at]["base_offset"] > t["last_offset"]:
+        producer_gaps = gaps.get(int(t["producer_id"]), [])
+        index = bisect.bisect_left(producer_gaps, t["gap_offset"], key=lambda e: e["base_offset"])
+        if index == len(producer_gaps) or producer_gaps[index]["base_offset"] > t["last_offset"]:
             continue
-        e, sure = mine[at], certainty(log, mine[at])
+        e, sure = producer_gaps[index], certainty(log, producer_gaps[index])
         yield log.at_event(
             "info" if sure.get("missing") == LEADERS_LOG else "critical",
             f"The committed transaction of producer {t['producer_id']} in {log.name} (offsets {t['first_offset']} to "
@@ -453,9 +451,9 @@ def _of_one_cleaner(f: Finding) -> Hashable:
     return (f.topic, f.partition) if read(LoneMarkersEvidence, f.evidence).get("cleaned") else None
 
 
-def _all_cleaned(found: Sequence[Finding]) -> str:
-    many = plural(sum(read(LoneMarkersEvidence, f.evidence)["closed_nothing"] for f in found), "marker")
-    return f"{many} of {count(found)} producers in {found[0].topic}-{found[0].partition} {NO_DATA}"
+def _all_cleaned(findings: Sequence[Finding]) -> str:
+    many = plural(sum(read(LoneMarkersEvidence, f.evidence)["closed_nothing"] for f in findings), "marker")
+    return f"{many} of {count(findings)} producers in {findings[0].topic}-{findings[0].partition} {NO_DATA}"
 
 
 @rule(
@@ -480,15 +478,15 @@ def marker_without_transaction(log: LogView) -> Iterator[Finding]:
     lone = rows[(rows["first_offset"] < 0) & (rows["marker_offset"] >= 0)]
     markers = Counter(rows["producer_id"][rows["marker_offset"] >= 0].tolist())
     for producer_id in dict.fromkeys(lone["producer_id"].tolist()):
-        mine = lone[lone["producer_id"] == producer_id]
-        counted = mine[(mine["repeated"] == 0) & (mine["marker_offset"] >= whole_from(log))]
+        empty = lone[lone["producer_id"] == producer_id]
+        counted = empty[(empty["repeated"] == 0) & (empty["marker_offset"] >= whole_from(log))]
         habit = markers[producer_id] >= 100 and len(counted) * 10 > markers[producer_id]
-        yield _lone_markers(log, mine, habit, markers[producer_id])
+        yield _lone_markers(log, empty, habit, markers[producer_id])
 
 
-def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> Finding:
-    first, last = mine[0], mine[-1]
-    many = f"{len(mine)} markers" if len(mine) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
+def _lone_markers(log: LogView, lone: np.ndarray, habit: bool, markers: int) -> Finding:
+    first, last = lone[0], lone[-1]
+    many = f"{len(lone)} markers" if len(lone) > 1 else f"The {'COMMIT' if first['commit'] else 'ABORT'} marker"
     cleaned = not habit and int(first["marker_offset"]) < whole_from(log)
     return log.finding(
         "warning" if habit else "info",
@@ -496,7 +494,7 @@ def _lone_markers(log: LogView, mine: np.ndarray, habit: bool, markers: int) -> 
         + (": it keeps adding partitions that it does not write" if habit else ""),
         marker=first,
         last_offset=last["marker_offset"],
-        evidence={"markers": markers, "closed_nothing": len(mine), "repeats": int(np.sum(mine["repeated"]))}
+        evidence={"markers": markers, "closed_nothing": len(lone), "repeats": int(np.sum(lone["repeated"]))}
         | ({"cleaned": True} if cleaned else {}),
     )
 
@@ -517,17 +515,17 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if log.topic != "__transaction_state" or history is None:
         return
-    for found, counts in history.whole_ids(log.partition):
-        decided, aborted, forced = decisions(found)
+    for ids, counts in history.whole_ids(log.partition):
+        decided, aborted, forced = decisions(ids)
         often = (decided >= 20) & ((aborted * 5 >= decided) | (forced * 20 >= decided))
         for number in np.flatnonzero(counts & often).tolist():
-            yield _aborted_often(log, found, number, int(decided[number]), int(aborted[number]), int(forced[number]))
+            yield _aborted_often(log, ids, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
 def _aborted_often(
-    log: LogView, found: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
+    log: LogView, state_log: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
 ) -> Finding:
-    first, last = next(found.entries_of(number)), found.last(number)
+    first, last = next(state_log.entries_of(number)), state_log.last(number)
     return log.finding(
         "warning",
         f"{aborted} of {decided} transactions of {last.transactional_id} were aborted, {forced} by the coordinator",
@@ -542,7 +540,7 @@ def _aborted_often(
     )
 
 
-# Data of one transaction under the marker of the next, and by whose clock that can be known.
+# Data of one transaction under the marker of the next.
 
 
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
@@ -554,9 +552,9 @@ FAR_FROM_USUAL = 5  # times as long as any other time
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Data that came ``lead_ms`` before its marker's transaction had the partition, and how that is known.
+    """Data written ``lead_ms`` before its marker's transaction had the partition, and the evidence.
 
-    ``began``: when it came, ms, by the clock of the coordinator's broker where two clocks could be compared.
+    ``began``: when it was written, ms, by the coordinator broker's clock where both clocks could be compared.
     """
 
     began: int
@@ -595,15 +593,15 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     for t in judged_transactions(log):
         if t["first_offset"] < log.leader.log_start or t["marker_offset"] < 0:
             continue
-        found = matching(log, int(t["producer_id"]))
-        number = found.number(int(t["marker_offset"]))
-        window = None if number is None else found.window(number)
+        matched = matching(log, int(t["producer_id"]))
+        number = matched.number(int(t["marker_offset"]))
+        window = None if number is None else matched.window(number)
         added = window.added if window is not None else None
         if number is None or window is None or added is None or window.client_version >= 2:
             continue
-        if not _whole(log, found, number) or _marker_is_missing(found, t, number):
+        if not _whole(log, matched, number) or _marker_is_missing(matched, t, number):
             continue
-        merged = _by_brokers(log, t, window, added) or _by_stamps(log, t, added)
+        merged = _by_brokers(log, t, added) or _by_stamps(log, t, added)
         if merged is not None:
             yield _finding(log, t, window, added, merged)
 
@@ -628,27 +626,25 @@ def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRe
     )
 
 
-def _marker_is_missing(found: Matching, t: np.void, number: int) -> bool:
-    """Whether a transaction between the marker before this data and its own has no marker: the data may be that one's,
-    and what is wrong is the marker that is lost or cannot be read."""
-    before = found.number(int(t["prev_marker_offset"]))
-    return bool(np.any((found.unmarked > (-1 if before is None else before)) & (found.unmarked < number)))
+def _marker_is_missing(matched: Matching, t: np.void, number: int) -> bool:
+    # The data may be of a transaction in between whose marker is lost or unreadable.
+    before = matched.number(int(t["prev_marker_offset"]))
+    return bool(np.any((matched.unmarked > (-1 if before is None else before)) & (matched.unmarked < number)))
 
 
-def _whole(log: LogView, found: Matching, number: int) -> bool:
-    """Whether all that the coordinator wrote of this transaction is in the input, from before it on."""
-    if owner_complete(log, int(found.windows["producer_id"][number])):
+def _whole(log: LogView, matched: Matching, number: int) -> bool:
+    if owner_complete(log, int(matched.windows["producer_id"][number])):
         return True
     history = log.cluster.coordinator
-    before = found.window(number - 1).complete if number else None
+    before = matched.window(number - 1).complete if number else None
     return history is not None and before is not None and history.intact(before)
 
 
-# By brokers' clocks
+# Evidence by broker clocks
 
 
-def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: StateRecord) -> Merged | None:
-    """Proved: a broker's clock read behind the first batch, still before the coordinator had the partition added."""
+def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
+    # Proved: a broker's clock was read after the first batch and before the coordinator added the partition.
     came, known_by = _came_by(log, t)
     if came < 0:
         return None
@@ -664,7 +660,7 @@ def _by_brokers(log: LogView, t: np.void, window: TransactionWindow, added: Stat
 
 
 def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
-    """Whether one broker led the partition and its coordinator: by the metadata, else by whose files these are."""
+    # By the metadata, otherwise by the brokers of the files.
     cluster = log.cluster
     if not cluster.has_metadata:
         return skew(log, added.partition) == SAME_CLOCK_MS
@@ -673,7 +669,7 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
 
 
 def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
-    """When the leader had the first batch at the latest, by its own clock, ms; -1 where it did not note a time."""
+    # By the leader's clock at the latest, ms; -1 where it wrote no time.
     if t["first_append_time"] == 1:
         return int(t["first_time"]), "the broker stamped the first batch"
     if t["first_leader_epoch"] != t["last_leader_epoch"]:
@@ -694,17 +690,14 @@ def _all_markers(log: LogView) -> np.ndarray:
 
 
 def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
-    """How far the clock of the partition's leader is ahead of the coordinator's at least, ms; None where unknown.
-
-    A marker is written after its Prepare record's time and before its Complete record's. Only where every marker of the
-    producer has its transaction and every transaction its marker is it sure which goes with which.
-    """
-    found = matching(log, int(t["producer_id"]))
-    if len(found.unmarked) or np.any(found.numbers < 0):
+    # A marker is written after its Prepare record's time and before its Complete record's. The match is only certain if
+    # every marker of the producer has its transaction and every transaction its marker.
+    matched = matching(log, int(t["producer_id"]))
+    if len(matched.unmarked) or np.any(matched.numbers < 0):
         return None
     least: list[int] = []
     for row in _markers_near(log, t):
-        window = found.window(found.number(int(row["marker_offset"])) or 0)
+        window = matched.window(matched.number(int(row["marker_offset"])) or 0)
         prepare, end = window.prepare, window.end_time
         if prepare is not None and end is not None and prepare.leader_epoch == added.leader_epoch:
             least.append(int(row["marker_timestamp"]) - end)
@@ -712,24 +705,24 @@ def _ahead_at_least(log: LogView, t: np.void, added: StateRecord) -> int | None:
 
 
 def _markers_near(log: LogView, t: np.void) -> np.ndarray:
-    """The producer's last markers up to this one that the leader of the data wrote."""
     markers = _all_markers(log)
-    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
-    return mine[mine["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
+    near = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] <= t["marker_offset"])]
+    return near[near["marker_leader_epoch"] == t["first_leader_epoch"]][-COMPARED:]
 
 
-# By the client's stamps
+# Evidence by client timestamps
 
 
 def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
-    """Likely: the client's stamps begin before the coordinator had the partition added, and go on behind it."""
+    # Likely: the client's timestamps begin before the coordinator added the partition, and continue after it.
     began = log.time(t["first_time"])
     lead = added.time - began
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
     if t["batches"] < 2 or began < 0 or lead <= SAME_CLOCK_MS or previous > began:
         return None
-    if log.time(t["last_time"]) < added.time or not _reads_a_clock(t):
+    stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
+    if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
@@ -742,25 +735,18 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     return Merged(began, lead, "warning" if strange else "info", "likely", why)
 
 
-def _reads_a_clock(t: np.void) -> bool:
-    """Whether the first batch is stamped about when it came, as far as the marker before it shows."""
-    return bool(t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS)
-
-
 def _other_leads(log: LogView, t: np.void) -> list[int]:
-    """By how much the stamps of the producer's other transactions here precede the coordinator's records, ms."""
-    found, markers = matching(log, int(t["producer_id"])), _all_markers(log)
-    mine = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
-    mine = mine[mine["first_offset"] >= 0]
-    numbers = found.numbers[np.searchsorted(found.markers, mine["marker_offset"])]
-    mine, windows = mine[numbers >= 0], found.windows[numbers[numbers >= 0]]
-    leads = (windows["added_time"] - mine["first_timestamp"])[windows["added_row"] >= 0]
+    matched, markers = matching(log, int(t["producer_id"])), _all_markers(log)
+    others = markers[(markers["producer_id"] == t["producer_id"]) & (markers["marker_offset"] != t["marker_offset"])]
+    others = others[others["first_offset"] >= 0]
+    numbers = matched.numbers[np.searchsorted(matched.markers, others["marker_offset"])]
+    others, windows = others[numbers >= 0], matched.windows[numbers[numbers >= 0]]
+    leads = (windows["added_time"] - others["first_timestamp"])[windows["added_row"] >= 0]
     return [int(lead) for lead in leads]
 
 
 def _coordinator_moved(log: LogView, t: np.void, added: StateRecord) -> bool:
-    """Whether another broker may have become the coordinator between the transaction before and this one."""
-    found = matching(log, int(t["producer_id"]))
-    before = found.number(int(t["prev_marker_offset"]))
-    last = None if before is None else found.window(before).decided
+    matched = matching(log, int(t["producer_id"]))
+    before = matched.number(int(t["prev_marker_offset"]))
+    last = None if before is None else matched.window(before).decided
     return last is None or last.leader_epoch != added.leader_epoch

@@ -14,13 +14,13 @@ from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.lost_batches import left, lost_of, saved
+from auditor.rules.lib.lost_batches import lost_of, tail_advice, unsent
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.cluster_view import HOUR_MS, METADATA_TOPIC, SHUTTING_DOWN, UP, Election, Offline, WithoutLeader
 from auditor.rules.seen.view import Finding, LogView, iso
 
-# The rules on where partitions are: without a leader, without a folder, of a removed topic, twice in one broker.
+# Placement: offline partitions, absent or duplicate directories, directories of removed topics.
 
 
 OF_REMOVED = "replica-of-removed-topic"
@@ -29,13 +29,12 @@ STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, befo
 
 
 def _of_one_stop(f: Finding) -> Hashable:
-    """What the same brokers had when they were stopped, and nobody leads since."""
     stopped = f.severity == "info" and f.if_true is None
     return f.message.partition(WHILE)[2] if stopped else None
 
 
-def _all_offline(found: Sequence[Finding]) -> str:
-    return f"Nobody leads {plural(len(found), 'partition')}{WHILE}{found[0].message.partition(WHILE)[2]}"
+def _all_offline(findings: Sequence[Finding]) -> str:
+    return f"Nobody leads {plural(len(findings), 'partition')}{WHILE}{findings[0].message.partition(WHILE)[2]}"
 
 
 @rule(
@@ -97,7 +96,7 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
 
 
 def _missing(log: LogView, since: WithoutLeader | None) -> str | None:
-    """What there would have to be in the input to be sure."""
+    # In the input, to be certain.
     if not log.cluster.has_metadata:
         return "a part of __cluster_metadata"
     if since is not None and log.cluster.may_be_uncommitted(since.offset):
@@ -110,14 +109,14 @@ def _stands(how: str) -> str:
 
 
 def _of_one_copy(f: Finding) -> Hashable:
-    """Of each that may be there, in a directory that was copied file by file: the broker's copy is in question."""
+    # The directory was copied file by file, so the broker's copy is in question.
     return None if f.severity != "info" else f.broker_id
 
 
-def _all_absent(found: Sequence[Finding]) -> str:
-    alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in found)
+def _all_absent(group: Sequence[Finding]) -> str:
+    alone = sum(read(OfflineEvidence, f.evidence)["in_sync"] == [f.broker_id] for f in group)
     return (
-        f"Broker {found[0].broker_id} has no folder of {plural(len(found), 'partition')}, which it has in sync by the "
+        f"Broker {group[0].broker_id} has no folder of {plural(len(group), 'partition')}, which it has in sync by the "
         "metadata; " + (f"of {alone} of them nobody else is in sync" if alone else "others are in sync beside it")
     )
 
@@ -212,19 +211,19 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
     out of its log directory before the broker starts.
     Source: LogManager.loadLog, every release from 2.0.1 on
     """
-    for one, other, known in _doubles(log):
+    for one, other, sure in _doubles(log):
         behind = min(one, other, key=lambda c: c.rank)
         ahead = one if behind is other else other
         yield log.finding(
             "error",
             f"Broker {one.broker_id} has {log.name} in two log directories, {one.log_dir} and {other.log_dir}"
-            + (": it ends at its start" if known else ", if these are not two copies of one"),
+            + (": it ends at its start" if sure else ", if these are not two copies of one"),
             replica=behind,
-            doubt=not known,
+            doubt=not sure,
             evidence={
                 "further": f"{ahead.log_dir}/{ahead.folder}",
                 "ends": {c.log_dir: {"leader_epoch": c.rank[0], "log_end": c.log_end} for c in (one, other)},
-                "missing": None if known else "directory.id in meta.properties",
+                "missing": None if sure else "directory.id in meta.properties",
             },
             advice=Advice(
                 Verdict.DO_NOT_ACT,
@@ -246,15 +245,14 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
         )
 
 
-def twice(log: LogView) -> dict[str, str]:
-    """By log directory another one of its broker that is known to have the same partition: no such broker starts."""
-    known = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
-    return {b: a for a, b in known} | dict(known)
+def double_log_dirs(log: LogView) -> dict[str, str]:
+    """Return by log directory another one of its broker with the same partition: such a broker does not start."""
+    pairs = [(one.log_dir, other.log_dir) for one, other, sure in _doubles(log) if sure]
+    return {b: a for a, b in pairs} | dict(pairs)
 
 
 def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
-    """Neighbours among the replicas of one topic id that one broker has in two log directories, and whether these are
-    known to be two."""
+    # Neighbours among copies of one topic id on one broker, and whether their directories are known to differ.
     if len(log.replicas) < 2:
         return
     of_brokers: dict[tuple[int, str | None], list[ReplicaFacts]] = {}
@@ -268,22 +266,22 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
                 yield one, other, None not in ids
 
 
-# The rule on elections of leaders that did not have to have everything, by what the controller decided.
+# Unclean elections, by the controller's records.
 
 
 WITHOUT = " without having been in sync "
 
 
 def _one_start(f: Finding) -> Hashable:
-    """The start of a broker that had led last, alone, and leads again: of all that it alone has at that moment."""
+    # The start of a broker that had led last, alone, and leads again: all its partitions at that time.
     election = read(ElectionEvidence, f.evidence)
     alone = election.get("last_known_eligible_before") == [election.get("leader")]
     return (f.timestamp, election["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
-def _elected(found: Sequence[Finding]) -> str:
-    leader, how = read(ElectionEvidence, found[0].evidence)["leader"], found[0].message.partition(WITHOUT)[2]
-    return f"Broker {leader} became leader of {plural(len(found), 'partition')}{WITHOUT}{how}"
+def _elected(findings: Sequence[Finding]) -> str:
+    leader, how = read(ElectionEvidence, findings[0].evidence)["leader"], findings[0].message.partition(WITHOUT)[2]
+    return f"Broker {leader} became leader of {plural(len(findings), 'partition')}{WITHOUT}{how}"
 
 
 @rule(
@@ -326,7 +324,7 @@ def _in_sync(brokers: Sequence[int]) -> str:
 
 def _unclean(log: LogView, election: Election) -> Finding:
     pair = next((p for p in replica_pairs(log) if p.replica.broker_id == election.last_leader), None)
-    begins = next((at for epoch, at in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
+    begins = next((start for epoch, start in log.leader.leader_epochs if epoch >= election.leader_epoch), None)
     # Only a replica that has not followed the new leader yet can show what there was.
     as_it_was = pair if pair is not None and pair.replica.last_leader_epoch < election.leader_epoch else None
     lost = lost_of(log, as_it_was) if as_it_was is not None and as_it_was.forked_at >= 0 else None
@@ -354,14 +352,14 @@ def _unclean(log: LogView, election: Election) -> Finding:
             "in_sync_as_long_as_its_leader_ran": election.in_sync_to_the_end or None,
             "lost": lost,
         },
-        advice=saved(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
+        advice=tail_advice(log, as_it_was.replica, lost) if as_it_was is not None and lost else None,
     )
 
 
 def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str, str]:
-    """How bad an unclean election was, and why: ``lost`` of the last leader's replica, ``whole``: it shows nothing."""
+    # ``lost``: from the last leader's replica; ``whole``: that replica shows no loss.
     again = lost is not None and lost["all_sent_again"]
-    some = lost and not again and (left(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
+    some = lost and not again and (unsent(lost) or f"offsets {lost['first_offset']} to {lost['last_offset']}")
     gone = some and f"{some} of broker {election.last_leader} are lost"
     if election.in_sync_to_the_end:
         what = (
@@ -381,7 +379,7 @@ def _harm(election: Election, lost: Fields | None, *, whole: bool) -> tuple[str,
     return "critical", "what only the replicas before it had is lost"
 
 
-# Rules on tiered storage (KIP-405): what the metadata says of a log's remote part against its local one.
+# Tiered storage (KIP-405): the metadata of a log's remote part against its local one.
 
 
 SHOWN = 20  # segments that a finding lists
@@ -413,7 +411,7 @@ def remote_log_gap(log: LogView) -> Iterator[Finding]:
 
 
 def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: bool) -> Finding:
-    there = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
+    inside = [s for s in remote.segments.values() if s.start_offset <= last and s.end_offset >= first]
     holders = [c.log_dir for c in log.replicas if 0 <= c.local_start <= first and c.log_end > last]
     elsewhere = f"; {', '.join(holders)} still has them" if holders else ""
     return log.finding(
@@ -427,7 +425,7 @@ def _gap(log: LogView, remote: RemotePartition, first: int, last: int, late: boo
             "log_start": log.leader.own_start,
             "local_log_start": log.leader.local_start,
             "missing_range": [first, last],
-            "segments_there": [_described(s) for s in there[:SHOWN]],
+            "segments_there": [_described(s) for s in inside[:SHOWN]],
             "local_copies": holders or None,
             "missing": "a later copy of __remote_log_metadata" if late else None,
         },
@@ -464,40 +462,35 @@ def remote_segment_leftover(log: LogView) -> Iterator[Finding]:
     if remote is None:
         return
     old = [s for s in remote.segments.values() if log.cluster.as_of - s.changed_at > HOUR_MS]
+    finished = [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED]
     kinds = {
         "copies that were never finished": [s for s in old if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED],
         "deletions that were never finished": [s for s in old if s.state == RemoteSegmentState.DELETE_SEGMENT_STARTED],
-        "segments of other leader epochs": _of_others(old, log.leader),
-        "segments that were copied twice": _twice(old),
+        "segments of other leader epochs": [s for s in finished if not s.is_of(log.leader.leader_epochs)],
+        "segments that were copied twice": _twice(finished),
     }
-    for kind, found in kinds.items():
-        if found:
+    for kind, group in kinds.items():
+        if group:
             yield log.finding(
                 "info",
-                f"Remote storage of {log.name}: {plural(len(found), 'segment')} ({sum(s.size for s in found):,} bytes) "
+                f"Remote storage of {log.name}: {plural(len(group), 'segment')} ({sum(s.size for s in group):,} bytes) "
                 f"that nobody reads: {kind}",
-                offset=min(s.start_offset for s in found),
-                last_offset=max(s.end_offset for s in found),
-                time_ms=max(s.changed_at for s in found),
-                evidence={"kind": kind, "segments": [_described(s) for s in found[:SHOWN]], "count": len(found)},
+                offset=min(s.start_offset for s in group),
+                last_offset=max(s.end_offset for s in group),
+                time_ms=max(s.changed_at for s in group),
+                evidence={"kind": kind, "segments": [_described(s) for s in group[:SHOWN]], "count": len(group)},
             )
 
 
-def _of_others(segments: Iterable[RemoteSegment], replica: ReplicaFacts) -> list[RemoteSegment]:
-    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
-    return [s for s in finished if not s.is_of(replica.leader_epochs)]
-
-
-def _twice(segments: Iterable[RemoteSegment]) -> list[RemoteSegment]:
-    """Finished segments with the same offsets and leader epochs as a later one."""
+def _twice(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
+    # The same offsets and leader epochs as a later segment.
     last: dict[object, RemoteSegment] = {}
     out = []
-    finished = (s for s in segments if s.state == RemoteSegmentState.COPY_SEGMENT_FINISHED)
     for s in sorted(finished, key=lambda s: s.record_offset):
-        at = (s.start_offset, s.end_offset, s.leader_epochs)
-        if at in last:
-            out.append(last[at])
-        last[at] = s
+        key = (s.start_offset, s.end_offset, s.leader_epochs)
+        if key in last:
+            out.append(last[key])
+        last[key] = s
     return out
 
 
@@ -541,8 +534,7 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
 
 
 def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
-    """The offsets, (first, behind the last), of closed local segments below the last stable offset with a hole in the
-    remote log."""
+    # As (first offset, one behind the last).
     replica, rows = log.leader, log.leader.transactions
     open_from = rows["first_offset"][(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)]
     stable = min([log.high_watermark, *open_from.tolist()])
@@ -553,8 +545,7 @@ def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:
 
 
 def _waited(log: LogView, behind: int) -> tuple[int, bool]:
-    """How long in ms the log has gone on behind an offset, at the newest time that brokers wrote, and whether a
-    broker's clock says so: that of a marker behind it, not of a transaction that was open across it."""
+    # A marker behind the offset proves it by a broker's clock, unless its transaction was open across the offset.
     rows = log.leader.transactions
     later = rows[rows["marker_offset"] >= behind]
     across = later["marker_timestamp"][later["first_offset"] < behind]

@@ -1,4 +1,4 @@
-"""Rules on producer state: its cost, its expiration, and what brokers hold in memory."""
+"""Rules on producer state: its cost, its expiration, and the memory of running brokers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
 from auditor.rules.transactions.coordinated import may_be_held
 
-# Rules on what producers' state costs, and on who is about to lose it.
+# The cost of producer state, and producers that are about to lose it.
 
 
 CACHED_BATCHES = 5
@@ -48,17 +48,17 @@ SHOWN = 100  # producers of one log that get a line each
 
 
 class Peak(NamedTuple):
-    """The largest producer state of one replica: how many producers, and its estimated bytes."""
+    """The largest producer state of one replica: producer count and estimated bytes."""
 
     producers: int
     bytes: int
 
 
 def known_peaks(replica: ReplicaFacts, expiration_ms: int) -> list[Peak]:
-    """The peak of a replica's producer state, each producer counted from its first batch to its expiry: with
-    CACHED_BATCHES kept of each, and with the latest alone.
+    """Return the peak of a replica's producer state with :data:`CACHED_BATCHES` per producer, and with one.
 
-    Producers that expired and came back count in between too: an upper bound.
+    Each producer counts from its first batch to its expiry. One that expired and returned counts in between too, so
+    this is an upper bound.
     """
     p = replica.producers
     if not len(p):
@@ -127,7 +127,7 @@ def producer_state_memory(log: LogView) -> Iterator[Finding]:
 
 
 def _fewer(log: LogView, first: str) -> Advice:
-    """What makes a broker remember fewer producers; before 3.4 no setting does that which ids do not need, too."""
+    # Before 3.4 the only setting also expires transactional ids.
     by_id = {release.expiration_setting == policies.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
     from_then = "" if by_id == {True} else "from 3.4 on, "
     lower = f"; {from_then}lower {policies.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
@@ -135,9 +135,9 @@ def _fewer(log: LogView, first: str) -> Advice:
 
 
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
-    """What all partitions of a log directory hold together: the sums of their peaks, as it is and under the draft."""
+    """Make the finding on a whole log directory: the sums of its partitions' peaks, with and without the draft."""
     heavy = now.bytes > MANY_BYTES
-    found = Finding(
+    finding = Finding(
         "producer-state-memory",
         "warning" if heavy else "info",
         broker_id,
@@ -152,7 +152,7 @@ def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak)
             "confidence": "likely",
         },
     )
-    (whole,) = kinds()["producer-state-memory"].completed([found])
+    (whole,) = kinds()["producer-state-memory"].completed([finding])
     return whole
 
 
@@ -180,23 +180,23 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
     short = {name: values[by_time] for name, values in short.items()}
     times = short["first_time"]
     within = np.searchsorted(times, times + DAY_MS, side="left") - np.arange(len(times))
-    at = int(np.argmax(within))
-    count = int(within[at])
+    start = int(np.argmax(within))
+    count = int(within[start])
     if count < SHORT_LIVED:
         return
-    first, last = int(times[at]), int(times[at + count - 1])
-    transactional = int(np.count_nonzero(short["transactional"][at : at + count]))
+    first, last = int(times[start]), int(times[start + count - 1])
+    transactional = int(np.count_nonzero(short["transactional"][start : start + count]))
     yield log.finding(
         "warning",
         f"{count} producers began in {log.name} within a day and wrote {SHORT_BATCHES} batches or fewer each",
-        offset=int(short["first_offset"][at : at + count].min()),
-        last_offset=int(short["data_last_offset"][at : at + count].max()),
+        offset=int(short["first_offset"][start : start + count].min()),
+        last_offset=int(short["data_last_offset"][start : start + count].max()),
         time_ms=log.time(first),
         evidence={
             "producers": count,
             "span_ms": last - first,
-            "one_batch": int(np.count_nonzero(short["batches"][at : at + count] == 1)),
-            "examples": short["producer_id"][at : at + 5].tolist(),
+            "one_batch": int(np.count_nonzero(short["batches"][start : start + count] == 1)),
+            "examples": short["producer_id"][start : start + 5].tolist(),
             "bytes": state_bytes(count, count),
             "transactional": transactional,
         },
@@ -205,11 +205,11 @@ def short_lived_producers(log: LogView) -> Iterator[Finding]:
 
 
 def _shared(plain: int, transactional: int) -> str:
-    """How there are fewer of both kinds. A client refuses a transactional.id with enable.idempotence=false."""
-    said = ["share producers between requests"]
-    said += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
-    said += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
-    return "; ".join(said)
+    # A client refuses a transactional.id with enable.idempotence=false.
+    steps = ["share producers between requests"]
+    steps += [f"use a few transactional ids again ({transactional} of these have one)"] if transactional else []
+    steps += [f"set enable.idempotence=false where duplicates do no harm ({plain} of these)"] if plain else []
+    return "; ".join(steps)
 
 
 @rule(
@@ -251,7 +251,7 @@ def unknown_producer_exposure(log: LogView) -> Iterator[Finding]:
 
 
 def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
-    """Producers of the first kind, by the offset of their last batch below the log start."""
+    # All batches below the log start, by the offset of the last one.
     p = log.leader.producers
     last = p["below_last_offset"]
     below = (last >= 0) & (last < log.leader.own_start)
@@ -267,9 +267,9 @@ def _below(log: LogView, expiration_ms: int) -> Iterator[np.void]:
         & (p["below_last_sequence"] >= 0)
         & (p["first_timestamp"] - p["below_timestamp"] < expiration_ms)
     )
-    kept = (p["markers"] > 0) & (counts_markers(log.leader))
-    found = p[below & (gone | restarted) & ~kept]
-    yield from found[np.lexsort((found["producer_id"], found["below_last_offset"]))]
+    remembered = (p["markers"] > 0) & (counts_markers(log.leader))
+    exposed = p[below & (gone | restarted) & ~remembered]
+    yield from exposed[np.lexsort((exposed["producer_id"], exposed["below_last_offset"]))]
 
 
 def _exposed(log: LogView, row: np.void) -> Finding:
@@ -310,7 +310,7 @@ def _exposed(log: LogView, row: np.void) -> Finding:
 
 
 def _expired_by_capacity(log: LogView) -> dict[str, str]:
-    """For the evidence: why the broker does not know the producer any more, where it forgets with the last batch."""
+    # Why the broker does not know the producer, where it forgets producers with their last batch.
     return {FORGOTTEN_BY: RETENTION} if log.policy().evicts_below_log_start else {}
 
 
@@ -319,7 +319,7 @@ def _known_from(row: np.void) -> str:
 
 
 def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
-    """Producers of the second kind: those that still write, and nearly expired twice or more."""
+    # Producers that still write, and nearly expired twice or more.
     p = log.leader.producers
     often = p["idle_count"] >= 2
     if not often.any():
@@ -348,7 +348,7 @@ def _idle(log: LogView, expiration_ms: int) -> Iterator[Finding]:
         )
 
 
-# Rules on what running brokers hold in memory, where the audit could ask them (``auditor live``).
+# Producer state in the memory of running brokers (``auditor live``).
 
 
 @rule("broker-memory-differs", when={"info": "where an append of the coordinator may have failed"})
@@ -377,15 +377,15 @@ def broker_memory_differs(log: LogView) -> Iterator[Finding]:
             yield from _transactional_id(log, transactional_id, listing, coordinator.asked_at)
 
 
-def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
+def _producer(log: LogView, state: dict[str, int]) -> Iterator[Finding]:
     rows = log.leader.producers
-    mine = rows[rows["producer_id"] == held["producer_id"]]
-    started = held["txn_first_offset"]
-    if not len(mine):
+    matching_rows = rows[rows["producer_id"] == state["producer_id"]]
+    started = state["txn_first_offset"]
+    if not len(matching_rows):
         if started >= log.leader.log_start:
-            yield _differs(log, held, {"txn_first_offset": started}, {"txn_first_offset": None})
+            yield _differs(log, state, {"txn_first_offset": started}, {"txn_first_offset": None})
         return
-    row = mine[0]
+    row = matching_rows[0]
     names = ["txn_first_offset"] if started < 0 or started >= log.leader.log_start else []
     if row["batches"] or row["markers"]:
         names.append("producer_epoch")
@@ -393,48 +393,48 @@ def _producer(log: LogView, held: dict[str, int]) -> Iterator[Finding]:
         names.append("last_sequence")
     if row["markers"]:
         names.append("coordinator_epoch")
-    other = [name for name in names if held[name] != int(row[name])]
+    other = [name for name in names if state[name] != int(row[name])]
     if other:
-        yield _differs(log, held, {n: held[n] for n in other}, {n: int(row[n]) for n in other})
+        yield _differs(log, state, {n: state[n] for n in other}, {n: int(row[n]) for n in other})
 
 
-def _unknown_to_the_broker(log: LogView, known: list[int]) -> Iterator[Finding]:
-    """Transactions that are open in the log and that the broker, asked before and after, knows nothing of."""
+def _unknown_to_the_broker(log: LogView, ids: list[int]) -> Iterator[Finding]:
+    # The broker was asked before and after the log was read.
     rows = log.leader.transactions
-    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], known)]:
+    for row in rows[(rows["marker_offset"] < 0) & ~np.isin(rows["producer_id"], ids)]:
         if row["first_offset"] >= log.leader.log_start:
-            held = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
+            state = {"producer_id": int(row["producer_id"]), "producer_epoch": int(row["producer_epoch"])}
             first = int(row["first_offset"])
-            yield _differs(log, held, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
+            yield _differs(log, state, {"txn_first_offset": None}, {"txn_first_offset": first}, offset=first)
 
 
 def _differs(
-    log: LogView, held: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
+    log: LogView, state: dict[str, int], memory: Fields, replayed: Fields, offset: int | None = None
 ) -> Finding:
     words = ", ".join(f"{name} {memory[name]} in memory, {replayed[name]} by the log" for name in memory)
     return log.finding(
         "warning",
-        f"The leader of {log.name} remembers producer {held['producer_id']} otherwise than the log says: {words}",
+        f"The leader of {log.name} remembers producer {state['producer_id']} otherwise than the log says: {words}",
         offset=offset,
-        producer_id=held["producer_id"],
-        producer_epoch=held["producer_epoch"],
-        transactional_id=log.owner(held["producer_id"]),
+        producer_id=state["producer_id"],
+        producer_epoch=state["producer_epoch"],
+        transactional_id=log.owner(state["producer_id"]),
         evidence={"found": memory, "expected": replayed},
         advice=_what_to_do(log),
     )
 
 
-def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_at: int) -> Iterator[Finding]:
+def _transactional_id(log: LogView, transactional_id: str, listing: Fields, asked_at: int) -> Iterator[Finding]:
     history = log.cluster.coordinator
     entry = history.last(transactional_id) if history is not None else None
-    if held["state"] not in LOGGED or log.leader.ends_early:
+    if listing["state"] not in LOGGED or log.leader.ends_early:
         return
     if entry is not None and entry.record_time > asked_at - SKEW_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
-    memory: Fields = {"state": held["state"], "producer_id": held["producer_id"]}
+    memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
-    if entry is not None and held["producer_epoch"] >= 0:
-        memory |= {"producer_epoch": held["producer_epoch"], "partitions": sorted(held["partitions"])}
+    if entry is not None and listing["producer_epoch"] >= 0:
+        memory |= {"producer_epoch": listing["producer_epoch"], "partitions": sorted(listing["partitions"])}
         logged |= {"producer_epoch": entry.producer_epoch, "partitions": sorted(entry.partitions)}
     other = [name for name in memory if memory[name] != logged[name]]
     if other:
@@ -447,7 +447,7 @@ def _transactional_id(log: LogView, transactional_id: str, held: Fields, asked_a
             f"The coordinator remembers {transactional_id} otherwise than {log.name} says: {words}"
             + (": the append of its last record failed" if failed else ""),
             offset=None if entry is None else entry.offset,
-            producer_id=held["producer_id"],
+            producer_id=listing["producer_id"],
             transactional_id=transactional_id,
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
             advice=_what_to_do(log),
@@ -469,7 +469,7 @@ def _what_to_do(log: LogView) -> Advice:
 
 
 def _as_listed(value: TransactionValue) -> Fields:
-    """A value as the coordinator is asked for it."""
+    # In the form of DescribeTransactions.
     return {
         "state": value.state.value,
         "producer_id": value.producer_id,
@@ -478,7 +478,7 @@ def _as_listed(value: TransactionValue) -> Fields:
     }
 
 
-# Rules on how long a producer was idle, by its own clock: what a broker forgets, and stamps far from its time.
+# Idle producers that expired, and timestamps far from broker time.
 
 
 @rule("producer-expired-while-active", when={"info": "where only producers' clocks show it"})
@@ -525,18 +525,18 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:
-    """Producers that a snapshot lacks between two of their batches, one finding each."""
-    replica, seen = log.leader, set()
+    # A snapshot lacks the producer between two of its batches.
+    replica, reported = log.leader, set()
     for link in replica.snapshots if log.has_sequences else ():
         for d in link.differences:
             last = link.went_on.get(d.producer_id, -1)
-            if d.name != "missing" or last < 0 or d.producer_id in seen or not link.comparable:
+            if d.name != "missing" or last < 0 or d.producer_id in reported or not link.comparable:
                 continue
             if built_without(replica, link, d) or d.last_offset < replica.own_start:
                 continue
             if verdict(log, replica, link, d) != EXPLAINED:
                 continue
-            seen.add(d.producer_id)
+            reported.add(d.producer_id)
             yield log.finding(
                 "warning",
                 f"{link.file} does not know producer {d.producer_id}, which wrote to {log.name} before it and went on "
@@ -578,12 +578,12 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
     """
     producers = log.leader.producers
     marked = producers["producer_id"][producers["markers"] > 0] if log.policy().marker_refreshes else ()
-    kept = set(map(int, marked))
+    refreshed = set(map(int, marked))
     for kind, word in ((EventKind.TIMESTAMP_BEHIND, "behind"), (EventKind.TIMESTAMP_AHEAD, "ahead of")):
         for run in runs(log.events(kind), "producer_id"):
             e = run[0]
             behind = kind == EventKind.TIMESTAMP_BEHIND
-            if behind and e["producer_id"] in kept:
+            if behind and e["producer_id"] in refreshed:
                 continue
             who = f"Producer {e['producer_id']}" if e["producer_id"] >= 0 else "A producer without id"
             off = duration(abs(e["broker_time"] - e["timestamp"]))

@@ -26,7 +26,7 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_int
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
 from auditor.rules.transactions.windows import naming
 
-# Rules on the sequences that a producer stored one behind the other: gaps, duplicates, resets.
+# Sequences of a producer: gaps, duplicates, resets.
 
 
 NOT_IDLE_MS = 1000  # no broker is set to forget a producer so soon
@@ -73,7 +73,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
         if sure["confidence"] == Missing.PROVED and e["context"] & STATE_MAY_BE_LOST:
             sure = {"confidence": Missing.LIKELY}
         grave = ahead and sure["confidence"] != Missing.UNDECIDABLE and _between_committed(log, e)
-        taken = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
+        accepted = grave or (ahead and sure["confidence"] == Missing.PROVED and _remembered(e))
         yield log.at_event(
             "critical" if grave else "info" if sure.get("missing") == LEADERS_LOG else "error",
             f"Producer {e['producer_id']} (epoch {e['producer_epoch']}) continues with sequence "
@@ -84,7 +84,7 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
             e,
             last_offset=gap[1]["last_offset"] if swapped else e["last_offset"],
             if_true="error" if sure.get("missing") == LEADERS_LOG else None,
-            outcome="reordered" if swapped else "lost" if taken else "at_risk",
+            outcome="reordered" if swapped else "lost" if accepted else "at_risk",
             evidence={
                 "expected": e["expected_sequence"],
                 "found": e["found_sequence"],
@@ -105,31 +105,28 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
 
 
 def _remembered(e: Event) -> bool:
-    """Whether the broker still knew the producer from its batch before: only then does what it accepted prove that it
-    had accepted all numbers below. Its expiration may have been shorter for a while than any setting shows now."""
+    # Only then does an accepted batch prove that all lower numbers had been accepted. The expiration may have been
+    # shorter for a while than any setting shows now.
     return not e["context"] & STATE_MAY_BE_LOST and 0 <= e["timestamp"] - e["previous_time"] <= NOT_IDLE_MS
 
 
 def _and_at_others(log: LogView) -> str:
-    """What other replicas would show, where there are any."""
     alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
     return "" if alone else ", compare the replicas, look for unclean elections"
 
 
 def certainty(log: LogView, e: Event) -> dict[str, str]:
-    """For the evidence of a gap: how sure it is that the log had what is missing, and what would decide it."""
+    """Return the evidence on how certain it is that the log had the missing records, and what would decide it."""
     if any(e["previous_last_offset"] < start < end <= e["base_offset"] for start, end in log.leader.absent):
         return {"confidence": "undecidable", "missing": "perhaps a segment file that was not copied"}
-    said = between(log, e)
-    return {"confidence": said, **({"missing": LEADERS_LOG} if said == Missing.UNDECIDABLE else {})}
+    missing = between(log, e)
+    return {"confidence": missing, **({"missing": LEADERS_LOG} if missing == Missing.UNDECIDABLE else {})}
 
 
 def _between_committed(log: LogView, e: Event) -> bool:
-    """Whether a gap lies right before a committed transaction, and only commits end what the producer had between.
-
-    The missing records were then acknowledged, or the producer had not committed: they are of this transaction, of
-    the one before, or of one between of which the marker alone is left.
-    """
+    # Only commits end what the producer wrote in between. The missing records were then acknowledged, or the producer
+    # would not have committed: they are of this transaction, of the previous one, or of one in between whose marker
+    # alone is stored.
     begun, ended = _committed_around_gaps(log)
     row = begun.get((int(e["producer_id"]), int(e["base_offset"])))
     markers = 0
@@ -140,22 +137,17 @@ def _between_committed(log: LogView, e: Event) -> bool:
 
 @once
 def _committed_around_gaps(log: LogView) -> tuple[dict[tuple[int, int], np.void], dict[int, np.void]]:
-    """The committed transactions of producers with gaps, by producer id and first offset; and all by their marker."""
+    # By producer id and first offset; and all by their marker.
     t = log.leader.transactions
-    t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], _gap_producers(log))]
+    producers = np.unique([e["producer_id"] for e in log.events(EventKind.SEQUENCE_GAP)])
+    t = t[(t["marker_offset"] >= 0) & np.isin(t["producer_id"], producers)]
     begun = {(int(row["producer_id"]), int(row["first_offset"])): row for row in t if row["commit"] == 1}
     return begun, {int(row["marker_offset"]): row for row in t}
 
 
-def _gap_producers(log: LogView) -> np.ndarray:
-    return np.unique([e["producer_id"] for e in log.events(EventKind.SEQUENCE_GAP)])
-
-
 def _gaps(log: LogView) -> list[list[Event]]:
-    """The gaps to report, each with what is wrong only because its batches lie in another order.
-
-    That is a batch that begins where the gap does, behind it, and the one that then goes on where those before ended.
-    """
+    # Each with the events that it explains: a later batch that starts where the gap does, and the one that then
+    # continues from where those before ended.
     out: list[list[Event]] = []
     newest: dict[tuple[int, int], list[list[Event]]] = {}
     for e in log.events(EventKind.SEQUENCE_GAP):
@@ -163,13 +155,13 @@ def _gaps(log: LogView) -> list[list[Event]]:
             continue
         if behind_another_number(log, e):
             continue
-        mine = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
-        if any(_goes_on_as_expected(g[0], e) for g in mine):
+        recent = newest.setdefault((int(e["producer_id"]), int(e["producer_epoch"])), [])
+        if any(_goes_on_as_expected(g[0], e) for g in recent):
             continue
         gap = next(
             (
                 g
-                for g in mine
+                for g in recent
                 if e["found_sequence"] == g[0]["expected_sequence"]
                 or (len(g) > 1 and e["expected_sequence"] == g[0]["found_sequence"])
             ),
@@ -179,29 +171,29 @@ def _gaps(log: LogView) -> list[list[Event]]:
             gap.append(e)
             continue
         out.append([e])
-        mine.append(out[-1])
-        del mine[:-GAPS_REMEMBERED]
+        recent.append(out[-1])
+        del recent[:-GAPS_REMEMBERED]
     return out
 
 
 def _goes_on_as_expected(gap: Event, e: Event) -> bool:
-    """Whether a batch goes on as if the one right before it had the number that was expected: that one alone is odd."""
+    # The batch before it is then the only odd one.
     would_end = (gap["expected_sequence"] + gap["last_offset"] - gap["base_offset"] + 1) % SEQUENCES
     return bool(e["previous_last_offset"] == gap["last_offset"] and e["found_sequence"] == would_end)
 
 
 def behind_another_number(log: LogView, e: Event) -> bool:
-    """Whether a batch goes on as if the one right before it, which has a lower number than expected, had that one."""
+    """Whether a batch continues as if the previous one, with a lower sequence than expected, had that one."""
     return any(_goes_on_as_expected(low, e) for low in _lower_numbers(log).get(int(e["previous_last_offset"]), ()))
 
 
-def gone_on(log: LogView, low: Event) -> bool:
-    """Whether the producer's next batch goes on as if this one, with its lower number, had the number expected."""
+def next_continues(log: LogView, low: Event) -> bool:
+    """Whether the producer's next batch continues as if this one, with its lower sequence, had the expected one."""
     return int(low["last_offset"]) in _numbers_gone_on(log)
 
 
 def _meets_another_number(log: LogView, e: Event) -> bool:
-    """Whether a batch that simply goes on has numbers that one before had by mistake, of which its gap speaks."""
+    # An earlier batch had these numbers by mistake; its gap reports it.
     if e["found_sequence"] != e["expected_sequence"]:
         return False
     first, count = e["found_sequence"], e["last_offset"] - e["base_offset"] + 1
@@ -217,7 +209,7 @@ def _meets_another_number(log: LogView, e: Event) -> bool:
 
 @once
 def _numbers_ahead(log: LogView) -> list[Event]:
-    """Batches with a number ahead of the one expected, behind which the producer goes on as if they had that one."""
+    # Batches with a sequence ahead of the expected one, after which the producer continues as if they had that one.
     gaps = list(log.events(EventKind.SEQUENCE_GAP))
     behind = {int(e["previous_last_offset"]): e for e in gaps}
     return [g for g in gaps if (e := behind.get(int(g["last_offset"]))) is not None and _goes_on_as_expected(g, e)]
@@ -225,38 +217,31 @@ def _numbers_ahead(log: LogView) -> list[Event]:
 
 @once
 def _lower_numbers(log: LogView) -> dict[int, list[Event]]:
-    """Batches with a lower number than was expected, by their last offset."""
-    found: dict[int, list[Event]] = {}
+    # By last offset.
+    by_last_offset: dict[int, list[Event]] = {}
     for low in log.events(EventKind.SEQUENCE_OVERLAP, EventKind.SEQUENCE_RESET):
-        found.setdefault(int(low["last_offset"]), []).append(low)
-    return found
+        by_last_offset.setdefault(int(low["last_offset"]), []).append(low)
+    return by_last_offset
 
 
 @once
 def _numbers_gone_on(log: LogView) -> set[int]:
-    """The last offsets of those that the next batch goes on from as if they were right."""
+    # By last offset.
     gaps = (e for e in log.events(EventKind.SEQUENCE_GAP) if behind_another_number(log, e))
     return {int(e["previous_last_offset"]) for e in gaps}
 
 
 def _in_committed(log: LogView, e: Event) -> bool:
-    """Whether the gap is inside a committed transaction, which committed-transaction-hole reports."""
+    # committed-transaction-hole reports these.
     if not e["context"] & IN_TRANSACTION:
         return False
     t = log.leader.transactions
-    return bool(
-        np.any(
-            (t["producer_id"] == e["producer_id"])
-            & (t["commit"] == 1)
-            & (t["gap_offset"] >= 0)
-            & (t["first_offset"] <= e["base_offset"])
-            & (t["marker_offset"] > e["base_offset"])
-        )
-    )
+    around = (t["first_offset"] <= e["base_offset"]) & (t["marker_offset"] > e["base_offset"])
+    own = (t["producer_id"] == e["producer_id"]) & (t["commit"] == 1) & (t["gap_offset"] >= 0)
+    return bool(np.any(own & around))
 
 
 def _between(e: Event) -> str:
-    """When the records of a gap were written, in words."""
     before, behind = iso(e["previous_time"]), iso(e["timestamp"])
     if before is None or behind is None or before >= behind:
         return "around it"
@@ -264,7 +249,7 @@ def _between(e: Event) -> str:
 
 
 def look_at(log: LogView, e: Event) -> CheckCommand:
-    """The batch as Kafka's own tool shows it."""
+    """Show the batch with Kafka's own tool."""
     shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
     command = repairs.dump(log.leader.file(int(e["segment"])), "--print-data-log")
     return CheckCommand(command, f"{shown} {e['found_sequence']}")
@@ -303,7 +288,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
                 "expected": first["expected_sequence"],
                 "found": first["found_sequence"],
                 "batches": len(run),
-                "goes_on_as_expected": gone_on(log, last) or None,
+                "goes_on_as_expected": next_continues(log, last) or None,
                 "log_age_ms": log_age(log, first),
                 "stored_before_at": first["stored_base_offset"] if first["stored_base_offset"] >= 0 else None,
                 "previous_last_offset": first["previous_last_offset"],
@@ -342,7 +327,7 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
         )
         intact = both_intact(log, e) and between(log, e) != Missing.UNDECIDABLE
         sure = intact and log.leader.log_start_known and not may_be_evicted
-        goes_on = gone_on(log, e)
+        goes_on = next_continues(log, e)
         severity = "info" if not sure else "error" if goes_on else "warning"
         yield log.at_event(
             severity,
@@ -363,8 +348,10 @@ def sequence_reset_same_epoch(log: LogView) -> Iterator[Finding]:
 
 
 def log_age(log: LogView, e: Event) -> int | None:
-    """How old the log was, in ms, when an event's batch came: no producer of it was idle for longer. None where its
-    beginning is not there."""
+    """Return the age of the log, ms, when an event's batch was written: no producer was idle for longer.
+
+    None where its beginning is missing.
+    """
     began = log.leader.first_time
     return max(0, e["time"] - began) if log.leader.log_start == 0 and began >= 0 else None
 
@@ -407,7 +394,7 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
         )
 
 
-# Rules on a producer's first batch in a log, or in a new epoch, that does not begin at sequence 0.
+# First batches in a log, or in a new epoch, that do not begin at sequence 0.
 
 
 INHERITED_SHOWN = 100  # inherited producers of one log that get a line each
@@ -449,9 +436,8 @@ def unknown_producer_first_sequence(log: LogView) -> Iterator[Finding]:
 
 
 def _inherited(log: LogView, e: Event) -> bool:
-    """Whether the broker may have known the producer from before the first batch that is still there. A snapshot at or
-    below the batch decides, once all that follows it is in the files, and unless it is a follower's: one that joined
-    late never knew whom its leader did."""
+    # A snapshot at or below the batch decides, if everything after it is in the files and it is not a follower's: one
+    # that joined late never knew the leader's producers.
     flags, replica = e["context"], log.leader
     if replica.unread_from >= 0:
         return True
@@ -465,7 +451,7 @@ def _inherited(log: LogView, e: Event) -> bool:
 
 
 def _recreated(log: LogView, producer_id: int) -> bool:
-    """Whether the coordinator knows of the producer's transactions in this partition from before this log began."""
+    # The coordinator has transactions of the producer in this partition from before this log.
     history, began = log.cluster.coordinator, log.leader.first_time
     if history is None or began < 0 or log.leader.log_start > 0:
         return False
@@ -475,8 +461,7 @@ def _recreated(log: LogView, producer_id: int) -> bool:
 
 
 def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
-    """What the metadata log says of a topic that took a removed one's name under a producer that may have been there
-    before, within the time that brokers remember one; empty where that is not so."""
+    # By the metadata log: within the expiration a producer of the removed topic may still be active.
     removed, created, next_id = log.cluster.made_anew.get(log.topic, (None, None, None))
     if created is None or log.leader.log_start > 0:
         return {}
@@ -488,7 +473,6 @@ def _topic_made_anew(log: LogView, e: Event) -> dict[str, str | None]:
 
 
 def _what_is_not_here(log: LogView) -> str:
-    """Where the batches are that came before the first one here."""
     replica = log.leader
     if replica.unread_from >= 0:
         return f"below offset {replica.log_start}, which were not read"
@@ -498,21 +482,21 @@ def _what_is_not_here(log: LogView) -> str:
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
-    who, found = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
+    who, first = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
     recreated = bool(made) or (not inherited and _recreated(log, e["producer_id"]))
     if inherited:
         lost = _what_is_not_here(log)
-        message = f"{who} has its first retained batch at sequence {found}: what was before may be among those {lost}"
+        message = f"{who} has its first retained batch at sequence {first}: what was before may be among those {lost}"
         extra: dict[str, str | None] = {"confidence": "undecidable", "missing": f"offsets {lost}"}
         extra |= log.unknown_start()
     elif recreated:
-        message = f"{who} begins at sequence {found} in this log: it wrote to one of this name before this one began"
+        message = f"{who} begins at sequence {first} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
         message = (
-            f"{who} begins at sequence {found} in this log: the broker took it without knowing it, and sequences 0 to "
-            f"{found - 1} are nowhere here"
+            f"{who} begins at sequence {first} in this log: the broker took it without knowing it, and sequences 0 to "
+            f"{first - 1} are nowhere here"
         )
         extra = {"confidence": "likely"}
     return log.at_event(
@@ -521,7 +505,7 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
         e,
         evidence={
             "expected": 0,
-            "found": found,
+            "found": first,
             "log_start": log.leader.log_start,
             "log_age_ms": log_age(log, e),
             **extra,

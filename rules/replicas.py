@@ -15,14 +15,14 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.headers import COMPARED
-from auditor.rules.lib.lost_batches import TOP, left, lost_of, never_visible, saved, why_not_lost
+from auditor.rules.lib.lost_batches import TOP, lost_of, never_visible, tail_advice, unsent, why_not_lost
 from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView
 
-# Rules on the replicas of one log on several brokers: what replication made alike must be alike.
+# Replicas of one log on several brokers that differ.
 
 
 COPIED_BEFORE, ABOVE = "its files may have been copied before these came", "so they are not committed on both"
@@ -32,15 +32,12 @@ EPOCHS_SHOWN = 8  # newest entries of the leader-epoch checkpoint in evidence
 
 
 def _place(replica: ReplicaFacts, row: dict[str, int]) -> Fields:
-    """Segment and byte of a batch in a replica."""
     number = int(np.searchsorted(replica.segment_bases, row["base_offset"], side="right")) - 1
     return {"file": replica.file(number), "position": row["position"]}
 
 
 def _lineage(replica: ReplicaFacts) -> list[list[int]]:
-    """The newest leader epochs that a replica's checkpoint knows, each with its first offset."""
-    known = replica.leader_epochs
-    return [list(entry) for entry in known[-EPOCHS_SHOWN:]]
+    return [list(entry) for entry in replica.leader_epochs[-EPOCHS_SHOWN:]]
 
 
 @rule(
@@ -80,20 +77,19 @@ def replica_divergence(log: LogView) -> Iterator[Finding]:
 
 
 def _severity(log: LogView, pair: Pair, lost: Fields | None) -> str:
-    """Critical, but where the lineages part at an election that was clean, as all since: a crashed leader's tail. Info
-    where nothing of that has to be sent again."""
+    # The tail of a crashed leader is no loss where the lineages part at a clean election, and all since were clean.
     since = [e for e in log.cluster.elected(log.topic, log.partition) if e.leader_epoch > pair.lost_epoch]
-    known = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
+    elected = bool(since) and min(e.leader_epoch for e in since) <= _epoch_at(log, pair)
     below = pair.forked_at < 0 or pair.forked_at > pair.first_offset
-    committed = not known or below or not all(e.clean for e in since)
+    committed = not elected or below or not all(e.clean for e in since)
     if lost is not None and (lost["all_sent_again"] or (never_visible(log) and not committed)):
         return "info"
     return "critical" if committed else "warning"
 
 
 def _epoch_at(log: LogView, pair: Pair) -> int:
-    """The leader replica's first epoch at or behind the offset where the lineages part; its last one if none is."""
-    later = [epoch for epoch, at in pair.leader.leader_epochs if epoch > pair.lost_epoch and at <= pair.forked_at]
+    # The last epoch of the leader replica where none starts at or before the fork.
+    later = [epoch for epoch, start in pair.leader.leader_epochs if epoch > pair.lost_epoch and start <= pair.forked_at]
     return min(later, default=pair.leader.last_leader_epoch)
 
 
@@ -153,18 +149,17 @@ def _diverging(log: LogView, pair: Pair) -> Finding:
         if same
         else repairs.rescue(log, replica, first)
         if log.topic == METADATA_TOPIC
-        else saved(log, replica, lost, lossless=severity == "info")
+        else tail_advice(log, replica, lost, lossless=severity == "info")
         if lost is not None
         else _which_is_right(log, replica, first),
     )
 
 
 def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
-    """What became of the offsets that only a former leader has."""
     if severity == "info":
         return f" that only broker {pair.replica.broker_id} has are not lost: {why_not_lost(lost)}"
     never = ", never committed, since every election since was clean" if severity == "warning" else ""
-    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {left(lost)}"
+    rest = f"; of {plural(lost['batches'], 'batch')} {lost['sent_again']} were sent again, not {unsent(lost)}"
     return f" that a leader had appended are lost to the cluster{never}{rest if lost['sent_again'] else ''}"
 
 
@@ -176,7 +171,7 @@ def _of_one_batch(first: int) -> Advice:
 
 
 def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
-    """Of two replicas of one lineage that differ nothing in the input shows which one is right."""
+    # Both have one lineage, so nothing in the input decides.
     leader = log.leader
     right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
@@ -188,7 +183,6 @@ def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
-    """Brokers of the other replicas that have the same batch there as this one, and as the leader's."""
     ours, theirs = (_compared(log, c, pair.first_offset) for c in (pair.replica, pair.leader))
     others = [
         (c.broker_id, _compared(log, c, pair.first_offset))
@@ -204,7 +198,7 @@ def _compared(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int
 
 
 def _behind(f: Finding) -> Hashable:
-    """A broker whose replicas are all behind for one reason, that is no loss."""
+    # Behind for a reason that is no loss.
     why = next((why for why in (COPIED_BEFORE, ABOVE) if f.message.endswith(why)), None)
     return (
         None
@@ -213,12 +207,12 @@ def _behind(f: Finding) -> Hashable:
     )
 
 
-def _all_behind(found: Sequence[Finding]) -> str:
-    lacking = [read(MissingRangeEvidence, f.evidence) for f in found]
-    broker, offsets = lacking[0]["missing_in"]["broker_id"], sum(each["offsets"] for each in lacking)
-    why = found[0].message.endswith(ABOVE)
+def _all_behind(group: Sequence[Finding]) -> str:
+    lacking = [read(MissingRangeEvidence, f.evidence) for f in group]
+    broker, offsets = lacking[0]["missing_in"]["broker_id"], sum(gap["offsets"] for gap in lacking)
+    why = group[0].message.endswith(ABOVE)
     return (
-        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(found)), 'partition')}, which other "
+        f"Broker {broker} lacks {plural(offsets, 'offset')} of {plural(len(logs_of(group)), 'partition')}, which other "
         f"brokers have: {'they begin at or above the high watermarks, ' + ABOVE if why else COPIED_BEFORE}"
     )
 
@@ -312,7 +306,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
 
 
 def _ahead_of_its_leader(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> bool:
-    """Whether a follower has what the leader that the metadata names lacks, both stopped cleanly: that is no lag."""
+    # Both were stopped cleanly, so this is no lag.
     named = log.cluster.leaders.get((log.topic, log.partition))
     return log.at_rest(without) and log.at_rest(holder) and named is not None and named == without.broker_id
 
@@ -355,7 +349,7 @@ def _and(first: str, then: str) -> str:
     return f"{first}; {then}" if then else first
 
 
-# Where replicas of one log start, and which producers they know: legal, and said before a failover shows it.
+# Log starts and producers that differ between replicas: legal, but visible after a failover.
 
 
 @rule("replica-state-differs")
@@ -401,11 +395,11 @@ def _lower_start(log: LogView, pair: Pair) -> Finding:
 
 
 def _went_back(pair: Pair) -> bool:
-    """Whether the leader starts below a follower that a leader made begin within a segment (DeleteRecords)."""
+    # Only DeleteRecords puts a log start within a segment.
     replica, leader = pair.replica, pair.leader
-    known = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
-    known = known and replica.unread_from < 0  # else nobody looked whether it begins within a segment
-    return bool(known) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
+    comparable = replica.segments and leader.segments and replica.log_start_known and leader.log_start_known
+    comparable = comparable and replica.unread_from < 0  # else nobody looked whether it begins within a segment
+    return bool(comparable) and leader.own_start < replica.own_start and replica.own_start not in replica.segment_bases
 
 
 def _start_back(log: LogView, pair: Pair) -> Finding:
@@ -447,7 +441,7 @@ def _other_producers(log: LogView, pair: Pair, differing: list[tuple[int, np.nda
         evidence={
             "only_in_this_copy": only_replica[:TOP].tolist(),
             "only_in_leader_copy": only_leader[:TOP].tolist(),
-            "snapshots": [at for at, _, _ in differing][-TOP:],
+            "snapshots": [snapshot_offset for snapshot_offset, _, _ in differing][-TOP:],
             "leader_copy": {"broker_id": pair.leader.broker_id, "log_dir": pair.leader.log_dir},
             "high_watermarks": [watermark(pair.replica), watermark(pair.leader)],
         },

@@ -15,14 +15,14 @@ from auditor.rules.lib import repairs
 from auditor.rules.lib import replica_pairs as lib_replica_pairs
 from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
 from auditor.rules.lib.lost_batches import TOP
-from auditor.rules.lib.repairs import gated, without_it
+from auditor.rules.lib.repairs import gated, wrong_snapshot
 from auditor.rules.lib.replica_pairs import Pair, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 
-# Rules on the small files beside a log: producer snapshots and transaction indexes against the replay.
+# Producer snapshots and transaction indexes against the replay.
 
 
 MOST_ENTRIES = 20  # differences of one snapshot shown in its evidence
@@ -52,18 +52,22 @@ def snapshot_unreadable(log: LogView) -> Iterator[Finding]:
 
 
 def _one_unknown(f: Finding) -> Hashable:
-    """What the input does not show of a broker, and all of its snapshots may be right by."""
+    # What the input lacks of a broker, by which all of its snapshots may be right.
     evidence = read(Evidence, f.evidence)
     listed = "snapshots" in read(SnapshotEvidence, f.evidence)
     return (evidence["log_dir"], evidence["missing"]) if listed else None
 
 
-def _all_undecidable(found: Sequence[Finding]) -> str:
-    why, known = found[0].message.rpartition(", ")[2], [read(SnapshotEvidence, f.evidence) for f in found]
-    limits = [each["largest_expiration_that_fits_ms"] for each in known if "largest_expiration_that_fits_ms" in each]
-    if len(limits) == len(found):
+def _all_undecidable(findings: Sequence[Finding]) -> str:
+    why, evidences = findings[0].message.rpartition(", ")[2], [read(SnapshotEvidence, f.evidence) for f in findings]
+    limits = [
+        evidence["largest_expiration_that_fits_ms"]
+        for evidence in evidences
+        if "largest_expiration_that_fits_ms" in evidence
+    ]
+    if len(limits) == len(findings):
         why = why.replace(f" {limits[0]} ", f" {min(limits)} ")
-    return f"Snapshots of {plural(len(found), 'partition')} disagree with their logs, {why}"
+    return f"Snapshots of {plural(len(findings), 'partition')} disagree with their logs, {why}"
 
 
 @rule(
@@ -103,7 +107,8 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
         for link in replica.snapshots:
             judged = [(d, verdict(log, replica, link, d)) for d in link.differences]
             wrong = [d for d, says in judged if says == PROVED]
-            if not link.comparable or _passes_a_gap(replica, link):
+            gap = any(start < link.offset and link.base < end for start, end in replica.absent)  # in its replay
+            if not link.comparable or gap:
                 continue
             if wrong:
                 yield _mismatch(log, replica, link, wrong)
@@ -113,15 +118,9 @@ def snapshot_replay_mismatch(log: LogView) -> Iterator[Finding]:
             yield _undecidable(log, replica, in_doubt)
 
 
-def _passes_a_gap(replica: ReplicaFacts, link: SnapshotLink) -> bool:
-    """Whether a segment between the snapshot and the one before it is not there."""
-    return any(start < link.offset and link.base < end for start, end in replica.absent)
-
-
-def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
-    """Of all snapshots of a replica whose differences may be right, by what the input does not show."""
-    link, first = found[0]
-    expiry = [(each, [d for d in some if d.name == "missing"]) for each, some in found]
+def _undecidable(log: LogView, replica: ReplicaFacts, links: list[tuple[SnapshotLink, list[Difference]]]) -> Finding:
+    link, first = links[0]
+    expiry = [(item, [d for d in some if d.name == "missing"]) for item, some in links]
     limit = largest_that_fits(log, expiry) if any(some for _, some in expiry) else None
     if limit is None:
         why, missing = "end markers count as batches in them, as on brokers of 0.11", "the broker's release"
@@ -130,21 +129,21 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
     else:
         why = f"unless producer.id.expiration.ms is {limit} or less there"
         missing = "server.properties (producer.id.expiration.ms)"
-    producers = {d.producer_id for _, some in found for d in some}
+    producers = {d.producer_id for _, some in links for d in some}
     return log.finding(
         "info",
-        f"{plural(len(found), 'snapshot')} of {log.name} {'disagrees' if len(found) == 1 else 'disagree'} with the log "
+        f"{plural(len(links), 'snapshot')} of {log.name} {'disagrees' if len(links) == 1 else 'disagree'} with the log "
         f"about {plural(len(producers), 'producer')}, {why}",
         replica=replica,
         file=link.file,
         offset=link.offset,
-        last_offset=found[-1][0].offset,
+        last_offset=links[-1][0].offset,
         producer_id=first[0].producer_id,
         evidence={
-            "snapshots": [each.file for each, _ in found[:MOST_ENTRIES]],
+            "snapshots": [item.file for item, _ in links[:MOST_ENTRIES]],
             "producers": sorted(producers)[:MOST_ENTRIES],
-            "number": sum(len(some) for _, some in found),
-            "went_on": sorted({d.producer_id for each, some in found for d in some if d.producer_id in each.went_on})[
+            "number": sum(len(some) for _, some in links),
+            "went_on": sorted({d.producer_id for item, some in links for d in some if d.producer_id in item.went_on})[
                 :MOST_ENTRIES
             ],
             "largest_expiration_that_fits_ms": limit,
@@ -159,16 +158,16 @@ def _undecidable(log: LogView, replica: ReplicaFacts, found: list[tuple[Snapshot
     )
 
 
-def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: list[Difference]) -> Finding:
-    pid, name, stored, replayed, last_offset = found[0]
+def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, differences: list[Difference]) -> Finding:
+    pid, name, stored, replayed, last_offset = differences[0]
     name = "last_offset" if name == "marker_offset" else name
-    open_differs = any(difference.name == "open" for difference in found)
+    open_differs = any(difference.name == "open" for difference in differences)
     words = {
         "extra": "is in the snapshot, but the log has no batch of it",
         "missing": "is in the log, but not in the snapshot",
         "open": f"has a transaction open since {stored} in the snapshot, since {replayed} in the log (-1: none)",
     }.get(name, f"has {name} {stored} in the snapshot, {replayed} in the log")
-    producers = sorted({difference.producer_id for difference in found})
+    producers = sorted({difference.producer_id for difference in differences})
     return log.finding(
         "info" if log.unknown_start(replica) else "critical" if open_differs else "error",
         f"{link.file} disagrees with the log up to offset {link.offset}: producer {pid} {words}"
@@ -181,22 +180,19 @@ def _mismatch(log: LogView, replica: ReplicaFacts, link: SnapshotLink, found: li
         evidence={
             "differences": [
                 {"producer_id": p, "field": "last_offset" if f == "marker_offset" else f, "stored": s, "replayed": r}
-                for p, f, s, r, _ in found[:MOST_ENTRIES]
+                for p, f, s, r, _ in differences[:MOST_ENTRIES]
             ],
-            "number": len(found) + link.extra_differences,
+            "number": len(differences) + link.extra_differences,
             "replayed_from": link.base,
             "last_offset_in_log": last_offset if last_offset >= 0 else None,
             **log.unknown_start(replica),
         },
-        advice=without_it(log, replica, link, opened=open_differs),
+        advice=wrong_snapshot(log, replica, link, opened=open_differs),
     )
 
 
 def _aborted(replica: ReplicaFacts) -> np.ndarray:
-    """Aborted, not empty transactions of the replay whose marker lies at or above the log start."""
     t = replica.transactions
-    if not len(t):
-        return t
     return t[(t["commit"] == 0) & (t["marker_offset"] >= replica.log_start) & (t["first_offset"] >= 0)]
 
 
@@ -237,13 +233,11 @@ def aborted_transaction_not_indexed(log: LogView) -> Iterator[Finding]:
 
 
 def _stored(replica: ReplicaFacts) -> np.ndarray:
-    """Aborted transactions of which the log still has data."""
     rows = _aborted(replica)
     return rows[(rows["records"] > 0) & (rows["last_offset"] >= replica.log_start)]
 
 
 def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
-    """Aborted transactions with data that a replica's indexes do not list, where some index was copied."""
     rows = _stored(replica)
     if not len(rows):
         return
@@ -257,7 +251,6 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 
 
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
-    """On aborted transactions whose entries lie in the indexes of other segments, one for each pair of segments."""
     rows, listed = _stored(replica), replica.aborted
     which, entries = lib_replica_pairs.strays(replica, rows)
     if not len(which):
@@ -309,7 +302,6 @@ def _in_another_segment(
 
 
 def _index_file(replica: ReplicaFacts, t: np.void) -> str:
-    """The transaction index of the segment that a transaction's marker is in."""
     return _index_of(replica, int(t["marker_segment"]))
 
 
@@ -318,14 +310,13 @@ def _index_of(replica: ReplicaFacts, segment: int) -> str:
 
 
 def _index_may_be_older(replica: ReplicaFacts, t: np.void) -> bool:
-    """Whether the index file may have been copied before the marker came: then it has no later entry either."""
+    # It then has no later entry either.
     if replica.clean_shutdown or int(t["marker_segment"]) != len(replica.segments) - 1:
         return False
     return not np.any(replica.aborted["last_offset"] > t["marker_offset"])
 
 
 def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Finding:
-    """On one transaction, or on all that would be in an index which is not there, in the order of their markers."""
     t, count, records = rows[0], len(rows), sum(int(row["records"]) for row in rows)
     file, not_copied = _index_file(replica, t), not log.cluster.abort_indexes
     in_flight = _index_may_be_older(replica, t)
@@ -405,7 +396,6 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
-    """What is wrong with an entry; ``t``: the transaction of its producer that ends where the entry says."""
     if t is None or fault in (lib_replica_pairs.BEYOND, lib_replica_pairs.NO_MARKER):
         beyond = fault == lib_replica_pairs.BEYOND
         return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
@@ -442,7 +432,7 @@ def _extra(
     )
 
 
-# The transaction indexes of replicas of one log: what one broker leaves out of its readers' sight, all must.
+# Transaction indexes of the replicas of one log.
 
 
 @rule("replica-abort-index-divergence", when={"info": "while it may be in flight"})
@@ -498,8 +488,7 @@ def _index_finding(log: LogView, pair: Pair, only_leader: np.ndarray, only_repli
 
 
 def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, entry: np.void) -> bool:
-    """Whether the entry may only be absent because the index was copied before it came: nothing later is in it, and
-    its batch is young, or could not be read again."""
+    # Nothing later is in it, and the batch is recent or could not be read again.
     later = bool(np.any(without.aborted["last_offset"] > entry["last_offset"]))
     row = row_of(log, holder, int(entry["last_offset"]))
     if later or not row:
@@ -507,7 +496,7 @@ def _index_is_late(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, en
     return log.doubt(log.time(row["max_timestamp"]), other_clock=True, replica=without)
 
 
-# The rule on aborted records that a replica returns to read_committed consumers: its transaction index is wrong.
+# Aborted records that a replica returns to read_committed consumers.
 
 
 EXPOSED_SHOWN = 20  # transactions shown in the evidence of one finding
@@ -547,8 +536,8 @@ def aborted_records_exposed(log: LogView) -> Iterator[Finding]:
 
 
 def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
-    """The exposed records of a replica, without those whose entry is in the index of another segment, which are another
-    rule's, and without those in remote storage that the leader's finding has."""
+    # Without transactions listed in the index of another segment (aborted-transaction-not-indexed), and without records
+    # in remote storage that the leader's finding has.
     rows = replica.exposed
     if not len(rows):
         return rows
@@ -565,10 +554,10 @@ def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
 def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
     t = replica.transactions
     stable = int(t["first_offset"][t["marker_offset"] < 0].min(initial=replica.log_end))
-    known = rows[rows["known"] == 1]
-    shown, severity, returns = known[known["first_offset"] < stable], "critical", "returns"
+    proved = rows[rows["known"] == 1]
+    shown, severity, returns = proved[proved["first_offset"] < stable], "critical", "returns"
     if not len(shown):
-        shown, severity, returns = known, "warning", f"will, once the open transaction at offset {stable} ends, return"
+        shown, severity, returns = proved, "warning", f"will, once the open transaction at offset {stable} ends, return"
     if not len(shown):
         shown, severity, returns = rows, "info", "may return"
     first, last = int(shown["first_offset"].min()), int(shown["last_offset"].max())
@@ -597,7 +586,7 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
             **({"confidence": "undecidable"} if severity == "info" else {}),
         },
         advice=_advice(log, replica, {int(number) for number in ends["segment"]})
-        if len(known)
+        if len(proved)
         else Advice(Verdict.LOOK, then=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again"),
     )
 
@@ -607,8 +596,8 @@ def _stem(replica: ReplicaFacts, segment: int) -> str:
 
 
 def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
-    """Another leader first, then a rebuilt index: a start recovers a segment that has no offset index, and works the
-    last stable offsets out batch by batch (LogSegment.recover)."""
+    # A start recovers a segment without offset index, and computes its last stable offsets batch by batch
+    # (LogSegment.recover).
     broker, name = replica.broker_id, log.name
     files = [_stem(replica, number) for number in sorted(segments) if not replica.is_remote(number)]
     if not files:
@@ -617,11 +606,6 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
             "no command of Kafka rebuilds the transaction index of a segment in remote storage",
             then="compare what read_committed consumers of these offsets processed with the offsets listed",
         )
-    sound = Condition(
-        f"no batch of {replica.folder} is broken, since the start would cut it there",
-        not repairs.is_damaged(log, replica),
-        "all of it was read",
-    )
     look, act, conditions, moves = _another_leads(log, replica)
     pair = (
         f"{files[0]}.index and {files[0]}.txnindex" if len(files) == 1 else f"the .index and .txnindex of {few(files)}"
@@ -636,13 +620,12 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
         "replica.fetch.response.max.bytes=1 (one batch per fetch, slow)",
         moves=moves,
     )
-    return gated(log.cluster, broker, advice, sound, *conditions)
+    return gated(log.cluster, broker, advice, repairs.unbroken(log, replica), *conditions)
 
 
 def _another_leads(
     log: LogView, replica: ReplicaFacts
 ) -> tuple[tuple[CheckCommand, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
-    """What lets another replica lead first, one that exposes nothing; nothing where there is no other replica."""
     place, broker = (log.topic, log.partition), replica.broker_id
     if log.cluster.replicas.get(place) == 1:
         return (), (), (), Moves()
@@ -652,11 +635,11 @@ def _another_leads(
         return (look,), (), (), Moves()
     others = (c for c in log.replicas if c is not replica and not len(c.exposed))
     other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
-    there = Condition(
+    may_lead = Condition(
         f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
     )
     if other is None:
         look = CheckCommand(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
-        return (look,), (), (there,), Moves()
-    seen, synced = repairs.seen_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
-    return (seen,), repairs.lead(log, other), (there, synced), Moves(leads=other.broker_id)
+        return (look,), (), (may_lead,), Moves()
+    check, synced = repairs.check_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
+    return (check,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)

@@ -1,4 +1,4 @@
-"""Rules on what a leader validates in a record set (KIP-467), compared with what is stored."""
+"""Rules on the validation of record sets by leaders (KIP-467), against the stored batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from auditor.rules.lib.log_bounds import Missing, hole, is_whole, tails
 from auditor.rules.seen.view import Finding, LogView, runs
 
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
-# The counters of KIP-467 as brokers name them, by the sums of facts.replica_facts.REFUSALS; the KIP calls the last one
+# The counters of KIP-467 by their broker names, by the sums of facts.replica_facts.REFUSALS. The KIP calls the last one
 # NonIncreasingOffsetRecordsPerSec.
 METRICS = {
     "no_key_compacted": "NoKeyCompactedTopicRecordsPerSec",
@@ -68,12 +68,12 @@ PRODUCER_FLAWS = {
 
 
 def words(flaws: int, table: dict[int, str]) -> list[str]:
-    """The flaws of a table that are set in ``flaws``."""
+    """Return the texts of the flaws set in ``flaws``."""
     return [text for bit, text in table.items() if flaws & bit]
 
 
 def error_code(name: str) -> Fields:
-    """The error a current leader answers with: its name, code, and whether clients retry."""
+    """Return the error of a current leader: its name, code, and whether clients retry."""
     codes = {"INVALID_RECORD": (87, False), "INVALID_TIMESTAMP": (32, False), "CORRUPT_MESSAGE": (2, True)}
     code, retriable = codes[name]
     return {"error": name, "error_code": code, "retriable": retriable}
@@ -82,10 +82,10 @@ def error_code(name: str) -> Fields:
 def _structural(
     log: LogView, kinds: tuple[EventKind, ...], table: dict[int, str], but: Container[tuple[int, int]] = ()
 ) -> Iterator[list[Event]]:
-    """Runs of events with a flaw of the table, alike in what is wrong; without the batches at the places ``but``."""
+    # ``but``: places of batches to skip.
     mask = sum(table)
-    found = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
-    return runs(found, "kind", "flaws", "producer_id")
+    flawed = (e for e in log.events(*kinds) if e["flaws"] & mask and _place(e) not in but)
+    return runs(flawed, "kind", "flaws", "producer_id")
 
 
 @rule("record-structure-invalid")
@@ -145,7 +145,6 @@ def _place(e: Event) -> tuple[int, int]:
 
 
 def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
-    """Whole batches of a magic that does not exist, and wrappers of such a codec."""
     replica = log.leader
     in_tail = {(e.file, e.position) for pieces in tails(replica).values() for e in pieces}
     for error in replica.errors:
@@ -167,7 +166,6 @@ def _unknown_formats(log: LogView, reported: set[int]) -> Iterator[Finding]:
 
 
 def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
-    """Bytes between sound batches that are no batch."""
     for error in replica.errors:
         if error.reason != "bad_size" or error.last_offset < 0 or error.file not in replica.segments:
             continue
@@ -204,7 +202,7 @@ def _invalid(
     control: bool = False,
     **evidence: object,
 ) -> Finding:
-    """``cause``: why a leader would have refused the batch; ``control``: whether it is a control batch."""
+    # ``cause``: why a leader would have refused the batch.
     e = run[0]
     return log.at_event(
         "error",
@@ -232,7 +230,6 @@ def _invalid(
 
 
 def _who_writes(e: Event, *, control: bool) -> str:
-    """Who has to be kept from writing such batches again."""
     if control:
         return (
             "no client can write control batches: stop what writes into the brokers' files, a restore or a mirror of "

@@ -27,7 +27,7 @@ SIGNS = re.compile(r"[\s`'\\\"]")  # what lines, quotes and markup add or change
 OF_EACH = ("page", "csv", "sarif", "pagerduty")
 GRAVE = ("critical", "error")
 SETTINGS = re.compile("|".join(re.escape(name) for name in sorted(
-    {each.name for each in vars(safeguards).values() if isinstance(each, Safeguard) and "." in each.name}
+    {s.current.name for s in vars(safeguards).values() if isinstance(s, Safeguard) and "." in s.current.name}
     | {"replication.factor", "enable.idempotence"}
 )))  # fmt: skip
 # Commands that change a cluster, and steps by hand that do.

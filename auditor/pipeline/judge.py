@@ -111,7 +111,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
         "sums": replica.sums,
         "unlooked": replica.unlooked_batches,
         "errors": [e._asdict() for e in _fewer(errors)],
-        "recovery": crash_recovery.both_runs(replica, placement.twice(log).get(replica.log_dir)),
+        "recovery": crash_recovery.both_runs(replica, placement.double_log_dirs(log).get(replica.log_dir)),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
     }
@@ -219,7 +219,7 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "partition": log.partition,
         **_numbers(t.row, "producer_id", "producer_epoch"),
         "transactional_id": t.owner,
-        **blocking.said(blocking.judged(log, t)),
+        **blocking.verdict_columns(blocking.judged(log, t)),
         "why": t.reason,
         "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,

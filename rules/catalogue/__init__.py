@@ -1,1 +1,1 @@
-"""What a rule declares of itself, and the catalogue of all rules."""
+"""The catalogue of rules, and what each declares."""

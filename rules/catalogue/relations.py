@@ -40,7 +40,7 @@ Test = Callable[[Finding, Finding], bool]
 class Relation:
     """Whether a finding (the second argument of ``holds``) follows from a cause (the first).
 
-    ``in_common`` gives what both have alike in any case: causes are looked up by it, among thousands of them.
+    ``in_common`` returns the fields equal in both, by which causes are looked up.
     """
 
     holds: Test
@@ -48,13 +48,13 @@ class Relation:
 
     @property
     def name(self) -> str:
-        """In words, as rule pages show it."""
+        """The name that rule pages show."""
         return self.holds.__name__.replace("_", " ")
 
 
 @dataclass(frozen=True, slots=True)
 class Tie:
-    """That findings of one kind explain others if ``relation`` holds, and a fact of the cause's evidence, ``when``."""
+    """Findings of one kind explain others if ``relation`` holds, and a fact of the cause's evidence, ``when``."""
 
     kind: str
     relation: Relation
@@ -67,9 +67,9 @@ class Tie:
 
 @dataclass(frozen=True, slots=True)
 class By:
-    """Declares that findings of ``causes`` explain those of the kind where this stands, if ``relation`` holds.
+    """Declares that findings of ``causes`` explain those of the declaring kind if ``relation`` holds.
 
-    ``causes``: rules, or kinds of them; "NAME if FACT" where a fact of the cause's evidence has to be true for that.
+    ``causes``: rules or kinds; "NAME if FACT" where a fact of the cause's evidence has to be true.
     """
 
     causes: str | tuple[str, ...]
@@ -77,7 +77,7 @@ class By:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules and kinds that it names."""
+        """The rules and kinds named."""
         return tuple(cause.partition(" if ")[0] for cause in self._all)
 
     @property
@@ -85,7 +85,7 @@ class By:
         return (self.causes,) if isinstance(self.causes, str) else self.causes
 
     def ties(self, kinds: Mapping[str, tuple[str, ...]]) -> Iterator[Tie]:
-        """A cause each. ``kinds``: of every rule; a name that is not there stands for itself."""
+        """Yield a tie per cause. ``kinds``: by rule; other names are kinds themselves."""
         for cause in self._all:
             name, _, fact = cause.partition(" if ")
             for kind in kinds.get(name, (name,)):
@@ -93,7 +93,7 @@ class By:
 
 
 def relation(*in_common: str) -> Callable[[Test], Relation]:
-    """Makes a function a relation of findings that are alike in these fields at least, besides what it tests."""
+    """Make a function a relation between findings that are equal at least in these fields."""
     return lambda holds: Relation(holds, attrgetter(*in_common))
 
 
@@ -125,26 +125,26 @@ def same_transaction_unless_info(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "offset")
 def same_offset_on_the_same_replica(cause: Finding, other: Finding) -> bool:
-    """Both begin at the same offset of one replica."""
+    """Both start at the same offset of one replica."""
     return other.offset is not None and _same_replica(cause, other)
 
 
 @relation("topic", "partition", "producer_id")
 def of_the_marker_that_raised_its_epoch(cause: Finding, other: Finding) -> bool:
-    """A marker whose epoch is lower than that of the cause's marker, which came before it."""
+    """A marker with a lower epoch than the cause's earlier marker."""
     marker = read(MarkerEvidence, other.evidence)
     return bool(marker.get("marker")) and marker.get("higher_epoch_offset") == cause.offset
 
 
 @relation("topic", "partition", "offset")
 def same_record(cause: Finding, other: Finding) -> bool:
-    """Both begin at the same offset."""
+    """Both start at the same offset."""
     return True
 
 
 @relation("topic", "partition")
 def within_its_offsets(cause: Finding, other: Finding) -> bool:
-    """It begins within the offsets of the cause."""
+    """The finding starts within the offsets of the cause."""
     if cause.offset is None or other.offset is None:
         return False
     return cause.offset <= other.offset <= (cause.last_offset if cause.last_offset is not None else cause.offset)
@@ -152,7 +152,7 @@ def within_its_offsets(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id", "producer_epoch")
 def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
-    """It goes on where the cause's batch would have ended with the sequence that was expected of it."""
+    """It continues from the end of the cause's batch, had that the expected sequence."""
     wrong, step = read(SequenceEvidence, cause.evidence), read(SequenceEvidence, other.evidence)
     if cause.offset is None or cause.last_offset is None or "expected" not in wrong:
         return False
@@ -162,18 +162,18 @@ def behind_a_batch_with_another_number(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
-    """A snapshot only has the last sequence that the cause's batch would end with, had it the number expected of it."""
+    """A snapshot only differs in the last sequence, as if the cause's batch had the expected one."""
     wrong = read(SequenceEvidence, cause.evidence)
     if cause.offset is None or cause.last_offset is None or "expected" not in wrong:
         return False
     ends = (int(wrong["expected"]) + cause.last_offset - cause.offset) % SEQUENCES
-    found = [(d["producer_id"], d["field"], d["stored"]) for d in _differences(other)]
-    return found == [(cause.producer_id, "last_sequence", ends)]
+    differences = [(d["producer_id"], d["field"], d["stored"]) for d in _differences(other)]
+    return differences == [(cause.producer_id, "last_sequence", ends)]
 
 
 @relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
-    """It is of the same producer's batches, and no snapshot shows what their stamps say."""
+    """It is about batches of the same producer, and no snapshot confirms their timestamps."""
     return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)
 
 
@@ -185,9 +185,9 @@ def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def at_the_log_end(cause: Finding, other: Finding) -> bool:
-    """It is about the end of a log whose last bytes are what the cause is about, in the same replica.
+    """It is about the end of a log, and the cause about its last bytes, in the same replica.
 
-    A cause without a last offset has the one at which the whole batches end.
+    A cause without a last offset has the offset where the complete batches end.
     """
     last = cause.offset if cause.last_offset is None else cause.last_offset
     if not _same_replica(cause, other) or other.offset is None:
@@ -199,7 +199,7 @@ def at_the_log_end(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def beside_its_batch(cause: Finding, other: Finding) -> bool:
-    """It is about the cause's batch, or about a step over it from the producer's batch before to the one after."""
+    """It is about the cause's batch, or about a step over it between the producer's neighbouring batches."""
     if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
         return False
     before = read(StepEvidence, other.evidence).get("previous_last_offset")
@@ -210,29 +210,29 @@ def beside_its_batch(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def snapshot_of_its_batch(cause: Finding, other: Finding) -> bool:
-    """All that a snapshot has otherwise is one producer, whose last batch is the cause's."""
+    """A snapshot only differs for one producer, whose last batch is the cause's."""
     if cause.offset is None or cause.last_offset is None or other.offset is None or not _same_replica(cause, other):
         return False
-    found = _differences(other)
-    offsets = [d[side] for d in found if d["field"] == "last_offset" for side in ("stored", "replayed")]
-    alone = len({d["producer_id"] for d in found}) == 1
+    differences = _differences(other)
+    offsets = [d[side] for d in differences if d["field"] == "last_offset" for side in ("stored", "replayed")]
+    alone = len({d["producer_id"] for d in differences}) == 1
     return alone and any(cause.offset <= offset <= cause.last_offset for offset in offsets)
 
 
 @relation("topic", "partition")
 def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
-    """A snapshot only knows of batches that the log has lost."""
+    """A snapshot only has producers of batches that the log has lost."""
     if not _same_replica(cause, other):
         return False
     first, last = read(HoleEvidence, cause.evidence)["missing_range"]
-    found = _differences(other)
-    known = {d["producer_id"] for d in found if d["field"] == "last_offset" and first <= d["stored"] <= last}
-    return {d["producer_id"] for d in found} == known
+    differences = _differences(other)
+    missing = {d["producer_id"] for d in differences if d["field"] == "last_offset" and first <= d["stored"] <= last}
+    return {d["producer_id"] for d in differences} == missing
 
 
 @relation("topic", "partition")
 def missing_right_behind(cause: Finding, other: Finding) -> bool:
-    """The missing range begins right behind the cause's batch, whose end is in doubt."""
+    """The missing range follows the cause's batch directly, whose end is in doubt."""
     behind = (
         cause.last_offset is not None
         and read(HoleEvidence, other.evidence)["missing_range"][0] == cause.last_offset + 1
@@ -242,7 +242,7 @@ def missing_right_behind(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def offsets_right_behind(cause: Finding, other: Finding) -> bool:
-    """The same batch, or one that was expected right behind the cause's, whose end is in doubt."""
+    """The same batch, or one expected directly after the cause's, whose end is in doubt."""
     if cause.last_offset is None or not _same_replica(cause, other):
         return False
     return bool(
@@ -272,7 +272,7 @@ def from_there_on(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> bool:
-    """It begins in a range that the leader lacks, or right behind it."""
+    """It starts in a range that the leader lacks, or directly after it."""
     if not read(MissingRangeEvidence, cause.evidence).get("missing_in", {}).get("leader_copy"):
         return False
     if cause.last_offset is None or other.offset is None or cause.offset is None:
@@ -282,14 +282,14 @@ def in_or_right_behind_what_the_leader_lacks(cause: Finding, other: Finding) -> 
 
 @relation("topic", "partition", "producer_id")
 def same_decision(cause: Finding, other: Finding) -> bool:
-    """Both are about what one Prepare record decided."""
+    """Both are about the decision of one Prepare record."""
     one, another = (read(DecisionEvidence, f.evidence)["prepare_offset"] for f in (cause, other))
     return one == another
 
 
 @relation("topic", "partition", "producer_id")
 def ends_at_its_marker(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the cause's marker, and no other one beside it."""
+    """A transaction that ends at the cause's marker, alone."""
     return (
         cause.last_offset == other.last_offset
         and read(TransactionsEvidence, other.evidence).get("transactions", 1) == 1
@@ -305,21 +305,21 @@ def of_the_same_commit(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id")
 def of_the_transaction_it_ended(cause: Finding, other: Finding) -> bool:
-    """It is about the transaction that the cause's marker ended, by its first offset."""
+    """It is about the transaction that the cause's marker ended, by first offset."""
     first = read(MarkerEvidence, cause.evidence).get("transaction_first_offset")
     return other.offset is not None and first == other.offset
 
 
 @relation("topic", "partition", "producer_id")
 def of_the_next_one_of_its_producer(cause: Finding, other: Finding) -> bool:
-    """It ends at the marker before which the missing one should have come, which ends both transactions now."""
+    """It ends at the marker before which the missing one belongs, which ends both transactions now."""
     between = read(DecisionEvidence, cause.evidence).get("between")
     return between is not None and other.last_offset == between[1]
 
 
 @relation("topic", "partition")
 def hole_of_its_marker(cause: Finding, other: Finding) -> bool:
-    """One offset is missing in the same replica, where the marker should be."""
+    """One offset is missing in the same replica, where the marker belongs."""
     between = read(DecisionEvidence, cause.evidence).get("between")
     first, last = read(HoleEvidence, other.evidence)["missing_range"]
     return first == last and between is not None and _same_replica(cause, other) and between[0] < first < between[1]
@@ -327,7 +327,7 @@ def hole_of_its_marker(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id")
 def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
-    """The cause's marker was written about when the missing one should have been."""
+    """The cause's marker was written about when the missing one was due."""
     if "marker" not in read(MarkerEvidence, cause.evidence):
         return False
     if cause.timestamp is None or other.timestamp is None:
@@ -337,24 +337,26 @@ def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "producer_id")
 def snapshot_before_its_marker(cause: Finding, other: Finding) -> bool:
-    """A snapshot only has another epoch of the producer than the cause's marker gave it."""
+    """A snapshot only has another epoch of the producer than the cause's marker set."""
     if "marker" not in read(MarkerEvidence, cause.evidence):
         return False
-    found = _differences(other)
-    epochs = [d["replayed"] for d in found if d["field"] == "producer_epoch"]
-    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in found} == {cause.producer_id}
+    differences = _differences(other)
+    epochs = [d["replayed"] for d in differences if d["field"] == "producer_epoch"]
+    return epochs == [cause.producer_epoch] and {d["producer_id"] for d in differences} == {cause.producer_id}
 
 
 @relation("topic", "partition")
 def snapshot_of_another_coordinator(cause: Finding, other: Finding) -> bool:
-    """A snapshot only has another coordinator epoch than the cause's marker gave the producer."""
-    found = {(d["producer_id"], d["field"], d["replayed"]) for d in _differences(other)}
-    return found == {(cause.producer_id, "coordinator_epoch", read(CoordinatorEpochEvidence, cause.evidence)["found"])}
+    """A snapshot only has another coordinator epoch than the cause's marker set."""
+    differences = {(d["producer_id"], d["field"], d["replayed"]) for d in _differences(other)}
+    return differences == {
+        (cause.producer_id, "coordinator_epoch", read(CoordinatorEpochEvidence, cause.evidence)["found"])
+    }
 
 
 @relation("topic", "partition")
 def of_unread_bytes(cause: Finding, other: Finding) -> bool:
-    """A range that a replica lacks because its bytes there are no batch."""
+    """A replica lacks a range because its bytes there are not a batch."""
     unread = read(DamageEvidence, cause.evidence).get("unread_offsets")
     if unread is None or other.offset is None or other.last_offset is None:
         return False
@@ -363,7 +365,7 @@ def of_unread_bytes(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def over_missing_offsets(cause: Finding, other: Finding) -> bool:
-    """A step from the producer's batch before to this one, over offsets that the replica lacks."""
+    """A step from the producer's previous batch to this one over offsets that the replica lacks."""
     before = read(StepEvidence, other.evidence).get("previous_last_offset")
     if before is None or other.offset is None or not _same_replica(cause, other):
         return False
@@ -373,7 +375,7 @@ def over_missing_offsets(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
-    """The hole in a replica is what another replica has."""
+    """Another replica has the batches of the gap."""
     if not _is_missing_in(cause, other):
         return False
     first, last = read(HoleEvidence, other.evidence)["missing_range"]
@@ -386,31 +388,31 @@ def offsets_that_another_has(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition", "offset")
 def end_that_another_has(cause: Finding, other: Finding) -> bool:
-    """The replica ends where another one goes on."""
+    """The replica ends where another one continues."""
     return _is_missing_in(cause, other)
 
 
 @relation("topic", "partition", "offset")
 def from_its_torn_end_on(cause: Finding, other: Finding) -> bool:
-    """What a replica lacks from the offset on at which its last segment is torn."""
+    """A replica lacks batches from the offset where its last segment is torn."""
     return _is_missing_in(other, cause)
 
 
 @relation("topic", "partition", "offset")
 def same_batch_on_another_broker(cause: Finding, other: Finding) -> bool:
-    """Another follower has the same batch there, which only the leader has otherwise."""
+    """Another follower has the same batch there, which otherwise only the leader has."""
     one, another = (read(DivergenceEvidence, f.evidence) for f in (cause, other))
     return one.get("lost") is None and bool(one["found"] == another["found"])
 
 
 @relation("topic", "partition")
 def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
-    """A transaction that ends at the offset where replicas differ, and no other one beside it."""
+    """A transaction that ends at the offset where replicas differ, alone."""
     alone = read(TransactionsEvidence, other.evidence).get("transactions", 1) == 1
     return alone and cause.offset is not None and cause.offset == other.last_offset
 
 
-# What explains findings of several kinds.
+# Causes shared by several kinds
 ABANDONED = By("hanging-transaction", same_transaction)
 ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
 WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)
@@ -421,7 +423,7 @@ UNDER_A_WRONG_MARKER = By(("split-decision", "marker-contradicts-decision"), end
 
 @relation("topic", "partition", "offset")
 def same_record_that_differs(cause: Finding, other: Finding) -> bool:
-    """The same record, which is another one there: not one batch under two leader epochs."""
+    """The same record, with other contents: not one batch under two leader epochs."""
     return cause.if_true is None
 
 

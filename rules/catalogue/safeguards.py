@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import (
@@ -24,15 +24,9 @@ from auditor.rules.lib.repairs import PLACE
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import SEVERITIES, Finding
 
-if TYPE_CHECKING:
-    from auditor.rules.seen.cluster_view import Cluster
-    from auditor.rules.seen.view import Finding
-
-
-# Settings and practices that would have prevented findings; a rule names those of its kind in ``prevented_by``.
+# Settings and practices that would have prevented findings; a rule names its own in ``prevented_by``.
 #
-# Which of them hold of a finding, and what is set at present, :func:`prevented_by` says. Names are those of Kafka's
-# configuration reference. ``B`` stands for a bootstrap server, as in the remedies.
+# Names are those of Kafka's configuration reference. ``B`` stands for a bootstrap server, as in the remedies.
 
 
 METADATA, WEEK = "__cluster_metadata", "604800000"
@@ -40,7 +34,7 @@ FORGOTTEN_BY, RETENTION = "forgotten_by", "retention"  # in the evidence: why a 
 
 
 class SettingLocation(Enum):
-    """Where the present value of a setting is found."""
+    """Where the current value of a setting is found."""
 
     PRACTICE = "practice"  # nowhere: what people do
     PRODUCER = "producer"  # the time-out of a transaction, as its coordinator wrote it down
@@ -50,29 +44,38 @@ class SettingLocation(Enum):
     BROKER = "broker"
 
 
+class CurrentSetting(NamedTuple):
+    """The setting whose current value decides.
+
+    ``value``: the one that prevents; a higher number does too. ``default``: Kafka's own.
+    """
+
+    location: SettingLocation = SettingLocation.PRACTICE
+    name: str = ""
+    value: str = ""
+    default: str | None = None
+
+
 def _always(finding: Finding, cluster: Cluster) -> bool:
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Safeguard:
-    """A setting or practice: what it is called, where it is set, and what it does.
+    """A setting or practice: its name, where it is set, and what it does.
 
-    ``rank`` orders those that would have prevented equally much: the lower one is proposed first. ``name`` and
-    ``value``: the setting ``at`` which its present value is looked up, and the value that prevents; a number that is
-    higher does, too. ``default``: Kafka's own. ``since``, ``below``: the releases that take it. ``or_else``: what is
-    proposed where this one does not hold. ``of_each``: set for each topic by itself; ``static``: no running broker can
-    be changed; ``replicas``: so many it needs to be set by a command. ``applies``: whether it holds of a finding.
+    ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``name`` and ``value``: the
+    setting in ``at`` and the value that prevents; a higher number does too. ``default``: Kafka's own. ``since``,
+    ``below``: the releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per
+    topic; ``static``: cannot be changed on a running broker; ``replicas``: the replica count that setting it by a
+    command requires. ``applies``: whether it applies to a finding.
     """
 
     setting: str
     where: str
     why: str
     rank: int = 100
-    at: SettingLocation = SettingLocation.PRACTICE
-    name: str = ""
-    value: str = ""
-    default: str | None = None
+    current: CurrentSetting = CurrentSetting()  # noqa: RUF009 (a tuple)
     since: Version | None = None
     below: Version | None = None
     or_else: Safeguard | None = None
@@ -83,20 +86,20 @@ class Safeguard:
 
 
 def replicas_of(finding: Finding, cluster: Cluster) -> int | None:
-    """How many replicas the partition of a finding has; None where nothing says it."""
+    """Return the replica count of a finding's partition; None where unknown."""
     if finding.topic is None or finding.partition is None:
         return None
     return cluster.replicas.get((finding.topic, finding.partition))
 
 
 def _came_late(finding: Finding, cluster: Cluster) -> bool:
-    """Whether data may have come behind the end of its transaction; not where the marker of a COMMIT is what lacks."""
+    # Not where the marker of a COMMIT is missing.
     evidence = read(LateDataEvidence, finding.evidence)
     return evidence.get("decided") != "COMMIT" and evidence.get("class") in (None, "hanging", "orphan", "undecidable")
 
 
 def _by_election(finding: Finding, cluster: Cluster) -> bool:
-    """Whether another replica may have been elected before it; there is none of the metadata's, whose voters vote."""
+    # __cluster_metadata has no ISR elections: its voters vote.
     epochs = read(LeaderEpochsEvidence, finding.evidence).get("leader_epochs")
     same = isinstance(epochs, list) and len(epochs) == 2 and epochs[0] == epochs[1] >= 0
     return not same and _may_have_others(finding, cluster)
@@ -111,15 +114,14 @@ def _has_no_other(finding: Finding, cluster: Cluster) -> bool:
 
 
 def _within_timeout(finding: Finding, cluster: Cluster) -> bool:
-    """Whether a transaction may be open because its time is not up. A two-phase commit has no time-out (KIP-939)."""
+    # A two-phase commit has no timeout (KIP-939).
     evidence = read(OpenTransactionEvidence, finding.evidence)
     timeout, age = evidence.get("timeout_ms"), evidence.get("age_ms")
-    known = evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
-    return timeout != NO_TIMEOUT_MS and (not known or timeout is None or age is None or age <= timeout)
+    has_coordinator = evidence.get("coordinator_state", "") is not None  # else the time-out is a guess
+    return timeout != NO_TIMEOUT_MS and (not has_coordinator or timeout is None or age is None or age <= timeout)
 
 
 def _idle_for_longer(finding: Finding, cluster: Cluster) -> bool:
-    """Whether the producer may have been idle for as long as it is remembered, and not for longer than a week."""
     evidence = read(ForgottenEvidence, finding.evidence)
     if evidence.get("forgotten_by") == RETENTION:
         return False
@@ -141,10 +143,7 @@ TRANSACTION_VERSION_2 = Safeguard(
     "cluster feature, brokers and clients from 4.0 on (KIP-890)",
     "Each transaction gets an epoch of its own, so a late write can no longer be stored after a marker.",
     1,
-    SettingLocation.FEATURE,
-    "transaction.version",
-    "2",
-    "0",
+    CurrentSetting(SettingLocation.FEATURE, "transaction.version", "2", "0"),
     since=(4, 0),
     applies=_came_late,
 )
@@ -162,10 +161,7 @@ VERIFICATION = Safeguard(
     "broker, from 3.6 on (KIP-890 part 1)",
     "The leader asks the coordinator before the first write of a transaction and refuses any other.",
     2,
-    SettingLocation.BROKER,
-    "transaction.partition.verification.enable",
-    "true",
-    "true",
+    CurrentSetting(SettingLocation.BROKER, "transaction.partition.verification.enable", "true", "true"),
     since=(3, 6),
     or_else=NEWER_BROKERS,
     applies=_came_late,
@@ -175,8 +171,7 @@ TRANSACTION_TIMEOUT = Safeguard(
     "producer; capped by the brokers' transaction.max.timeout.ms",
     "A shorter time-out bounds how long a crashed client can keep its readers waiting.",
     3,
-    SettingLocation.PRODUCER,
-    "timeout_ms",
+    CurrentSetting(SettingLocation.PRODUCER, "timeout_ms"),
     applies=_within_timeout,
 )
 CLEAN_ELECTION = Safeguard(
@@ -184,10 +179,7 @@ CLEAN_ELECTION = Safeguard(
     "broker or topic",
     "A replica that missed acknowledged batches cannot become leader, so no acknowledged state is rolled back.",
     4,
-    SettingLocation.TOPIC,
-    "unclean.leader.election.enable",
-    "false",
-    "false",
+    CurrentSetting(SettingLocation.TOPIC, "unclean.leader.election.enable", "false", "false"),
     applies=_by_election,
 )
 REPLICATION = Safeguard(
@@ -195,9 +187,7 @@ REPLICATION = Safeguard(
     "topic, by kafka-reassign-partitions.sh where it exists already",
     "What was acknowledged lies on other disks too, and another replica leads while one is away.",
     5,
-    SettingLocation.REPLICAS,
-    "replicas",
-    "3",
+    CurrentSetting(SettingLocation.REPLICAS, "replicas", "3"),
     applies=_has_no_other,
 )
 IN_SYNC_REPLICAS = Safeguard(
@@ -205,10 +195,7 @@ IN_SYNC_REPLICAS = Safeguard(
     "topic and producer; where there are three replicas, writes go on while one is away",
     "What a producer gets an acknowledgement for lies on two disks before it gets it.",
     5,
-    SettingLocation.TOPIC,
-    "min.insync.replicas",
-    "2",
-    "1",
+    CurrentSetting(SettingLocation.TOPIC, "min.insync.replicas", "2", "1"),
     or_else=REPLICATION,
     of_each=True,
     replicas=3,
@@ -219,10 +206,7 @@ OLDER_EXPIRATION = Safeguard(
     "broker, up to 3.3 for producers without a transactional id, too",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    SettingLocation.BROKER,
-    BY_TRANSACTIONAL_ID,
-    WEEK,
-    WEEK,
+    CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, WEEK, WEEK),
     below=(3, 4),
     static=True,
     applies=_idle_for_longer,
@@ -232,10 +216,7 @@ PRODUCER_EXPIRATION = Safeguard(
     "broker, from 3.4 on",
     "Brokers remember idle producers for a week, so a producer that pauses keeps its duplicate protection.",
     6,
-    SettingLocation.BROKER,
-    BY_ID,
-    WEEK,
-    "86400000",
+    CurrentSetting(SettingLocation.BROKER, BY_ID, WEEK, "86400000"),
     since=(3, 4),
     or_else=OLDER_EXPIRATION,
     applies=_idle_for_longer,
@@ -253,9 +234,7 @@ ID_EXPIRATION = Safeguard(
     "broker",
     "Kept above the longest idle time, an id is not forgotten while its client still writes.",
     7,
-    SettingLocation.BROKER,
-    BY_TRANSACTIONAL_ID,
-    default=WEEK,
+    CurrentSetting(SettingLocation.BROKER, BY_TRANSACTIONAL_ID, default=WEEK),
     static=True,
 )
 GROUP_METADATA = Safeguard(
@@ -270,10 +249,7 @@ OLDER_TIMESTAMP_LIMIT = Safeguard(
     "topic",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    SettingLocation.TOPIC,
-    "message.timestamp.type",
-    "LogAppendTime",
-    "CreateTime",
+    CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     below=(3, 6),
     static=True,
 )
@@ -282,10 +258,7 @@ TIMESTAMP_LIMITS = Safeguard(
     "topic, the limits from 3.6 on (KIP-937)",
     "Time stamps that expire state at once, or hide what is late, are refused.",
     9,
-    SettingLocation.TOPIC,
-    "message.timestamp.type",
-    "LogAppendTime",
-    "CreateTime",
+    CurrentSetting(SettingLocation.TOPIC, "message.timestamp.type", "LogAppendTime", "CreateTime"),
     since=(3, 6),
     or_else=OLDER_TIMESTAMP_LIMIT,
     static=True,
@@ -299,26 +272,27 @@ ONE_AT_A_TIME = Safeguard(
 )
 
 LATE_WRITES = (TRANSACTION_VERSION_2, VERIFICATION)  # what keeps a late write out
-# What keeps a defect of Kafka itself from showing: a coordinator skips the marker of a partition that nobody leads.
+# Against KAFKA-20734: a coordinator skips the marker of a leaderless partition.
 OF_A_DEFECT = (REPLICATION, ONE_AT_A_TIME)
 
 
-# What would have prevented a finding, with what is set at present: nothing that is set, cannot apply, or is refused.
+# The safeguards that apply to a finding of a cluster, with the current values.
 #
-# What is declared of rules (:mod:`auditor.rules.catalogue.safeguards`) is held against the finding and its cluster
-# here.
+# Excludes what is set already, cannot apply, or is unknown to the brokers' release.
 
 
 SHOWN = 5  # present values, and commands, of one setting
 BY_METADATA, BY_COORDINATOR, BY_DEFAULT = f"by {METADATA}", "by __transaction_state", "Kafka's default"
 NOT_SHOWN, NOBODYS = "now: the input does not show it", ("", "")
-# Broker-level names of topic settings that safeguards look at; the rest have the same name at both levels.
+# Broker-level names of topic settings; the rest have the same name at both levels.
 BROKER_NAMES = {"message.timestamp.type": "log.message.timestamp.type"}
 
 
 class Prevention(NamedTuple):
-    """A safeguard that would have prevented a finding: ``now``, what is set at present, and ``command``, which sets it;
-    each empty where there is nothing to say."""
+    """A safeguard that would have prevented a finding.
+
+    ``now``: the current value; ``command``: sets it; each empty where there is none.
+    """
 
     safeguard: Safeguard
     now: str
@@ -326,8 +300,7 @@ class Prevention(NamedTuple):
 
 
 class Present(NamedTuple):
-    """What is set at present: by whom it is known, and of which entity of Kafka's (type and name, "" for the default of
-    all brokers)."""
+    """The current value of a setting, its source, and its entity type and name ("" for the default of all brokers)."""
 
     value: str
     by: str
@@ -335,19 +308,23 @@ class Present(NamedTuple):
 
 
 def prevented_by(finding: Finding, declared: Iterable[Safeguard], cluster: Cluster) -> list[Prevention]:
-    """What of the declared would have prevented a finding of a cluster. A defect of Kafka itself no setting prevents;
-    what keeps it from showing is said instead."""
-    mine = OF_A_DEFECT if read(Evidence, finding.evidence).get("known_defect") else declared
-    found = (_held(safeguard, finding, cluster) for safeguard in mine)
-    return [each for each in found if each is not None]
+    """Return the declared safeguards that would have prevented a finding.
+
+    A Kafka defect is not prevented by any setting: :data:`OF_A_DEFECT` is proposed instead.
+    """
+    candidates = OF_A_DEFECT if read(Evidence, finding.evidence).get("known_defect") else declared
+    preventions = (_applicable(safeguard, finding, cluster) for safeguard in candidates)
+    return [prevention for prevention in preventions if prevention is not None]
 
 
-def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
-    """Rows, a safeguard each, with how many findings it would have prevented: the worst severity first, then most
-    findings."""
+def summed(prevented: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
+    """Return a row per safeguard with the number of findings it would have prevented.
+
+    Highest severity first, then most findings.
+    """
     rows: dict[str, Fields] = {}
     ranks: dict[str, int] = {}
-    for finding, preventions in found:
+    for finding, preventions in prevented:
         for safeguard, now, command in preventions:
             name = safeguard.setting
             ranks[name] = safeguard.rank
@@ -365,32 +342,28 @@ def summed(found: Iterable[tuple[Finding, list[Prevention]]]) -> list[Fields]:
             )
             row["severity"] = min(row["severity"], finding.severity, key=SEVERITIES.index)
             row["findings"] += 1
-            for key, said in (("now", now), ("commands", command)):
-                row[key] |= {said: None} if said else {}
+            for key, text in (("now", now), ("commands", command)):
+                row[key] |= {text: None} if text else {}
     ordered = sorted(
         rows.values(),
         key=lambda row: (SEVERITIES.index(row["severity"]), -row["findings"], ranks[row["setting"]], row["setting"]),
     )
-    return [row | {key: _first(row[key]) for key in ("now", "commands")} for row in ordered]
+    return [row | {key: list(row[key])[:SHOWN] for key in ("now", "commands")} for row in ordered]
 
 
-def _first(said: Iterable[str]) -> list[str]:
-    return list(said)[:SHOWN]
-
-
-def _held(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:
-    taken = _takes(safeguard, cluster)
-    if taken is False or not safeguard.applies(finding, cluster):
-        return None if safeguard.or_else is None else _held(safeguard.or_else, finding, cluster)
-    present = _present(safeguard, finding, cluster, sure=bool(taken))
+def _applicable(safeguard: Safeguard, finding: Finding, cluster: Cluster) -> Prevention | None:
+    supported = _takes(safeguard, cluster)
+    if supported is False or not safeguard.applies(finding, cluster):
+        return None if safeguard.or_else is None else _applicable(safeguard.or_else, finding, cluster)
+    present = _present(safeguard, finding, cluster, sure=bool(supported))
     if present is not None and _prevents(safeguard, present.value):
         return None
-    command = _command(safeguard, finding, cluster, present) if taken and present is not None else ""
+    command = _command(safeguard, finding, cluster, present) if supported and present is not None else ""
     return Prevention(safeguard, _now(safeguard, finding, present), command)
 
 
 def _takes(safeguard: Safeguard, cluster: Cluster) -> bool | None:
-    """Whether the brokers' release takes it; None where nothing shows that."""
+    # None where nothing shows the release.
     shown, since, below = cluster.releases.values(), safeguard.since, safeguard.below
     if below is not None:
         return any(r.below is not None and r.below <= below for r in shown)
@@ -402,17 +375,17 @@ def _takes(safeguard: Safeguard, cluster: Cluster) -> bool | None:
 
 
 def _prevents(safeguard: Safeguard, value: str) -> bool:
-    """Whether a present value is the one that prevents, or a higher number."""
-    wanted, given = setting_number(safeguard.value), setting_number(value)
+    # A higher number prevents too.
+    wanted, given = setting_number(safeguard.current.value), setting_number(value)
     if wanted is not None and given is not None:
         return given >= wanted
-    return value.strip() == safeguard.value
+    return value.strip() == safeguard.current.value
 
 
 def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    """``sure``: the release is known to have the setting, so that its default counts where nobody set it."""
-    name, topic = safeguard.name, finding.topic or ""
-    match safeguard.at:
+    # ``sure``: the release is known to have the setting, so that its default applies where nobody set it.
+    name, topic = safeguard.current.name, finding.topic or ""
+    match safeguard.current.location:
         case SettingLocation.PRODUCER:
             evidence = read(OpenTransactionEvidence, finding.evidence)
             ms, state = evidence.get("timeout_ms"), evidence.get("coordinator_state")
@@ -430,8 +403,8 @@ def _present(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: 
 
 
 def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure: bool) -> Present | None:
-    """What the broker that leads the partition has: set for it, for all brokers, in its file, or by nobody."""
-    name = BROKER_NAMES.get(safeguard.name, safeguard.name)
+    # Set for the leading broker, for all brokers, in its file, or by nobody.
+    name = BROKER_NAMES.get(safeguard.current.name, safeguard.current.name)
     led = cluster.last_leader(finding.topic or "", -1 if finding.partition is None else finding.partition)
     broker = finding.broker_id if led is None else led
     in_file = cluster.of_files.get(broker)
@@ -441,26 +414,30 @@ def _of_broker(safeguard: Safeguard, finding: Finding, cluster: Cluster, *, sure
             return _readable(safeguard, Present(value, f"by server.properties of broker {broker}", ("brokers", "")))
         if value is not None:
             return _readable(safeguard, Present(value, f"by {cluster.configs_by}", ("brokers", entity)))
-    known = sure and cluster.has_metadata and in_file is not None and not cluster.is_unknown(broker, name)
-    return Present(safeguard.default, BY_DEFAULT, ("brokers", "")) if known and safeguard.default else None
+    is_default = sure and cluster.has_metadata and in_file is not None and not cluster.is_unknown(broker, name)
+    return (
+        Present(safeguard.current.default, BY_DEFAULT, ("brokers", ""))
+        if is_default and safeguard.current.default
+        else None
+    )
 
 
 def _readable(safeguard: Safeguard, present: Present) -> Present | None:
-    """None for a value that no broker takes: a name that is replaced before the start, say."""
-    number = setting_number(safeguard.value or safeguard.default) is not None
+    # No broker takes an invalid value: a placeholder that is replaced before the start, say.
+    number = setting_number(safeguard.current.value or safeguard.current.default) is not None
     readable = setting_number(present.value) is not None if number else present.value.strip().isalpha()
     return present if readable else None
 
 
 def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str:
-    if safeguard.at is SettingLocation.PRACTICE:
+    if safeguard.current.location is SettingLocation.PRACTICE:
         return ""
     if present is None:
         return NOT_SHOWN
     value, number = present.value, setting_number(present.value)
-    if safeguard.at is SettingLocation.REPLICAS:
+    if safeguard.current.location is SettingLocation.REPLICAS:
         value = f"{plural(int(value), 'replica')} of {finding.topic}-{finding.partition}"
-    elif number is not None and safeguard.name.endswith(("_ms", ".ms")):
+    elif number is not None and safeguard.current.name.endswith(("_ms", ".ms")):
         value = duration(number)
     elif present.entity[0] == "topics":
         value = f"{value} for {present.entity[1]}"
@@ -468,13 +445,17 @@ def _now(safeguard: Safeguard, finding: Finding, present: Present | None) -> str
 
 
 def _command(safeguard: Safeguard, finding: Finding, cluster: Cluster, present: Present) -> str:
-    """What sets it, where the present value is: one of a topic, or of a broker, goes before that of all brokers."""
-    if safeguard.at is SettingLocation.FEATURE:
-        return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.name}={safeguard.value}"
+    # A value of a topic, or of a broker, overrides that of all brokers.
+    if safeguard.current.location is SettingLocation.FEATURE:
+        return f"kafka-features.sh {PLACE}upgrade --feature {safeguard.current.name}={safeguard.current.value}"
     enough = not safeguard.replicas or (replicas_of(finding, cluster) or 0) >= safeguard.replicas
-    if safeguard.at not in (SettingLocation.TOPIC, SettingLocation.BROKER) or safeguard.static or not enough:
+    if (
+        safeguard.current.location not in (SettingLocation.TOPIC, SettingLocation.BROKER)
+        or safeguard.static
+        or not enough
+    ):
         return ""
     kind, name = ("topics", finding.topic or "") if safeguard.of_each else present.entity
     to = f"--entity-name {quote(name)}" if name else "--entity-default"
-    setting = f"{safeguard.name}={safeguard.value}"
+    setting = f"{safeguard.current.name}={safeguard.current.value}"
     return f"kafka-configs.sh {PLACE}--entity-type {kind} {to} --alter --add-config {setting}"

@@ -1,9 +1,9 @@
-"""What is counted in each decoded or derived table, once: how many rows of each log break an expectation.
+"""The checks of each decoded or derived table, and the SQL that counts violations per log.
 
-A check is a condition on a row in SQL that Spark and DuckDB take alike, true where the row breaks it, or the columns
-that identify a row. What it needs of the row before, in the order of the file, comes as ``before_<column>``. The counts
-are small tables, one row a log, and those are what the suites judge. Cost: one pass over a table, with one sort where a
-check looks at the row before.
+A check is a condition on a row in SQL common to Spark and DuckDB, true where the row violates it, or columns that
+identify a row. Columns of the previous row, in file order, are named ``before_<column>``. The counts are small tables,
+one row per log, which the suites judge. Cost: one pass over a table, with one sort where a check needs the previous
+row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DIR = tuple(field.name for field in DIR_KEY)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``broken``: SQL, true for a row that breaks it; or ``unique``: columns that no two rows may share."""
+    """A check of a table: ``broken``, SQL that is true for a violating row; or ``unique``, columns no two rows
+    share."""
 
     name: str
     says: str
@@ -39,7 +40,8 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """The checks of a table, counted by ``key``; ``before``: columns of the row before, by ``within``, in ``order``."""
+    """The checks of a table, counted by ``key``; ``before``: columns of the previous row, by ``within``, in
+    ``order``."""
 
     checks: tuple[Check, ...]
     key: tuple[str, ...] = LOG
@@ -49,15 +51,15 @@ class Measure:
 
 
 def _in(column: str, names: Any) -> str:
-    """SQL: the column has a value, and none of these."""
+    # True for a value that is none of these.
     return f"{column} NOT IN ({', '.join(repr(str(name)) for name in names)})"
 
 
-# Which state may follow which where compaction took the records between away: any, but for what is never written.
+# After compaction any state may follow another, except for states that are never written.
 _STATES = [str(state) for state in STATES_BY_ID if state not in NEVER_WRITTEN]
 _JUMP = " OR ".join(f"(state = '{s}' AND {_in('before_state', (str(p), str(s)))})" for p, s in COMPLETION_OF.items())
 _OUTCOMES, _CLASSES = ("COMMIT", "ABORT"), ("active", "late", "hanging", "orphan", "ghost", "undecidable")
-# what errors.is_unread says
+# As errors.is_unread
 _LISTED = ", ".join(repr(reason) for reason in sorted(UNREAD))
 _UNREAD = f"(reason IN ({_LISTED}) OR (reason = 'unknown_key_type' AND detail LIKE '{RECORD_AT}%'))"
 
@@ -263,7 +265,7 @@ MEASURES = {
 
 DUCKDB, SPARK = "duckdb", "spark"
 DIALECTS = (DUCKDB, SPARK)
-# What Spark's SQL has and DuckDB calls otherwise, so that one text does for both.
+# Functions of Spark's SQL that DuckDB names otherwise, so that one text works for both
 MACROS = {
     "size(x)": "len(x)",
     "array_except(a, b)": "list_filter(a, lambda x: NOT list_contains(b, x))",
@@ -273,7 +275,7 @@ MACROS = {
 
 
 def counting(table: str, source: str, dialect: str) -> str:
-    """SQL: how many rows of a table that stands as ``source`` break each check, a row a key."""
+    """Return the SQL that counts how many rows of ``source`` violate each check, a row per key."""
     wanted = MEASURES[table]
     quote = '"' if dialect == DUCKDB else "`"
 
@@ -299,7 +301,7 @@ _NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boole
 
 
 def columns_of(columns: pa.Schema) -> str:
-    """The columns of a table and their types, as text."""
+    """Return the columns of a table and their types, as text."""
     return ", ".join(f"{field.name} {_type(field.type)}" for field in columns)
 
 
@@ -310,7 +312,8 @@ def _type(kind: pa.DataType) -> str:
 
 
 def frame_of(counted: list[Fields], table: str, columns: str) -> pd.DataFrame:
-    """The counts of a table: its key, ``columns``, ``rows``, and one column a check. One row even of an empty table."""
+    """Return the counts of a table: its key, ``columns``, ``rows``, and a column per check. An empty table has one
+    row."""
     import pandas as pd
 
     wanted = MEASURES[table]

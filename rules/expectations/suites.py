@@ -25,22 +25,21 @@ from auditor.rules.seen.view import FIELDS, SEVERITIES
 
 if TYPE_CHECKING:
     import pandas as pd
-    from great_expectations.expectations.expectation import Expectation
     from pyspark.sql import SparkSession
 
 
-# Expectations that great-expectations does not have, or says less plainly. Importing this module registers them.
+# Custom expectations. Importing this module registers them.
 
 
 class ExpectNoViolations(gxe.ExpectColumnValuesToBeBetween):
-    """A column that counts what breaks an expectation is 0 everywhere; null where it does not apply."""
+    """Expects a count of violations to be 0 everywhere; null where it does not apply."""
 
     min_value: float = 0
     max_value: float = 0
 
 
 class ExpectSteadyRatio(gxe.ExpectColumnValuesToBeBetween):
-    """A count is between half and twice what it was in the run before; null where that is not known."""
+    """Expects a count between half and twice that of the previous run; null where that is unknown."""
 
     min_value: float = 0.5
     max_value: float = 2.0
@@ -69,7 +68,7 @@ class PartsSumToWhole(MulticolumnMapMetricProvider):
 
 
 class ExpectPartsToSumToWhole(MulticolumnMapExpectation):
-    """Every row's columns, but for the last of ``column_list``, add up to the last."""
+    """Expects all columns of ``column_list`` but the last to add up to the last, in each row."""
 
     column_list: list[str]
     ignore_row_if: str = "never"
@@ -77,7 +76,7 @@ class ExpectPartsToSumToWhole(MulticolumnMapExpectation):
     args_keys = ("column_list",)
 
 
-# The suites: what is expected of the counts of each table, of the findings, of each log and of the run.
+# The suites: expectations of the counts of each table, of the findings, of each log and of the run.
 
 
 BYTE_PARTS = ["bytes_decoded", "bytes_skipped", "bytes_error"]
@@ -96,9 +95,9 @@ FRESH_MS = 24 * 3_600_000
 
 
 def expectations(name: str, columns: str = "") -> list[Expectation]:
-    """The expectations of a suite: a table of contract section 4, ``findings``, ``logs`` or ``run``.
+    """Return the expectations of a suite: a table of contract section 4, ``findings``, ``logs`` or ``run``.
 
-    ``columns`` is what the contract says of the table's columns, in the words of :func:`measures.columns_of`.
+    ``columns``: the contract's columns of the table, as in :func:`measures.columns_of`.
     """
     special = {"findings": _findings, "logs": _logs, "run": _run}
     return special[name]() if name in special else _table(name, columns)
@@ -119,7 +118,7 @@ def _table(name: str, columns: str) -> list[Expectation]:
 
 def _findings() -> list[Expectation]:
     kinds = sorted(registry.kinds())
-    known = sorted({*registry.load(), *kinds})  # kept runs of the past have rules that are kinds by now
+    names = sorted({*registry.load(), *kinds})  # kept runs of the past have rules that are kinds by now
     return [
         gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=["cluster_id", *FIELDS], description="findings have the contract's fields"
@@ -133,7 +132,7 @@ def _findings() -> list[Expectation]:
         gxe.ExpectColumnValuesToBeInSet(
             column="severity", value_set=list(SEVERITIES), description="severities are the contract's"
         ),
-        gxe.ExpectColumnValuesToBeInSet(column="rule", value_set=known, description="rules are in the catalogue"),
+        gxe.ExpectColumnValuesToBeInSet(column="rule", value_set=names, description="rules are in the catalogue"),
         gxe.ExpectColumnValuesToBeInSet(column="kind", value_set=kinds, description="and so are their kinds"),
         gxe.ExpectColumnValuesToNotBeNull(column="message", description="every finding says what it found"),
         gxe.ExpectColumnValuesToMatchRegex(
@@ -189,9 +188,9 @@ def _run() -> list[Expectation]:
     ]
 
 
-# Running the suites over small tables: a checkpoint a table, and the results as rows.
+# Running the suites over small tables: one checkpoint per table, with the results as rows.
 #
-# No Data Docs are written: they ask other sites for their scripts and show nothing without them (docs/decisions/004).
+# No Data Docs are written: they load scripts from other sites and show nothing without them (docs/decisions/004).
 
 
 KEY = ("cluster_id", "broker_id", "log_dir", "topic", "partition")
@@ -201,13 +200,12 @@ SHOWN = 5  # of the rows that break an expectation
 def run(
     tables: Mapping[str, tuple[pd.DataFrame, list[Expectation]]], spark: SparkSession | None = None
 ) -> list[Fields]:
-    """Judges each table by its suite; one row an expectation.
+    """Judge each table by its suite; one row per expectation.
 
-    ``spark``: judge Spark frames in place of pandas ones.
-    Columns: suite, expectation, column, says, severity, success, rows, broken, where (the first logs that break it),
-    error (what went wrong in the judging, then success is false). Errors: AssertionError when fewer expectations were
-    evaluated than were built, as happens to custom ones that are not known. Cost: about 10 ms an expectation on pandas,
-    0.5 s on Spark.
+    ``spark``: judge Spark frames instead of pandas ones. Columns: suite, expectation, column, says, severity, success,
+    rows, broken, where (the first logs that violate it), error (why judging failed; success is then false). Errors:
+    AssertionError when fewer expectations were evaluated than built, as happens to unknown custom ones. Cost: about 10
+    ms per expectation on pandas, 0.5 s on Spark.
     """
     context = gx.get_context(mode="ephemeral")
     context.variables.progress_bars = {"globally": False}
@@ -215,7 +213,7 @@ def run(
     source = data_sources.add_pandas("results") if spark is None else data_sources.add_spark("results", persist=False)
     rows: list[Fields] = []
     for name, (frame, wanted) in tables.items():
-        data = frame if spark is None else _to_spark(spark, frame)
+        data = frame if spark is None else spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
         batch = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
         suite = context.suites.add(gx.ExpectationSuite(name, expectations=wanted))
         definition = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
@@ -223,32 +221,26 @@ def run(
             gx.Checkpoint(name=name, validation_definitions=[definition], result_format=_format(frame))
         )
         result = checkpoint.run(batch_parameters={"dataframe": data})
-        evaluated = [each for validation in result.run_results.values() for each in validation.results]
+        evaluated = [result_row for validation in result.run_results.values() for result_row in validation.results]
         if len(evaluated) != len(wanted):
             raise AssertionError(f"suite {name}: {len(wanted)} expectations built, {len(evaluated)} evaluated")
-        rows += [_row(name, each) for each in evaluated]
+        rows += [_row(name, result_row) for result_row in evaluated]
     return rows
 
 
 def _format(frame: pd.DataFrame) -> Fields:
-    """Results name the logs that break an expectation; never COMPLETE, which brings every row to the driver."""
+    # Never COMPLETE, which brings every row to the driver.
     keys = [name for name in KEY if name in frame.columns]
     form: Fields = {"result_format": ResultFormat.SUMMARY, "partial_unexpected_count": SHOWN}
     return form | ({"unexpected_index_column_names": keys} if keys else {})
 
 
-def _to_spark(spark: SparkSession, frame: pd.DataFrame) -> Any:
-    import pyarrow as pa
-
-    return spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False))
-
-
-def _row(suite: str, each: Any) -> Fields:
-    config, result = each.expectation_config, each.result
+def _row(suite: str, result_row: Any) -> Fields:
+    config, result = result_row.expectation_config, result_row.result
     keys = ("column", "column_list", "column_A", "column_B")
     named = [config.kwargs[key] for key in keys if config.kwargs.get(key)]
     columns = [name for item in named for name in (item if isinstance(item, list) else [item])]
-    info = each.exception_info  # of the expectation, or of each metric that failed
+    info = result_row.exception_info  # of the expectation, or of each metric that failed
     exception = info if "raised_exception" in info else next(iter(info.values()), {})
     return {
         "suite": suite,
@@ -256,7 +248,7 @@ def _row(suite: str, each: Any) -> Fields:
         "column": ", ".join(columns),
         "says": config.description,
         "severity": str(getattr(config.severity, "value", config.severity)),
-        "success": bool(each.success),
+        "success": bool(result_row.success),
         "rows": result.get("element_count"),
         "broken": result.get("unexpected_count"),
         "where": ", ".join(dict.fromkeys(map(_where, _broken_rows(result)))) or None,
@@ -265,7 +257,7 @@ def _row(suite: str, each: Any) -> Fields:
 
 
 def _broken_rows(result: Values) -> list[Values]:
-    """The first rows that break an expectation; a table without a key gives their numbers, which say nothing."""
+    # A table without a key returns row numbers, which are useless here.
     return [row for row in result.get("partial_unexpected_index_list") or [] if isinstance(row, Mapping)]
 
 
@@ -274,16 +266,14 @@ def _where(row: Values) -> str:
     return "/".join([*([str(row["log_dir"])] if row.get("log_dir") else []), *(["-".join(log)] if log else [])])
 
 
-# The suites as files for a great-expectations project of somebody else: JSON of its own expectations alone, and the
-# SQL of what they judge.
+# The suites as files for another great-expectations project: JSON of its own expectations, and the SQL of the views.
 #
-# A suite NAME_counts judges the view of that name, which counts in the table NAME what breaks an expectation. The
-# suites
-# ``logs`` and ``run`` judge views over the tables that ``--history`` keeps, ``findings`` the table of ``--tables``.
+# A suite NAME_counts judges the view of that name, which counts the violations in table NAME. The suites ``logs`` and
+# ``run`` judge views over the tables of ``--history``, ``findings`` the table of ``--tables``.
 
 
 LEAST = 100  # counts below it say nothing of a drift
-# Columns of the views over kept runs. logs_before: the logs of the run before; without one an empty table like logs.
+# The views over stored runs. logs_before: the logs of the previous run; without one an empty table like logs.
 LOGS = f"""WITH earlier AS (
   SELECT cluster_id, broker_id, topic, partition, max(batches) AS batches, max(producers) AS producers
   FROM logs_before GROUP BY cluster_id, broker_id, topic, partition
@@ -308,7 +298,7 @@ SUMS = {"bytes_total": "bytes_off", "offsets_total": "offsets_off"}  # what is l
 
 
 def files(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str]]:
-    """Every file by its name below the folder, with its text. ``columns``: of the tables, by name."""
+    """Yield each file's name relative to the output directory, and its text. ``columns``: of the tables, by name."""
     for name, expectations in _suites(columns):
         suite = ExpectationSuite(name, expectations=expectations).to_json_dict()
         yield f"suites/{name}.json", json.dumps(suite, indent=1, ensure_ascii=False) + "\n"
@@ -321,35 +311,34 @@ def files(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, str]]:
 
 
 def views(dialect: str) -> dict[str, str]:
-    """The SQL of each view by its name."""
+    """Return the SQL of each view by its name."""
     counts = {f"{name}_counts": counting(name, name, dialect) for name in MEASURES}
     return counts | {f"{name}_judged": text for name, text in OVER_RUNS.items()}
 
 
 def _suites(columns: Mapping[str, pa.Schema]) -> Iterator[tuple[str, list[Expectation]]]:
-    """The suites by the name of what they judge."""
     for name in MEASURES:
         as_declared = gxe.ExpectTableColumnsToMatchOrderedList(
             column_list=columns[name].names, description="the columns are the contract's", severity="critical"
         )
         yield name, [as_declared]
-        yield f"{name}_counts", [_plain(each) for each in expectations(name)[1:]]
+        yield f"{name}_counts", [_plain(own) for own in expectations(name)[1:]]
     for name in OVER_RUNS:
-        yield f"{name}_judged", [_plain(each) for each in expectations(name)]
+        yield f"{name}_judged", [_plain(own) for own in expectations(name)]
     of_list, *others = expectations("findings")
     of_list = gxe.ExpectTableColumnsToMatchOrderedList(
         column_list=columns["findings"].names, description=of_list.description, severity=of_list.severity
     )
-    yield "findings", [of_list, *(each for each in others if getattr(each, "column", "") != "timestamp")]
+    yield "findings", [of_list, *(own for own in others if getattr(own, "column", "") != "timestamp")]
 
 
-def _plain(each: Expectation) -> Expectation:
-    """An expectation of great-expectations' own that says the same: a project elsewhere has none of ours."""
-    said: Fields = {"description": each.description, "severity": each.severity}
-    if isinstance(each, ExpectPartsToSumToWhole):
-        return gxe.ExpectColumnValuesToBeBetween(column=SUMS[each.column_list[-1]], min_value=0, max_value=0, **said)
-    if isinstance(each, ExpectNoViolations | ExpectSteadyRatio):
+def _plain(own: Expectation) -> Expectation:
+    # A foreign project has only great-expectations' own expectations.
+    texts: Fields = {"description": own.description, "severity": own.severity}
+    if isinstance(own, ExpectPartsToSumToWhole):
+        return gxe.ExpectColumnValuesToBeBetween(column=SUMS[own.column_list[-1]], min_value=0, max_value=0, **texts)
+    if isinstance(own, ExpectNoViolations | ExpectSteadyRatio):
         return gxe.ExpectColumnValuesToBeBetween(
-            column=each.column, min_value=each.min_value, max_value=each.max_value, **said
+            column=own.column, min_value=own.min_value, max_value=own.max_value, **texts
         )
-    return each
+    return own

@@ -1,1 +1,1 @@
-"""Terms that several rules share: what cleaning may take, how replicas are compared, what may be done to a broker."""
+"""Terms that several rules share: limits of cleaning, comparison of replicas, repairs of brokers and replicas."""

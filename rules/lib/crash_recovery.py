@@ -1,4 +1,4 @@
-"""What a broker would make of a log directory after a crash."""
+"""Predict how a broker starts from a log directory after a crash."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a
 
 
 def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
-    """What becomes of one replica at a start that scans from ``recovery_point`` on; None for text, which shows no
-    bytes.
+    """Predict a start of one replica that scans from ``recovery_point`` on; None for text, which has no bytes.
 
     ``log_end_after`` and ``last_stable_offset_after``: offsets, the latter once the high watermark is at the log end.
-    ``truncates``: each cut with file, byte, offset and what is lost; ``deletes``: segments renamed ``.deleted``, with
-    their indexes; ``poison``: what stops the start; ``undecided``: what stays open; ``says``: all in a sentence.
+    ``truncates``: each cut with file, byte, offset and loss; ``deletes``: segments renamed ``.deleted``, with their
+    indexes; ``poison``: what makes the start fail; ``undecided``: what is unknown; ``says``: a summary sentence.
     """
     if replica.text or not replica.scans:
         return None
     first = _first_scanned(replica, recovery_point)
-    end, truncates, kept = _cuts(replica, first)
-    fatal = _fatal(replica, first, kept)
-    deletes = [replica.segments[k] for k in range(kept, len(replica.scans))]
+    end, truncates, segments_left = _cuts(replica, first)
+    fatal = _fatal(replica, first, segments_left)
+    deletes = [replica.segments[k] for k in range(segments_left, len(replica.scans))]
     if end < replica.log_start:  # LogLoader.deleteSegmentsIfLogStartGreaterThanLogEnd
         deletes, end = replica.segments[_first_local(replica) :], replica.log_start
     result = {
@@ -55,9 +54,10 @@ def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:
 
 
 def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
-    """The dry run that scans everything; ``from_recovery_point`` holds the other one where it differs, else None.
+    """Return the dry run that scans everything, with the one from the recovery point if it differs.
 
-    ``twin``: another log directory of its broker that has the partition too, which ends every start.
+    ``from_recovery_point``: that run, otherwise None. ``twin``: another log directory of its broker with the same
+    partition, which makes every start fail.
     """
     full = dry_run(replica)
     if full is None:
@@ -65,27 +65,19 @@ def both_runs(replica: ReplicaFacts, twin: str | None = None) -> Fields | None:
     point = 0 if replica.topic == ALWAYS_SCANNED else replica.recovery_point or 0
     plain = full if _first_scanned(replica, point) == _first_scanned(replica, 0) else dry_run(replica, point)
     if twin is not None:
-        full, plain = (_held_up(replica, run, twin) for run in (full, plain or full))
+        full, plain = (_failed_start(replica, run, twin) for run in (full, plain or full))
     return full | {"recovery_point": point, "from_recovery_point": None if plain == full else plain}
 
 
-def _held_up(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
-    """A start that ends at a partition which is in two log directories, whatever else it does to the log."""
-    fatal = {
-        "topic": replica.topic,
-        "partition": replica.partition,
-        "file": replica.folder,
-        "position": None,
-        "offset": None,
-        "producer_id": -1,
-        "why": f"{TWICE} (the other: {twin}),",
-    }
+def _failed_start(replica: ReplicaFacts, run: Fields, twin: str) -> Fields:
+    # The start fails whatever else it does to the log.
+    fatal = _poison(replica, replica.folder, None, None, -1, f"{TWICE} (the other: {twin}),")
     run = run | {"starts": False, "poison": [fatal, *run["poison"]]}
     return run | {"says": _says(run)}
 
 
 def directory(log_dir: str, runs: list[Fields], clean_shutdown: bool) -> Fields:
-    """The dry run of a log directory from those of its logs (:func:`both_runs`)."""
+    """Combine the dry runs of a log directory's logs (:func:`both_runs`)."""
     full = _together(runs)
     plain = _together([run["from_recovery_point"] or run for run in runs])
     says = f"After a crash, if every segment is scanned, a current broker {_outcome(full)}"
@@ -134,29 +126,25 @@ def _says(run: Fields) -> str:
 
 
 def _scanned(replica: ReplicaFacts, number: int, first: int) -> bool:
-    """A segment without .index is recovered whatever the recovery point says; one in remote storage never."""
+    # A segment without .index is recovered whatever the recovery point; one in remote storage never.
     return number >= first or (number >= _first_local(replica) and not replica.scans[number].indexed)
 
 
 def _first_local(replica: ReplicaFacts) -> int:
-    """The first segment on the broker's own disk."""
     return bisect_left(replica.segment_bases, replica.local_start) if replica.local_start >= 0 else 0
 
 
 def _first_scanned(replica: ReplicaFacts, recovery_point: int) -> int:
-    """The segment that holds the recovery point, or the first one."""
     return max(_first_local(replica), bisect_right(replica.segment_bases, recovery_point) - 1)
 
 
 def _unread(replica: ReplicaFacts, recovery_point: int) -> list[str]:
-    """That segments would be scanned which were not read."""
     if replica.unread_from < 0 or recovery_point >= replica.log_start:
         return []
     return [f"{replica.topic}-{replica.partition}: the segments below offset {replica.log_start} were not read"]
 
 
 def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
-    """Where the log ends, the cuts, and how many segments stay."""
     cuts, end = [], 0
     for number, scan in enumerate(replica.scans):
         end = scan.next_offset
@@ -183,25 +171,15 @@ def _cuts(replica: ReplicaFacts, first: int) -> tuple[int, list[Fields], int]:
     return end, cuts, len(replica.scans)
 
 
-def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
-    """Batches that throw what nothing catches, among those that are scanned or replayed."""
+def _fatal(replica: ReplicaFacts, first: int, segments_left: int) -> list[Fields]:
+    # Batches whose exception nothing catches, among those that are scanned or replayed.
     replayed_from = _state_base(replica, first)
-    found = []
+    batches = []
 
     def add(number: int, position: int, offset: int, producer: int, why: str) -> None:
         reached = _scanned(replica, number, first) or (number >= _first_local(replica) and offset >= replayed_from)
-        if number < kept and reached:
-            found.append(
-                {
-                    "topic": replica.topic,
-                    "partition": replica.partition,
-                    "file": replica.segments[number],
-                    "position": position,
-                    "offset": offset,
-                    "producer_id": producer,
-                    "why": why,
-                }
-            )
+        if number < segments_left and reached:
+            batches.append(_poison(replica, replica.segments[number], position, offset, producer, why))
 
     for number, scan in enumerate(replica.scans):
         for position, offset, producer, kind in scan.fatal:
@@ -211,11 +189,18 @@ def _fatal(replica: ReplicaFacts, first: int, kept: int) -> list[Fields]:
     for e in itertools.islice(events_of(replica.events, EventKind.PLAIN_IN_TRANSACTION), MAX_SHOWN):
         if not 0 <= replica.scans[e["segment"]].cut <= e["position"]:
             add(e["segment"], e["position"], e["base_offset"], e["producer_id"], PLAIN)
-    return sorted(found, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
+    return sorted(batches, key=lambda p: (p["file"], p["position"]))[:MAX_SHOWN]
+
+
+def _poison(
+    replica: ReplicaFacts, file: str, position: int | None, offset: int | None, producer_id: int, why: str
+) -> Fields:
+    where = {"topic": replica.topic, "partition": replica.partition, "file": file}
+    return where | {"position": position, "offset": offset, "producer_id": producer_id, "why": why}
 
 
 def _state_base(replica: ReplicaFacts, first: int) -> int:
-    """Where the replay for the state at the first scanned segment begins: its newest snapshot, or the log start."""
+    # The newest snapshot below the first scanned segment, or the log start.
     below = [
         s.offset
         for s in replica.snapshots
@@ -225,10 +210,7 @@ def _state_base(replica: ReplicaFacts, first: int) -> int:
 
 
 def _last_stable_offset(replica: ReplicaFacts, end: int, *, everything: bool) -> int:
-    """The first offset of the transactions still open at the new end, not below the log start; else the end.
-
-    A scan of everything forgets what lies in segments before the one that holds the log start: their snapshots go.
-    """
+    # A full scan drops the snapshots, and so the state, of segments before the one with the log start.
     t = replica.transactions
     if not len(t):
         return end

@@ -22,14 +22,14 @@ from auditor.model.offset_watch import Committers, Rivals, Values
 from auditor.rules.lib import repairs
 from auditor.rules.seen.view import Finding, LogView
 
-# Which records of a batch are to blame, and what would remain of it without them, for the evidence (KIP-467).
+# Culprit records of a batch, and what would remain of it without them (KIP-467).
 
 
 SHOWN = 20  # batches of one finding
 
 
 class BatchPlace(TypedDict):
-    """Where a batch is."""
+    """The location of a batch."""
 
     segment: int
     position: int
@@ -39,61 +39,61 @@ class BatchPlace(TypedDict):
 def blamed(
     log: LogView, run: Sequence[Event | BatchPlace], kind: str, *, newest: int | None = None
 ) -> list[Fields] | None:
-    """The culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains of each.
+    """Return the culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains.
 
-    ``error_records`` counts from 0 in the batch, as a ProduceResponse does; None where the batches were not at hand to
-    be read once more (a running cluster). ``newest``: the latest stamp (ms) that is in order, where one is known.
+    ``error_records`` counts from 0 in the batch, as a ProduceResponse does. None where the batches could not be read
+    again (a running cluster). ``newest``: the latest valid timestamp (ms), where known.
     """
     rows = []
     for e in run[:SHOWN]:
-        found = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
-        if found is None:
+        culprits = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
+        if culprits is None:
             continue
         if newest is not None:
-            found = found._replace(ahead=tuple(named for named in found.ahead if named[1] > newest))
-        if mine := _of(found, kind):
-            rows.append(_row(int(e["base_offset"]), found, mine))
+            culprits = culprits._replace(ahead=tuple(named for named in culprits.ahead if named[1] > newest))
+        if indexes := _indexes(culprits, kind):
+            rows.append(_row(int(e["base_offset"]), culprits, indexes))
     return rows or None
 
 
-def _of(found: Culprits, kind: str) -> list[int]:
-    named = getattr(found, kind)
+def _indexes(culprits: Culprits, kind: str) -> list[int]:
+    named = getattr(culprits, kind)
     return [index for index, _stamp in named] if kind == "ahead" else list(named)
 
 
-def _row(base_offset: int, found: Culprits, mine: list[int]) -> Fields:
-    row: Fields = {"base_offset": base_offset, "records": found.records, "error_records": mine}
-    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _of(found, kind)}
-    if found.left_out:
-        row["left_out"] = found.left_out
-    elif found.records == found.declared:  # else nobody can tell what is behind the last one that could be read
-        row["remaining"] = _remaining(found, others)
+def _row(base_offset: int, culprits: Culprits, indexes: list[int]) -> Fields:
+    row: Fields = {"base_offset": base_offset, "records": culprits.records, "error_records": indexes}
+    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _indexes(culprits, kind)}
+    if culprits.left_out:
+        row["left_out"] = culprits.left_out
+    elif culprits.records == culprits.declared:  # else nobody can tell what is behind the last one that could be read
+        row["remaining"] = _remaining(culprits, others)
     return row
 
 
-def _remaining(found: Culprits, culprits: set[int]) -> Mapping[str, int]:
-    """The batch that a client would send again by the KIP: without any culprit, numbered from 0 on."""
-    records = found.records - len(culprits)
+def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
+    # What a client would send again by KIP-467: without culprits, numbered from 0.
+    records = batch.records - len(culprits)
     if not records:
         return {"records": 0}
     out = {"records": records, "last_offset_delta": records - 1}
-    if found.base_sequence >= 0:
+    if batch.base_sequence >= 0:
         out |= {
-            "base_sequence": found.base_sequence,
-            "last_sequence": (found.base_sequence + records - 1) % SEQUENCES,
+            "base_sequence": batch.base_sequence,
+            "last_sequence": (batch.base_sequence + records - 1) % SEQUENCES,
         }
     return out
 
 
-# Findings about fields of a batch's header that its checksum does not cover: base offset, length, leader epoch and
-# magic. What is said of them else goes by the values that fit.
+# Damaged header fields that the checksum does not cover: base offset, length, leader epoch and magic. Everything else
+# about such a batch uses the values that fit.
 
 
 OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
 
 
 def damaged_fields(log: LogView, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
-    """The findings of a rule about the fields that it speaks of, one each."""
+    """Yield a rule's findings about damaged header fields, one per batch."""
     for replica in log.replicas:
         for error in replica.errors:
             field = DamagedField.of(error)
@@ -136,7 +136,7 @@ def _finding(
 
 
 def _producer(log: LogView, field: DamagedField) -> Fields:
-    """Whose batch it is, where a finding of its rule says so of others."""
+    # As other findings of the rule have it.
     if field.producer_id < 0 or field.name in (LENGTH, MAGIC):
         return {}
     owner = log.owner(field.producer_id)
@@ -144,7 +144,7 @@ def _producer(log: LogView, field: DamagedField) -> Fields:
 
 
 def _consequence(field: DamagedField) -> str:
-    """What brokers and consumers make of it (FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover)."""
+    # FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover.
     if field.name == OFFSET:
         if field.stored < field.expected:
             return "consumers pass over its records, and followers refuse it"
@@ -156,18 +156,17 @@ def _consequence(field: DamagedField) -> str:
     return "brokers find no batch behind it, consumers do not get past it, and a recovery cuts the log here"
 
 
-# Committed offsets of one ``__consumer_offsets`` partition: as the replica's reader left them, or replayed from
-# rows.
+# Committed offsets of one ``__consumer_offsets`` partition: from the replica's reader, or replayed from rows.
 
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 FAR = 1 << 62
 
 
-def watched(log: LogView) -> WatchedOffsets | None:
-    """What one pass over the records brought out, made once; None for other topics."""
+def watched(log: LogView) -> WatchedOffsets:
+    """Return the result of one pass over the records, cached; nothing for other topics."""
     if log.topic != CONSUMER_OFFSETS:
-        return None
+        return WatchedOffsets([], [], [], [], [], {}, {}, in_force_of(()))
     if log.leader.watched_offsets is None:
         assignments = Assignments()
         committers, rivals, values = Committers(), Rivals(assignments), Values(assignments)
@@ -190,12 +189,12 @@ def watched(log: LogView) -> WatchedOffsets | None:
 
 
 def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
-    """Whether records between two offsets of the log, or behind one, are in batches with a CRC mismatch."""
+    """Whether records between two offsets, or after one, are in batches with a CRC mismatch."""
     return touches(log.leader.damaged, first, FAR if last is None else last)
 
 
 def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> CommitReplay:
-    """Replays the judged records of the leader replica of a ``__consumer_offsets`` partition."""
+    """Replay the judged records of the leader replica of a ``__consumer_offsets`` partition."""
     # No limit of its own: the rows are in memory as it is.
     story = CommitReplay(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
     steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
@@ -214,15 +213,15 @@ Step = tuple[int, str, tuple[Any, ...]]
 
 
 def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iterator[Step]:
-    """The judged rows of a table by offset; rows without an offset (console text) cannot be placed and stay out."""
-    found = log.leader.tables.get(table)
-    if found is None:
+    # Rows without an offset (console text) cannot be ordered and are skipped.
+    rows = log.leader.tables.get(table)
+    if rows is None:
         return
     import pyarrow.compute  # a tenth of a second that whoever only names the rules need not wait for
 
-    found = found.filter(pyarrow.compute.greater_equal(found["offset"], log.leader.log_start))
-    found = found.sort_by("offset")
-    lists = [_plain(found[name]) for name in ("offset", *columns)]
+    rows = rows.filter(pyarrow.compute.greater_equal(rows["offset"], log.leader.log_start))
+    rows = rows.sort_by("offset")
+    lists = [_plain(rows[name]) for name in ("offset", *columns)]
     damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(EventKind.CRC)]
     for offset, *row in zip(*lists, strict=True):
         if not any(first <= offset <= last for first, last in damaged):
@@ -241,20 +240,9 @@ def _groups(log: LogView) -> Iterator[Step]:
 
 
 def _commits(log: LogView) -> Iterator[Step]:
-    names = (
-        "group_id",
-        "consumed_topic",
-        "consumed_partition",
-        "tombstone",
-        "committed_offset",
-        "record_timestamp",
-        "producer_id",
-        "producer_epoch",
-        "file",
-        "position",
-        "is_transactional",
-    )
-    for offset, kind, row in _rows(log, "offset_commits", "commit", names):
+    head_names = ("group_id", "consumed_topic", "consumed_partition", "tombstone", "committed_offset")
+    names = ("record_timestamp", "producer_id", "producer_epoch", "file", "position", "is_transactional")
+    for offset, kind, row in _rows(log, "offset_commits", "commit", head_names + names):
         *head, time, producer_id, epoch, file, position, transactional = row
         writer = (producer_id, epoch) if transactional else (NO_PRODUCER_ID, -1)
         yield offset, kind, (*head, -1 if time is None else time, *writer, file, position)
@@ -267,18 +255,17 @@ def _markers(log: LogView) -> Iterator[Step]:
         yield int(row["marker_offset"]), "marker", (int(row["producer_id"]), bool(row["commit"] == 1))
 
 
-# Which consumer groups read a topic, as far as ``__consumer_offsets`` shows: those who wait where it is blocked.
+# Consumer groups that read a topic, by ``__consumer_offsets``: they wait where it is blocked.
 
 
 def readers(log: LogView) -> list[Fields]:
-    """A row for each topic that groups of this partition of ``__consumer_offsets`` have offsets in; none for others.
+    """List the groups of this ``__consumer_offsets`` partition by the topics they have offsets in.
 
     ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
-    is its consumers' setting, which no broker stores.
+    is a consumer setting, which no broker stores.
     """
-    seen = watched(log)
     by_topic: dict[str, set[str]] = {}
-    for topic, group in seen.in_force.topics_of_groups() if seen is not None else ():
+    for topic, group in watched(log).in_force.topics_of_groups():
         by_topic.setdefault(topic, set()).add(group)
     return [
         {

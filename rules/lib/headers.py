@@ -16,10 +16,10 @@ from auditor.facts.batch_sums import SUMMED, BatchSums, wide
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 
-# Headers of a replica that were summed and dropped, read again from its files where somebody asks for them.
+# Headers of a replica that were summed and dropped, read again on demand.
 #
-# What is read counts only if it sums up to what the reading pass found: files may have vanished, grown, been cut or
-# cleaned since. Then nothing follows for the batches there, and an error says so.
+# The result only counts if its sums equal those of the first read: files may have vanished, grown, been cut or cleaned
+# since. Otherwise these batches are not compared, and an error records it.
 
 
 AGAIN_BYTES = 16_384 * MIB  # of segments, for all replicas of a log
@@ -28,8 +28,8 @@ MOST_AT_ONCE = 16_000_000  # batches of a log that has to be held as a whole
 Columns = dict[str, np.ndarray]
 
 
-class Unknown(Exception):
-    """Headers cannot be had again. ``limited``: because a limit was reached."""
+class HeadersLost(Exception):
+    """Headers that cannot be read again. ``limited``: because a limit was reached."""
 
     def __init__(self, *, limited: bool = False) -> None:
         super().__init__()
@@ -43,14 +43,14 @@ class Allowance:
     left: int = AGAIN_BYTES
 
     def take(self, count: int, *, evidence: bool) -> None:
-        """Books a reading. Errors: :class:`Unknown` where there is not so much left."""
+        """Reserve bytes for a read. Errors: :class:`HeadersLost` where too few are left."""
         if self.left - count < (0 if evidence else FOR_EVIDENCE):
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         self.left -= count
 
 
 class HeadersAgain:
-    """The headers of one replica whose ``digests`` are sums. ``errors``: what could not be read again, a file once."""
+    """Reads again the headers of one replica whose ``digests`` are sums."""
 
     def __init__(self, replica: ReplicaFacts, sums: BatchSums, allowance: Allowance) -> None:
         self.replica = replica
@@ -61,19 +61,21 @@ class HeadersAgain:
 
     @property
     def errors(self) -> list[DecodeError]:
-        """In the order in which they came up."""
+        """What could not be read again, once per file and reason, in the order of occurrence."""
         return list(self._errors.values())
 
     def note(self, error: DecodeError) -> None:
-        """One of them."""
+        """Record an error."""
         self._errors.setdefault((error.file, error.reason), error)
 
     def between(self, low: int, high: int, names: Sequence[str] = (), *, evidence: bool = False) -> Columns:
-        """Columns (all, where none is named) of the batches of some ranges, the last one included. Cost: reading what
-        lies there, once more where damage hides where a batch begins. Errors: :class:`Unknown`."""
+        """Return columns (all, where none is named) of the batches in ranges ``low`` to ``high``, inclusive.
+
+        Cost: reading these ranges, twice where damage hides where a batch begins. Errors: :class:`HeadersLost`.
+        """
         wanted = self.ranges[low : high + 1]
         if wanted["batches"].sum() > MOST_AT_ONCE:
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         for whole in (False, True):
             again = BatchSums(self.sums.key, self.sums.shift)
             parts = []
@@ -84,7 +86,7 @@ class HeadersAgain:
                 return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         begin = wanted[0]
         self._changed(int(begin["segment"]), int(begin["position"]), int(begin["first"]), int(wanted[-1]["last"]))
-        raise Unknown
+        raise HeadersLost
 
     def _changed(self, segment: int, position: int, first: int, last: int) -> None:
         detail = "changed while it was read: its batches are not compared with those of other replicas"
@@ -92,30 +94,30 @@ class HeadersAgain:
         self.note(DecodeError(self.replica.segments[segment], position, -1, "vanished", detail))
 
     def everything(self) -> PackedColumns | None:
-        """All headers, packed, of a log that is out of order; None where it has none. Errors: :class:`Unknown`."""
-        found: PackedColumns | None = None
+        """Return all headers, packed, of a log that is out of order; None where it is empty. Errors:
+        :class:`HeadersLost`."""
+        packed: PackedColumns | None = None
         again = BatchSums(self.sums.key)
         if self.sums.total[0] > MOST_AT_ONCE:
-            raise Unknown(limited=True)
+            raise HeadersLost(limited=True)
         for number in range(len(self.replica.segments)):
             for rows in self._read(number, 0, None, -1, evidence=False):
-                found = found or PackedColumns({name: column.dtype for name, column in rows.items()})
-                found.add(np.array([*rows.values()], np.int64))
+                packed = packed or PackedColumns({name: column.dtype for name, column in rows.items()})
+                packed.add(np.array([*rows.values()], np.int64))
                 again.add_columns(rows)
         if again.total != self.sums.total:
             self._changed(0, 0, 0, self.replica.log_end - 1)
-            raise Unknown
-        return found
+            raise HeadersLost
+        return packed
 
     def limit(self, offset: int, why: str) -> None:
-        """Notes that the comparison with other replicas ends at an offset, for a limit's sake."""
+        """Record that a limit ends the comparison with other replicas at an offset."""
         number = max(0, int(np.searchsorted(self.replica.segment_bases, offset, side="right")) - 1)
         detail = f"not compared with other replicas from offset {offset} on: {why}"
         self.note(DecodeError(self.replica.segments[number], 0, -1, "limit", detail))
 
     def _walk(self, low: int, high: int, evidence: bool, *, whole: bool) -> Iterator[Columns]:
-        """The batches of some ranges, read from where the first begins; or where that did not do, from the segments'
-        beginnings to their ends."""
+        # ``whole``: read from the segments' beginnings to their ends, where reading from the first batch failed.
         first, last = self.ranges[low], self.ranges[high]
         begin, end = int(first["segment"]), len(self.replica.segments) - 1
         behind = self.ranges[high + 1] if high + 1 < len(self.ranges) else None
@@ -133,25 +135,22 @@ class HeadersAgain:
     def _read(self, number: int, start: int, stop: int | None, lowest: int, *, evidence: bool) -> Iterator[Columns]:
         files = self.sums.files
         if files is None:
-            raise Unknown
+            raise HeadersLost
         self.allowance.take((files.size(number) if stop is None else stop) - start, evidence=evidence)
         for rows in files.read(number, start, stop, lowest):
             if isinstance(rows, DecodeError):
                 self.note(rows._replace(detail=f"{rows.detail}, when replicas were compared"))
-                raise Unknown
+                raise HeadersLost
             yield rows
 
 
-# The batches of a replica by offset, for comparison: a stretch at a time, so that nobody holds a whole log's.
+# The batches of a replica by offset, for comparison, in pieces so that nobody holds a whole log's.
 #
-# Of a small log all headers are there, in some 9 bytes a batch, in pieces of 65 536
-# (:class:`auditor.facts.packed.PackedColumns`). Of a long one there are the sums of ranges of offsets
-# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again when somebody asks for them
-# (:mod:`auditor.rules.lib.headers`). Where the batches of a log follow each other, as brokers write them, a
-# stretch
-# of offsets is in the pieces or ranges that hold it. A log whose batches overlap or go back is sorted as a whole, at
-# some
-# 100 bytes a batch.
+# A small log has all headers, some 9 bytes per batch, in pieces of 65,536
+# (:class:`auditor.facts.packed.PackedColumns`). A long one has sums of offset ranges
+# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again on demand. If the batches
+# follow each other, as brokers write them, a span of offsets is in the pieces or ranges that hold it. A log whose
+# batches overlap or regress is sorted as a whole, at some 100 bytes per batch.
 
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
@@ -164,9 +163,9 @@ PIECES_AT_HAND = 2  # a stretch of one replica may end within a piece of the oth
 class ReplicaBatches:
     """The batches of one replica by base offset, the first read of each.
 
-    ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each piece or
-    range that is not empty; one for all where they do not. ``sums``: of a long log, where it has any use. Cost of
-    making: a pass over two columns, or none. What is asked for may have to be read again: errors: :class:`Unknown`.
+    ``ordered``: whether they follow each other without overlap. ``starts``: the first base offset of each non-empty
+    piece or range; one for all batches if they are not ordered. ``sums``: of a long log, where useful. Cost of
+    construction: a pass over two columns, or none. May have to read batches again. Errors: :class:`HeadersLost`.
     """
 
     def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
@@ -187,7 +186,7 @@ class ReplicaBatches:
                 return
             try:
                 self._kept = self.again.everything() or {}
-            except Unknown as why:
+            except HeadersLost as why:
                 self._unknown, self.ordered = True, False
                 if why.limited:
                     self.again.limit(0, "its batches are out of order, and too many to be put in order")
@@ -210,11 +209,10 @@ class ReplicaBatches:
 
     @property
     def errors(self) -> list[DecodeError]:
-        """Why batches could not be read again, or were not."""
+        """Why batches were not, or could not be, read again."""
         return [] if self.again is None else self.again.errors
 
     def _pieces(self, names: tuple[str, ...]) -> Iterator[Columns]:
-        """Columns of all batches at hand in the order in which they were read, some at a time."""
         count = self._kept.piece_count() if isinstance(self._kept, PackedColumns) else int(bool(self._kept))
         return (self._piece(number, names) for number in range(count))
 
@@ -224,7 +222,7 @@ class ReplicaBatches:
         return {name: self._kept[name] for name in names}
 
     def _rows(self, place: int, names: tuple[str, ...]) -> Columns:
-        """A piece, or range, by its place among ``starts``."""
+        # ``place``: of a piece, or range, among ``starts``.
         key = (place, names if self.sums is None else ())  # what is read again has all columns
         if key not in self._at_hand:
             if len(self._at_hand) >= PIECES_AT_HAND:
@@ -241,25 +239,24 @@ class ReplicaBatches:
         return {name: self._kept[name][first] for name in names}
 
     def between(self, first: int | None, until: int | None) -> Columns:
-        """NAMES of the batches whose base offset is at or above one offset and below another; None: of all there."""
+        """Return :data:`NAMES` of batches with a base offset from ``first`` to below ``until``; None: unbounded."""
         if self._unknown:
-            raise Unknown
+            raise HeadersLost
         begin = 0 if first is None else self._place(first)
         places = range(begin, len(self.starts) if until is None else bisect.bisect_left(self.starts, until))
         if self.sums is not None and self.again is not None and places:
             pieces = [self.again.between(places[0], places[-1], NAMES)]
         else:
             pieces = [self._rows(place, NAMES) for place in places]
-        found = []
+        parts = []
         for rows in pieces:
             low = 0 if first is None else int(np.searchsorted(rows["base_offset"], first))
             high = len(rows["base_offset"]) if until is None else int(np.searchsorted(rows["base_offset"], until))
-            found.append({name: rows[name][low:high] for name in NAMES})
-        return joined(found)
+            parts.append({name: rows[name][low:high] for name in NAMES})
+        return joined(parts)
 
     def above(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
-        """Columns of the batches between two offsets, some at a time, also of those that came twice; as many as can be
-        had."""
+        """Yield columns of the batches between two offsets in pieces, including duplicates, as many as can be read."""
         pieces = self._pieces(names) if self.sums is None else self._ranges(first, until, names)
         for rows in pieces:
             inside = rows["base_offset"] >= first
@@ -272,7 +269,7 @@ class ReplicaBatches:
         try:
             for place in range(self._place(first), last):
                 yield self._rows(place, names)
-        except Unknown as why:  # what is shown of them is the least that there is
+        except HeadersLost as why:  # what is shown of them is the least that there is
             if why.limited and self.again is not None:
                 self.again.limit(first, "what findings show of many batches was too much to be read again")
 
@@ -280,44 +277,46 @@ class ReplicaBatches:
         return max(0, bisect.bisect_right(self.starts, offset) - 1)
 
     def start_of(self, offset: int) -> int | None:
-        """The base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""
+        """Return the base offset of :meth:`row_of`, where nothing is out of order; None if there is none."""
         if self.starts and offset <= (start := self.starts[self._place(offset)]):
             return start
         return self.row_of(offset).get("base_offset")
 
     def row_of(self, offset: int) -> dict[str, int]:
-        """The batch that holds ``offset`` with all that is known of it, else the next one, else the last; empty if
-        there is none."""
+        """Return all columns of the batch that holds ``offset``, otherwise of the next one, otherwise of the last.
+
+        Empty if there is none.
+        """
         if not self.starts:
             return {}
         names = tuple(self._kept.dtypes if isinstance(self._kept, PackedColumns) else self._kept)
         place = self._place(offset)
         rows = self._rows(place, names)
-        at = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
-        at += at < 0 or int(rows["last_offset"][at]) < offset
-        if at == len(rows["base_offset"]):
+        index = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
+        index += index < 0 or int(rows["last_offset"][index]) < offset
+        if index == len(rows["base_offset"]):
             more = place + 1 < len(self.starts)
-            rows, at = (self._rows(place + 1, names), 0) if more else (rows, at - 1)
-        return {name: int(column[at]) for name, column in rows.items()}
+            rows, index = (self._rows(place + 1, names), 0) if more else (rows, index - 1)
+        return {name: int(column[index]) for name, column in rows.items()}
 
     @functools.cached_property
     def lineage(self) -> dict[int, int]:
-        """The first offset of each leader epoch that sound batches have."""
-        found: dict[int, int] = {}
+        """The first offset of each leader epoch of sound batches."""
+        first_offsets: dict[int, int] = {}
         if self.sums is not None:
             for run in self.sums.runs.tolist():
-                found.setdefault(run[0], run[1])
-            return found
+                first_offsets.setdefault(run[0], run[1])
+            return first_offsets
         for place in range(len(self.starts)):
             rows = self._unpacked(place, LINEAGE)
             sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (rows["partition_leader_epoch"] >= 0)
-            epochs, at = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
-            for epoch, base in zip(epochs.tolist(), rows["base_offset"][sound][at].tolist(), strict=True):
-                found.setdefault(epoch, base)
-        return found
+            epochs, first_rows = np.unique(rows["partition_leader_epoch"][sound], return_index=True)
+            for epoch, base in zip(epochs.tolist(), rows["base_offset"][sound][first_rows].tolist(), strict=True):
+                first_offsets.setdefault(epoch, base)
+        return first_offsets
 
     def summed(self, key: bytes) -> BatchSums:
-        """Its sums under a key, made of its headers where these are kept. Cost: then, a pass over them."""
+        """Return its sums under a key. Cost: a pass over the headers where these are stored."""
         if self.sums is not None:
             return self.sums
         if self._made is None or self._made.key != key:
@@ -328,20 +327,19 @@ class ReplicaBatches:
 
 
 def joined(parts: list[Columns]) -> Columns:
-    """Batches one stretch after the other; NAMES without any for no parts."""
+    """Concatenate batches; :data:`NAMES` without rows for no parts."""
     if len(parts) == 1:
         return parts[0]
     names = parts[0] if parts else NAMES
     return {name: np.concatenate([np.empty(0, np.int64), *(rows[name] for rows in parts)]) for name in names}
 
 
-# Of two replicas of a log, the batches that have to be compared one by one.
+# The batches of two replicas of a log that have to be compared one by one.
 #
-# Where the batches of both follow each other, of those that are the same in both and stand together only the first is
-# kept: it parts what lies before from what lies behind, and since the batches of neither overlap, none reaches from one
-# stretch into another that is the same in both. Of long logs such stretches are found by their sums, and only the
-# headers
-# of ranges whose sums differ are read again; ranges that one replica has and the other has nothing of are a row each.
+# If the batches of both follow each other, only the first of a run of equal batches is needed: it separates what is
+# before from what is after, and since the batches of neither overlap, none crosses such a run. In long logs runs are
+# found by their sums, and only ranges whose sums differ are read again. Ranges that only one replica has become one row
+# each.
 
 
 MOST_APART = 2_000_000  # batches of long logs that are held to be compared one by one, at 80 bytes
@@ -351,12 +349,12 @@ BELOW, SAME, OURS, THEIRS, DIFFERENT = range(5)  # what a range is: below what i
 
 
 class Lineage:
-    """The leader replica's leader epochs, and what is outside of them.
+    """The leader replica's leader epochs, and which batches are outside of them.
 
-    A batch of epoch E is not where the leader replica has a later epoch from that offset or an earlier one on, or none
-    of E at all. Epochs never come back, so this is proof. Source: KIP-101.
+    A batch of epoch E is outside if the leader replica has a later epoch from that offset or an earlier one on, or no E
+    at all. Epochs never recur, so this is proof. Source: KIP-101.
 
-    ``first``: the first offset of each; ``low``: where the comparison begins.
+    ``first``: the first offset of each epoch; ``low``: where the comparison begins.
     """
 
     def __init__(self, first: dict[int, int], low: int) -> None:
@@ -366,7 +364,7 @@ class Lineage:
         self.starts = np.append(np.minimum.accumulate(starts[::-1])[::-1], MAX_OFFSET)
 
     def ends(self, epochs: np.ndarray) -> np.ndarray:
-        """From which offset on batches of these epochs are outside; the highest offset where none is."""
+        """Return the offset from which batches of these epochs are outside; the highest offset for none."""
         if not len(self.known):
             return np.full(len(epochs), MAX_OFFSET)
         foreign = ~np.isin(epochs, self.known) & (epochs < self.known[-1]) & (epochs > self.known[0])
@@ -374,24 +372,25 @@ class Lineage:
         return np.where(foreign, self.low, np.maximum(self.low, self.starts[later]))
 
     def outside(self, rows: Columns) -> np.ndarray:
-        """Which batches are outside."""
+        """Return which batches are outside."""
         epochs = rows["partition_leader_epoch"]
         sound = (rows["crc_ok"] != 0) & (rows["magic"] == 2) & (epochs >= 0)
-        found: np.ndarray = sound & (rows["base_offset"] >= self.ends(epochs))
-        return found
+        return sound & (rows["base_offset"] >= self.ends(epochs))
 
     def may_leave(self, runs: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-        """In which ranges some may be. ``runs``: of leader epochs, in the order of the log."""
+        """Return which ranges may have batches outside. ``runs``: of leader epochs, in log order."""
         begin = np.maximum(self.ends(runs["epoch"]), runs["first"])
         wrong = begin <= runs["last"]
         begin, end = np.append(begin[wrong], MAX_OFFSET), runs["last"][wrong]
-        found: np.ndarray = begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
-        return found
+        return begin[np.searchsorted(end, ranges["first"])] <= ranges["last"]
 
 
-class Apart(NamedTuple):
-    """Batches of both; column ``batches`` says for how many a row stands. ``until``: the offset up to which they were
-    compared, None for all; ``undecided``: whether some below it were not, since they could not be read again."""
+class ToCompare(NamedTuple):
+    """Batches of both replicas to compare; column ``batches`` counts those that a row stands for.
+
+    ``until``: the offset up to which they were compared, None for all; ``undecided``: whether some below it could not
+    be read again.
+    """
 
     ours: Columns
     theirs: Columns
@@ -399,9 +398,11 @@ class Apart(NamedTuple):
     undecided: bool = False
 
 
-def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apart:
-    """The batches to compare, all of both where either is out of order. What lies below ``lineage.low`` is not
-    compared. Errors: :class:`Unknown` where they would have to be read again and cannot."""
+def differing(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> ToCompare:
+    """Return the batches to compare, all of both where either is out of order.
+
+    Nothing below ``lineage.low`` is compared. Errors: :class:`HeadersLost` where they have to be read again and cannot.
+    """
     if not (ours.ordered and theirs.ordered):
         return _whole(ours, theirs)
     key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), b"")
@@ -413,102 +414,104 @@ def apart(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) -> Apa
         return _whole(ours, theirs)
     cuts = [first, *(start for start in theirs.starts if start > first), None]
     parts = [
-        thinned(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
+        unequal(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
     ]
     return _put_together(parts)
 
 
-def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> Apart:
+def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> ToCompare:
     try:
-        return Apart(_each(ours.between(None, None)), _each(theirs.between(None, None)))
-    except Unknown as why:
+        return ToCompare(_each(ours.between(None, None)), _each(theirs.between(None, None)))
+    except HeadersLost as why:
         if why.limited:
             _limit(ours, theirs, 0)
         raise
 
 
 def _start(batches: ReplicaBatches, low: int) -> int:
-    """Where the batch begins that holds an offset; that offset where this cannot be known, for then nothing is compared
-    there."""
+    # Where the batch that holds the offset cannot be read, nothing is compared there.
     try:
         start = batches.start_of(low)
-    except Unknown:
+    except HeadersLost:
         return low
     return low if start is None else min(low, start)
 
 
-def _put_together(parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False) -> Apart:
+def _put_together(
+    parts: list[tuple[Columns, Columns]], until: int | None = None, *, undecided: bool = False
+) -> ToCompare:
     none = {name: np.empty(0, np.int64) for name in (*NAMES, "batches")}
     parts = [(none, none), *parts]
-    return Apart(joined([here for here, _ in parts]), joined([there for _, there in parts]), until, undecided)
+    return ToCompare(joined([ours for ours, _ in parts]), joined([theirs for _, theirs in parts]), until, undecided)
 
 
 def _each(rows: Columns) -> Columns:
     return rows | {"batches": np.ones(len(rows["base_offset"]), np.int64)}
 
 
-def thinned(here: Columns, there: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
-    """Both without the batches that follow one that is the same in both, are so themselves, and within the lineage."""
-    keep_here, keep_there = np.ones(len(here["magic"]), bool), np.ones(len(there["magic"]), bool)
-    outside = lineage.outside(here)
-    if all(np.array_equal(here[name], there[name]) for name in NAMES):
+def unequal(ours: Columns, theirs: Columns, lineage: Lineage) -> tuple[Columns, Columns]:
+    """Drop batches that follow an equal one, are equal themselves, and are within the lineage."""
+    keep_here, keep_there = np.ones(len(ours["magic"]), bool), np.ones(len(theirs["magic"]), bool)
+    outside = lineage.outside(ours)
+    if all(np.array_equal(ours[name], theirs[name]) for name in NAMES):
         same = ~outside
         keep_here[1:] = ~(same[1:] & same[:-1])
         keep_there = keep_here
     else:
-        _, at, to = np.intersect1d(here["base_offset"], there["base_offset"], assume_unique=True, return_indices=True)
-        same = np.logical_and.reduce([here[name][at] == there[name][to] for name in NAMES]) & ~outside[at]
-        at, to = at[same], to[same]
-        follow = (np.diff(at) == 1) & (np.diff(to) == 1)
-        keep_here[at[1:][follow]] = False
+        _, rows, to = np.intersect1d(
+            ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True
+        )
+        same = np.logical_and.reduce([ours[name][rows] == theirs[name][to] for name in NAMES]) & ~outside[rows]
+        rows, to = rows[same], to[same]
+        follow = (np.diff(rows) == 1) & (np.diff(to) == 1)
+        keep_here[rows[1:][follow]] = False
         keep_there[to[1:][follow]] = False
     return (
-        _each({name: column[keep_here] for name, column in here.items()}),
-        _each({name: column[keep_there] for name, column in there.items()}),
+        _each({name: column[keep_here] for name, column in ours.items()}),
+        _each({name: column[keep_there] for name, column in theirs.items()}),
     )
 
 
 def overlaps(rows: Columns, others: Columns) -> np.ndarray:
-    """Whether some batch of the other replica holds one of a batch's offsets."""
+    """Return which batches have an offset that some batch of the other replica has too."""
     if not len(others["base_offset"]):
         return np.zeros(len(rows["base_offset"]), bool)
     near = np.searchsorted(others["base_offset"], rows["last_offset"], side="right") - 1
     reach = np.maximum.accumulate(others["last_offset"])
-    touches: np.ndarray = (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
-    return touches
+    return (near >= 0) & (reach[np.maximum(near, 0)] >= rows["base_offset"])
 
 
 def _by_sums(
     ours: ReplicaBatches, theirs: ReplicaBatches, a: BatchSums, b: BatchSums, first: int, lineage: Lineage
-) -> Apart:
+) -> ToCompare:
     shift = max(a.shift, b.shift)
-    here, there = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
-    numbers = np.union1d(here["number"], there["number"])
-    mine, other = _aligned(here, numbers), _aligned(there, numbers)
-    kinds = _kinds(mine, other, lineage.may_leave(a.runs, mine), first, lineage.low)
+    our_wide, their_wide = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
+    numbers = np.union1d(our_wide["number"], their_wide["number"])
+    our_ranges, other = _aligned(our_wide, numbers), _aligned(their_wide, numbers)
+    kinds = _kinds(our_ranges, other, lineage.may_leave(a.runs, our_ranges), first, lineage.low)
     kinds[numbers < first >> shift] = BELOW
     parts: list[tuple[Columns, Columns]] = []
-    held, undecided = 0, False
+    batches_held, undecided = 0, False
     none = _row(0, 0, 0)
-    for start, stop in _groups(kinds, mine["batches"] + other["batches"]):
-        batches = [int(rows["batches"][start:stop].sum()) for rows in (mine, other)]
+    for start, stop in _groups(kinds, our_ranges["batches"] + other["batches"]):
+        batches = [int(rows["batches"][start:stop].sum()) for rows in (our_ranges, other)]
         if kinds[start] == SAME:
-            stands = _row(int(mine["first"][start]), int(mine["first"][start]), 1)
+            stands = _row(int(our_ranges["first"][start]), int(our_ranges["first"][start]), 1)
             parts.append((stands, stands))
         elif kinds[start] == OURS:
-            parts.append((_row(int(mine["first"][start]), int(mine["last"][stop - 1]), batches[0]), none))
+            parts.append((_row(int(our_ranges["first"][start]), int(our_ranges["last"][stop - 1]), batches[0]), none))
         elif kinds[start] == THEIRS:
             parts.append((none, _row(int(other["first"][start]), int(other["last"][stop - 1]), batches[1])))
         elif kinds[start] == DIFFERENT:
             low = max(first, int(numbers[start]) << shift)
             high = (int(numbers[stop - 1]) + 1) << shift
             try:
-                if held > MOST_APART:
-                    raise Unknown(limited=True)
+                if batches_held > MOST_APART:
+                    raise HeadersLost(limited=True)
                 within = (low, high if high <= MAX_OFFSET else None)
-                parts.append(thinned(ours.between(*within), theirs.between(*within), lineage))
-                held += sum(len(rows["magic"]) for rows in parts[-1])
-            except Unknown as why:
+                parts.append(unequal(ours.between(*within), theirs.between(*within), lineage))
+                batches_held += sum(len(rows["magic"]) for rows in parts[-1])
+            except HeadersLost as why:
                 if why.limited:
                     _limit(ours, theirs, low)
                     return _put_together(parts, low, undecided=undecided)
@@ -519,7 +522,6 @@ def _by_sums(
 
 
 def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
-    """Names that the comparison ends at an offset."""
     for one in (ours, theirs):
         if one.again is not None:
             one.again.limit(offset, "too much of them differs")
@@ -527,19 +529,19 @@ def _limit(ours: ReplicaBatches, theirs: ReplicaBatches, offset: int) -> None:
 
 
 def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """A row for each of some numbers, without batches where there is none."""
-    found = np.zeros(len(numbers), ranges.dtype)
-    found[np.searchsorted(numbers, ranges["number"])] = ranges
-    found["number"] = numbers
-    return found
+    # A row without batches for each number that has no range.
+    aligned = np.zeros(len(numbers), ranges.dtype)
+    aligned[np.searchsorted(numbers, ranges["number"])] = ranges
+    aligned["number"] = numbers
+    return aligned
 
 
-def _kinds(mine: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
-    """What each range is. ``doubtful``: where batches of ours may be outside the lineage."""
-    kinds = np.full(len(mine), DIFFERENT)
-    same = np.logical_and.reduce([mine[name] == other[name] for name in ("batches", "first", "last", "digest")])
-    kinds[same & (mine["first"] >= first) & ~doubtful] = SAME
-    for rows, others, kind, doubt in ((mine, other, OURS, doubtful), (other, mine, THEIRS, np.zeros(len(mine), bool))):
+def _kinds(ours: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
+    # ``doubtful``: ranges where batches of ours may be outside the lineage.
+    kinds = np.full(len(ours), DIFFERENT)
+    same = np.logical_and.reduce([ours[name] == other[name] for name in ("batches", "first", "last", "digest")])
+    kinds[same & (ours["first"] >= first) & ~doubtful] = SAME
+    for rows, others, kind, doubt in ((ours, other, OURS, doubtful), (other, ours, THEIRS, np.zeros(len(ours), bool))):
         alone = (others["batches"] == 0) & (rows["unsound"] == 0) & (rows["first"] >= low) & ~doubt
         kinds[alone & ~overlaps(_spans(rows), _spans(others[others["batches"] > 0]))] = kind
     return kinds
@@ -550,13 +552,13 @@ def _spans(ranges: np.ndarray) -> Columns:
 
 
 def _groups(kinds: np.ndarray, batches: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Ranges of one kind that stand together, as (first, one behind the last); of those that differ not too many."""
+    # As (first, one behind the last); those that differ are cut at AT_A_TIME batches.
     full = np.where(kinds == DIFFERENT, np.cumsum(batches) // AT_A_TIME, 0)
     cuts = np.flatnonzero((np.diff(kinds) != 0) | (np.diff(full) != 0)) + 1
     return itertools.pairwise([0, *cuts.tolist(), len(kinds)] if len(kinds) else [])
 
 
 def _row(first: int, last: int, batches: int) -> Columns:
-    """A row that stands for batches that need not be compared with any other; none for no batches."""
+    # Stands for batches that need no comparison; no row for no batches.
     values = {"base_offset": first, "last_offset": last, "partition_leader_epoch": -1, "crc_ok": 1, "batches": batches}
     return {name: np.full(int(batches > 0), values.get(name, 0), np.int64) for name in (*NAMES, "batches")}

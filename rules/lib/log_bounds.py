@@ -1,4 +1,4 @@
-"""What retention, cleaning and expiration may have removed."""
+"""Records that retention, cleaning or expiration may have removed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from auditor.base.errors import BREAKS_OFF, DecodeError
 from auditor.base.numbers import setting_number
 from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import Difference, LargestCreateTime, ReplicaFacts, SnapshotLink
-from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.cluster_view import DAY_MS, HOUR_MS, Cluster
 from auditor.rules.seen.view import Finding, LogView, is_compacted, iso, once
 
-# What a cleaner may have taken from a log, and what it cannot have.
+# What a cleaner may have removed from a log, and what it cannot have.
 
 
 LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
 
 
 class Missing(StrEnum):
-    """How sure it is that records were lost where a log has a hole: a confidence of the findings.
+    """How certain it is that records were lost in an offset gap: a confidence of the findings.
 
-    ``UNDECIDABLE``: another broker led there or since, or may have; a follower stores the holes that its leader's
-    cleaner left, and whoever led may have lost its replica and fetched it anew.
+    ``UNDECIDABLE``: another broker led there or later, or may have. A follower stores the gaps that its leader's
+    cleaner left, and a former leader may have lost its replica and fetched it again.
     """
 
     PROVED = "proved"
@@ -34,14 +34,18 @@ class Missing(StrEnum):
 
 
 def both_intact(log: LogView, e: Event) -> bool:
-    """Whether no cleaner can have taken what an event misses between its batch and the producer's one before: both lie
-    where nothing was cleaned, or adjoin, but for markers, whatever the cleaner's checkpoint says."""
+    """Whether no cleaner can have removed what an event misses between its batch and the producer's previous one.
+
+    Both are in the uncleaned part, or only markers separate them.
+    """
     return e["previous_last_offset"] >= log.intact_from() or adjoin(log, e)
 
 
 def adjoin(log: LogView, e: Event) -> bool:
-    """Whether every offset between the two is that of a marker. A batch that is cleaned in part keeps its first and
-    last offset, and the sequences that go with them (``MemoryRecords.filterTo``)."""
+    """Whether each offset between the two is a marker's.
+
+    A partly cleaned batch keeps its first and last offset, and the sequences with them (``MemoryRecords.filterTo``).
+    """
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
     if first >= end:
         return first == end
@@ -55,33 +59,23 @@ def _marker_offsets(log: LogView) -> np.ndarray:
 
 
 class Cleaned(NamedTuple):
-    """Up to where a log may have been cleaned, and the newest time (ms) known there, -1 for none."""
+    """The end of the part of a log that may have been cleaned, and the newest time (ms) in it, -1 for none."""
 
     end: int
     time: int
 
 
 def whole_from(log: LogView, replica: ReplicaFacts | None = None) -> int:
-    """The first offset from which on no cleaner has been at a log, its own broker's or that of one that led."""
+    """Return the first offset above everything cleaned by a log's own broker or a former leader."""
     return cleaned(log, replica or log.leader).end
 
 
 @once
-def _cleaned_of(log: LogView) -> dict[str, Cleaned]:
-    """By log directory; :func:`cleaned` fills it."""
-    return {}
-
-
 def cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
-    """Where that is: behind all holes that :func:`missing` cannot decide. Holes there are in all logs that were
-    fetched anew, since a broker's own checkpoint knows only what its own cleaner did. Looked up once."""
-    made = _cleaned_of(log)
-    if replica.log_dir not in made:
-        made[replica.log_dir] = _cleaned(log, replica)
-    return made[replica.log_dir]
+    """Return the part of a log that may have been cleaned, up to its last gap that :func:`missing` cannot decide.
 
-
-def _cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
+    A log that was fetched again has gaps: its broker's checkpoint only covers its own cleaner. Cached.
+    """
     own = Cleaned(log.intact_from(replica), -1)
     holes = list(log.events(*HOLES, replica=replica))
     left = next((e for e in reversed(holes) if hole(log, replica, e) == Missing.UNDECIDABLE), None)
@@ -93,8 +87,8 @@ def _cleaned(log: LogView, replica: ReplicaFacts) -> Cleaned:
 
 
 def hole(log: LogView, replica: ReplicaFacts, e: Event) -> Missing:
-    """What a hole before a batch shows, or one among its records."""
-    return missing(log, replica, *hole_of(e))
+    """Return what an offset gap before a batch, or among its records, proves."""
+    return missing(log, replica, hole_of(e)[0])
 
 
 @once
@@ -103,21 +97,23 @@ def _holes(log: LogView) -> list[tuple[int, int]]:
 
 
 def between(log: LogView, e: Event) -> Missing:
-    """What it shows that something lacks between an event's batch and the producer's one before, where no cleaner of
-    this broker has been: sure where all offsets between them are there."""
+    """Return what a gap between an event's batch and the producer's previous one proves, above what was cleaned.
+
+    Proved where the log has every offset between them.
+    """
     first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
     holes = _holes(log)
-    at = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
-    if adjoin(log, e) or (not log.leader.dropped_events and (at == len(holes) or holes[at][0] >= end)):
+    index = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
+    if adjoin(log, e) or (not log.leader.dropped_events and (index == len(holes) or holes[index][0] >= end)):
         return Missing.PROVED
-    return missing(log, log.leader, first, end)
+    return missing(log, log.leader, first)
 
 
-def missing(log: LogView, replica: ReplicaFacts, first: int, end: int) -> Missing:
-    """What a hole [first, end) above all that is known to be cleaned shows.
+def missing(log: LogView, replica: ReplicaFacts, first: int) -> Missing:
+    """Return what an offset gap at ``first`` proves, above everything known to be cleaned.
 
-    Of a topic that may be compacted only the active segment is sure, where this broker has led since: followers store
-    their leader's holes, and a pass of the cleaner that was ended early has left holes and moved no checkpoint.
+    In a topic that may be compacted only the active segment is certain, if this broker has led since: followers store
+    their leader's gaps, and an aborted cleaner run leaves gaps without moving its checkpoint.
     """
     policy = _cleanup_policy(log, replica)
     compacted = _is_compacted(log, replica, policy)
@@ -130,8 +126,8 @@ def missing(log: LogView, replica: ReplicaFacts, first: int, end: int) -> Missin
 
 
 def _is_compacted(log: LogView, replica: ReplicaFacts, policy: str | None) -> bool:
-    """Whether a topic is compacted: by its setting, or a cleaner's checkpoint of any replica; of one whose setting is
-    not known also since batches lack records beside others that are gone, which nothing but a cleaner does."""
+    # By its setting or a cleaner checkpoint of any replica; with an unknown setting also where batches lack single
+    # records, which only a cleaner removes.
     if is_compacted(log.topic, policy, None):
         return True
     if policy is None and any(one.cleaner_offset is not None for one in log.replicas):
@@ -140,17 +136,16 @@ def _is_compacted(log: LogView, replica: ReplicaFacts, policy: str | None) -> bo
 
 
 def _cleanup_policy(log: LogView, replica: ReplicaFacts) -> str | None:
-    """The topic's cleanup.policy, Kafka's default where all that could set another one is in the input."""
+    # Kafka's default only where everything that could set another value is in the input.
     cluster, name = log.cluster, "log.cleanup.policy"
-    said = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
-    if said is not None or cluster.is_unknown(replica.broker_id, name):
-        return said
+    policy = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
+    if policy is not None or cluster.is_unknown(replica.broker_id, name):
+        return policy
     return "delete" if cluster.has_metadata and str(replica.broker_id) in cluster.broker_configs else None
 
 
 def _led_since(log: LogView, replica: ReplicaFacts, first: int) -> set[int | None]:
-    """Who has led from a hole at ``first`` on to the log's end, by the replica's own leader epochs and the metadata;
-    None for who is not known."""
+    # By the replica's own leader epochs and the metadata; None for an unknown leader.
     epochs = replica.leader_epochs
     ends = [*(start for _, start in epochs[1:]), replica.log_end + 1]
     since = tuple(epoch for (epoch, _), stop in zip(epochs, ends, strict=False) if stop > max(first - 1, 0))
@@ -162,17 +157,17 @@ def _led_in(log: LogView, epochs: tuple[int, ...]) -> set[int | None]:
     return {log.cluster.led(log.topic, log.partition, epoch) for epoch in epochs}
 
 
-# Settings that retention and cleaning go by, with who says them: the topic, its broker, or Kafka's default.
+# Retention and cleaning settings with their source: the topic, its broker, or Kafka's default.
 
 
-MINUTE_MS, MS_PER_HOUR, DAY_MS = 60_000, 3_600_000, 86_400_000
+MINUTE_MS = 60_000
 WEEK_MS = 7 * DAY_MS
 FOREVER = (1 << 63) - 1
 LOWEST = -(1 << 63)
 
 
 class TopicSettingName(NamedTuple):
-    """A topic's setting: what brokers call it, each with the ms or bytes of one unit, and its default."""
+    """A topic setting: its broker-level names, each with its unit in ms or bytes, and its default."""
 
     at_broker: tuple[tuple[str, int], ...]
     default: str
@@ -182,13 +177,13 @@ class TopicSettingName(NamedTuple):
 SETTINGS = {
     "cleanup.policy": TopicSettingName((("log.cleanup.policy", 1),), "delete"),
     "retention.ms": TopicSettingName(
-        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", MS_PER_HOUR)),
+        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
         str(WEEK_MS),
     ),
     "retention.bytes": TopicSettingName((("log.retention.bytes", 1),), "-1"),
     "local.retention.ms": TopicSettingName((("log.local.retention.ms", 1),), "-2"),
     "local.retention.bytes": TopicSettingName((("log.local.retention.bytes", 1),), "-2"),
-    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", MS_PER_HOUR)), str(WEEK_MS)),
+    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)), str(WEEK_MS)),
     "remote.storage.enable": TopicSettingName((), "false"),
     "remote.log.copy.disable": TopicSettingName((), "false"),
     "min.cleanable.dirty.ratio": TopicSettingName((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),
@@ -201,7 +196,7 @@ OF_INTERNAL = {"__share_group_state": "compact,delete"}  # that are more than co
 
 
 class TopicSetting(NamedTuple):
-    """A value, by whom, and whether it is known: the topic's own settings and the broker's file are in the input."""
+    """A value, its source, and whether it is certain: topic settings and broker file are in the input."""
 
     value: str
     by: str
@@ -209,33 +204,34 @@ class TopicSetting(NamedTuple):
 
     @property
     def number(self) -> int:
-        """The value as a number. A value that is none is that of its default, which the input does not show."""
-        found = setting_number(self.value, least=LOWEST)
-        return LOWEST if found is None else found
+        """The value as a number; :data:`LOWEST` for an invalid one, for which the default applies."""
+        number = setting_number(self.value, least=LOWEST)
+        return LOWEST if number is None else number
 
 
 def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> TopicSetting:
-    """A topic's setting as its replica's broker goes by."""
+    """Return a topic's setting as its replica's broker applies it."""
     own = cluster.setting(topic, name)
     if own is not None:
         return TopicSetting(own, f"topic {name}", True)
     if name == "cleanup.policy" and topic in COMPACTED:
         return TopicSetting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
     names = SETTINGS[name].at_broker
-    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(at for at, _ in names))
-    for at, unit in names:
-        value = cluster.broker_setting(broker_id, at)
+    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(broker_name for broker_name, _ in names))
+    for broker_name, unit in names:
+        value = cluster.broker_setting(broker_id, broker_name)
         if value is None:
             continue
         number = None if unit == 1 else setting_number(value, least=LOWEST)
-        return TopicSetting(value if number is None else str(number * unit), f"broker {at}", sure)
+        return TopicSetting(value if number is None else str(number * unit), f"broker {broker_name}", sure)
     sure = sure and (not names or broker_id in cluster.of_files)
     return TopicSetting(SETTINGS[name].default, "default", sure)
 
 
-# Whether a producer that a snapshot lacks may have expired on the broker that took it, and how sure that is.
+# Whether a producer missing from a snapshot may have expired on the broker that took it.
 #
-# A broker counts idle time from the stamps in the log, but by its own clock: only times that brokers wrote bound it.
+# A broker measures idle time by the timestamps in the log, but against its own clock: only broker-written times bound
+# that.
 
 
 EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
@@ -244,13 +240,13 @@ MARKERS_END = (1, 0)  # from here on an end marker is no batch of its producer
 
 
 def counts_markers(replica: ReplicaFacts) -> bool:
-    """Whether snapshots show that the broker takes an end marker for its producer's last batch: 0.11 alone does."""
+    """Whether snapshots show that the broker counts an end marker as a producer's last batch: only 0.11 does."""
     shown = any(d.name == "marker_offset" for link in replica.snapshots for d in link.differences)
     return shown and not any(link.by_data for link in replica.snapshots)
 
 
 def settings_known(log: LogView, replica: ReplicaFacts) -> bool:
-    """Whether the broker's settings are in the input, so that what they do not name has its default."""
+    """Whether the broker's settings are in the input, so that defaults apply to the rest."""
     own = log.cluster.broker_configs.get(str(replica.broker_id), {})
     names = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
     if log.cluster.is_unknown(replica.broker_id, *names):
@@ -260,8 +256,7 @@ def settings_known(log: LogView, replica: ReplicaFacts) -> bool:
 
 
 def verdict(log: LogView, replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> str:
-    """What a difference between a snapshot and the replay proves: PROVED that the snapshot is wrong, EXPLAINED that a
-    broker does so, or UNDECIDABLE."""
+    """Judge a difference between a snapshot and the replay: PROVED (wrong), EXPLAINED (normal) or UNDECIDABLE."""
     if d.name == "marker_offset":  # 0.11 counts end markers as a producer's last batch, no later release does
         shown = log.cluster.release(replica.broker_id)
         if not counts_markers(replica) or shown.least >= MARKERS_END:
@@ -280,11 +275,10 @@ def verdict(log: LogView, replica: ReplicaFacts, link: SnapshotLink, d: Differen
 
 
 def built_without(replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> bool:
-    """Whether this replica, or the one that this snapshot was copied from to remote storage, may have been built from
-    remote storage after the producer wrote.
+    """Whether this replica, or the one that uploaded this snapshot, may have been rebuilt from remote storage since.
 
-    Such a replica begins without producers: the snapshot that it fetches is deleted as it reloads its own (seen with
-    4.3.1; TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
+    Such a replica starts without producers: the fetched snapshot is deleted on reload (seen with 4.3.1;
+    TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
     """
     first = replica.unread_from if replica.unread_from >= 0 else next(iter(replica.segment_bases), -1)
     if first < 0 or replica.local_start <= first:
@@ -295,11 +289,9 @@ def built_without(replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> b
 
 
 def _expired(log: LogView, replica: ReplicaFacts, link: SnapshotLink, stamp: int) -> str:
-    """Whether a producer whose last stamp is ``stamp`` (ms) had expired when the snapshot was taken.
-
-    The clock of the audit bounds that moment where somebody gave it, or a controller's log goes that far; a time in
-    this log behind the snapshot bounds it for the broker that led, not for a replica that was created again since.
-    """
+    # ``stamp``: the producer's last timestamp, ms. The evaluation time bounds when the snapshot was taken if the user
+    # gave it or a controller log reaches that far. A time in this log behind the snapshot bounds it for the broker that
+    # led, not for a replica re-created since.
     if not settings_known(log, replica):
         return UNDECIDABLE
     cluster = log.cluster
@@ -311,27 +303,31 @@ def _expired(log: LogView, replica: ReplicaFacts, link: SnapshotLink, stamp: int
 
 
 def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Difference]]]) -> int:
-    """The largest producer.id.expiration.ms (ms) under which all of these could be missing, by the stamps of what comes
-    behind their snapshots; 0 where those go back."""
+    """Return the largest producer.id.expiration.ms (ms) that explains all of these missing producers.
+
+    By the first timestamp after each snapshot; 0 where those regress.
+    """
     now = max(log.cluster.as_of, log.cluster.newest_time)
-    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, found in links for d in found]
+    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, several in links for d in several]
     return max(0, min(idle, default=0))
 
 
-# Records that are stamped ahead of all that brokers wrote.
+# Records with a timestamp ahead of everything brokers wrote.
 
 
 def is_ahead_of_all(log: LogView, ahead: LargestCreateTime, slack_ms: int = HOUR_MS) -> bool:
-    """Whether a producer's time lies ahead of all that brokers wrote. Only a controller's log makes that sure: it
-    writes twice a second, so nothing can be much later than its end."""
+    """Whether a producer's timestamp is ahead of everything brokers wrote.
+
+    Only a controller log proves it: it is written twice a second.
+    """
     return log.cluster.has_metadata and ahead.time > log.cluster.newest_time + slack_ms
 
 
 def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Finding:
-    """The finding about such a batch."""
+    """Make the finding about such a batch."""
     stamp = iso(ahead.time) or ahead.time
     who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
-    known = ahead.producer_id >= 0
+    has_producer = ahead.producer_id >= 0
     return log.finding(
         "warning",
         f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
@@ -339,25 +335,25 @@ def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Find
         segment=ahead.segment,
         offset=ahead.base_offset,
         last_offset=ahead.last_offset,
-        producer_id=ahead.producer_id if known else None,
-        producer_epoch=ahead.producer_epoch if known else None,
-        transactional_id=log.owner(ahead.producer_id) if known else None,
+        producer_id=ahead.producer_id if has_producer else None,
+        producer_epoch=ahead.producer_epoch if has_producer else None,
+        transactional_id=log.owner(ahead.producer_id) if has_producer else None,
         position=ahead.position,
         time_ms=ahead.time,
         evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
     )
 
 
-# The torn end of a segment: bytes that go on to its end without being whole batches.
+# The torn end of a segment: bytes up to its end that are not complete batches.
 
 
 TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
 
 
 def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
-    """By segment file, the bytes that go on to its end without being whole batches, piece by piece.
+    """Return by segment file the bytes at its end that are not complete batches, in pieces.
 
-    A single whole batch of an unknown magic is no tail: brokers step over it too.
+    A single complete batch of an unknown magic is not included: brokers skip it too.
     """
     sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
     out: dict[str, list[DecodeError]] = {}
@@ -370,5 +366,5 @@ def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
 
 
 def is_whole(error: DecodeError) -> bool:
-    """Whether the bytes are one whole batch, of a magic that does not exist."""
+    """Whether the bytes are one complete batch of an unknown magic."""
     return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)

@@ -17,10 +17,10 @@ from auditor.rules.lib.headers import Columns, joined
 from auditor.rules.lib.replica_pairs import Pair, batches_of
 from auditor.rules.seen.view import LogView, iso
 
-# Which batches of one replica are in another one too, further on: their producers sent them again.
+# Batches of one replica that another one has too, further on: their producers sent them again.
 #
-# A producer id, an epoch and a sequence number name one record of a partition. Batches without sequence numbers prove
-# nothing, and neither do topics whose writers use none. Source: KIP-98, ProducerStateManager.
+# A producer id, an epoch and a sequence number identify a record of a partition. Batches without sequence numbers prove
+# nothing, nor do topics whose writers use none. Source: KIP-98, ProducerStateManager.
 
 
 READ = ("base_offset", "last_offset", "producer_id", "producer_epoch", "base_sequence", "crc_ok", "magic")
@@ -28,9 +28,11 @@ MOST_READ = 500_000  # batches of the other replica that are searched: retries c
 
 
 class SentAgain(NamedTuple):
-    """Of some batches: ``whole`` for each whether all its records were sent again, ``missing`` the offsets of the
-    records that were not, as (first, last) in ascending order; ``first``: where in the other replica the first one is
-    (-1: none)."""
+    """Which batches were sent again.
+
+    ``whole``: per batch, whether all its records were; ``missing``: offsets of records that were not, as ascending
+    (first, last); ``first``: the first offset in the other replica (-1: none).
+    """
 
     whole: np.ndarray
     missing: list[tuple[int, int]]
@@ -38,17 +40,17 @@ class SentAgain(NamedTuple):
 
 
 class _Runs(NamedTuple):
-    """Sequence numbers that follow one another without a hole, as (first, last) codes; in ascending order."""
+    """Contiguous sequence numbers as (first, last) codes, ascending."""
 
     first: np.ndarray
     last: np.ndarray
 
 
 def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
-    """Which records of data batches (columns :data:`READ`) are in another replica too.
+    """Find which records of data batches (columns :data:`READ`) the other replica has too.
 
-    ``theirs``: its batches from the offset on at which both part, some at a time; it is read no further than needed.
-    Cost: sorting those of the same producers.
+    ``theirs``: its batches from where both diverge, in pieces, read only as far as needed. Cost: sorting the batches of
+    the same producers.
     """
     numbered = _numbered(ours)
     groups = np.unique(_pairs(ours)[numbered])
@@ -60,14 +62,14 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
             break
         read += len(rows["base_offset"])
         near = rows["base_offset"] < begins + SEQUENCES  # further on the same number is another record's
-        mine = np.flatnonzero(near & _numbered(rows) & np.isin(_pairs(rows), groups))
-        if not len(mine):
+        selected = np.flatnonzero(near & _numbered(rows) & np.isin(_pairs(rows), groups))
+        if not len(selected):
             continue
-        found = _spans(rows, mine, groups)
-        touched = _touches(found[1], found[2], _runs(spans[1], spans[2]))
+        their_spans = _spans(rows, selected, groups)
+        touched = _touches(their_spans[1], their_spans[2], _runs(spans[1], spans[2]))
         if first < 0 and touched.any():
-            first = int(rows["base_offset"][found[0][touched]].min())
-        runs = _runs(np.append(runs.first, found[1]), np.append(runs.last, found[2]))
+            first = int(rows["base_offset"][their_spans[0][touched]].min())
+        runs = _runs(np.append(runs.first, their_spans[1]), np.append(runs.last, their_spans[2]))
         if _within(spans[1], spans[2], runs).all():
             break
     whole = np.zeros(len(numbered), bool)
@@ -77,36 +79,33 @@ def sent_again(ours: Columns, theirs: Iterable[Columns]) -> SentAgain:
 
 
 def _numbered(rows: Columns) -> np.ndarray:
-    """Which batches have sequence numbers, and are what was written."""
-    named: np.ndarray = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
-    return named & (rows["crc_ok"] != 0)
+    # Only batches with a valid checksum are what was written.
+    numbered = (rows["producer_id"] >= 0) & (rows["base_sequence"] >= 0) & (rows["magic"] == 2)
+    return numbered & (rows["crc_ok"] != 0)
 
 
 def _pairs(rows: Columns) -> np.ndarray:
-    """Producer id and epoch of each batch."""
     out = np.empty(len(rows["producer_id"]), [("producer_id", "i8"), ("producer_epoch", "i8")])
     out["producer_id"], out["producer_epoch"] = rows["producer_id"], rows["producer_epoch"]
     return out
 
 
-def _spans(rows: Columns, mine: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Row, first and last code of each run of sequence numbers; one that goes on at 0 behind the last number is two.
-
-    A code is the place of producer id and epoch among ``groups``, and the sequence number in its lower 32 bits.
-    """
-    group = np.searchsorted(groups, _pairs(rows)[mine]).astype(np.int64) << 32
-    begin = rows["base_sequence"][mine].astype(np.int64)
-    end = begin + (rows["last_offset"][mine] - rows["base_offset"][mine]).astype(np.int64)
+def _spans(rows: Columns, selected: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    # Row, first and last code of each run of sequence numbers; one that wraps to 0 is two runs. A code has the place of
+    # producer id and epoch among ``groups`` in its upper, and the sequence number in its lower 32 bits.
+    group = np.searchsorted(groups, _pairs(rows)[selected]).astype(np.int64) << 32
+    begin = rows["base_sequence"][selected].astype(np.int64)
+    end = begin + (rows["last_offset"][selected] - rows["base_offset"][selected]).astype(np.int64)
     over = end >= SEQUENCES
     return (
-        np.append(mine, mine[over]),
+        np.append(selected, selected[over]),
         np.append(group + begin, group[over]),
         np.append(group + np.minimum(end, SEQUENCES - 1), group[over] + end[over] - SEQUENCES),
     )
 
 
 def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
-    """Spans put together where they touch."""
+    # Merge spans that touch.
     order = np.argsort(first, kind="stable")
     first, reach = first[order], np.maximum.accumulate(last[order]) if len(last) else last
     new = np.append(np.ones(min(1, len(first)), bool), first[1:] > reach[:-1] + 1)
@@ -115,23 +114,19 @@ def _runs(first: np.ndarray, last: np.ndarray) -> _Runs:
 
 
 def _touches(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
-    """Which spans have a number of some run."""
-    at = np.searchsorted(runs.first, last, side="right") - 1
-    found: np.ndarray = (at >= 0) & (np.append(runs.last, -1)[at] >= first)
-    return found
+    index = np.searchsorted(runs.first, last, side="right") - 1
+    return (index >= 0) & (np.append(runs.last, -1)[index] >= first)
 
 
 def _within(first: np.ndarray, last: np.ndarray, runs: _Runs) -> np.ndarray:
-    """Which spans lie within one run."""
-    at = np.searchsorted(runs.first, first, side="right") - 1
-    found: np.ndarray = (at >= 0) & (np.append(runs.last, -1)[at] >= last)
-    return found
+    index = np.searchsorted(runs.first, first, side="right") - 1
+    return (index >= 0) & (np.append(runs.last, -1)[index] >= last)
 
 
 def _missing(
     ours: Columns, whole: np.ndarray, spans: tuple[np.ndarray, np.ndarray, np.ndarray], runs: _Runs
 ) -> list[tuple[int, int]]:
-    """Offsets of what was not sent again: whole batches, but for those of which some records were."""
+    # Whole batches, or the missing part of those that were sent again in part.
     rows, first, last = spans
     some = np.zeros(len(whole), bool)
     some[rows[_touches(first, last, runs)]] = True
@@ -146,19 +141,19 @@ def _missing(
 
 
 def _holes(first: int, last: int, runs: _Runs) -> list[tuple[int, int]]:
-    """What of a span no run has, counted from its beginning."""
-    out, at = [], first
+    # Relative to ``first``.
+    out, position = [], first
     low = max(0, int(np.searchsorted(runs.first, first, side="right")) - 1)
     for k in range(low, int(np.searchsorted(runs.first, last, side="right"))):
         begin, end = int(runs.first[k]), int(runs.last[k])
-        if begin > at:
-            out.append((at - first, begin - 1 - first))
-        at = max(at, end + 1)
-    return [*out, (at - first, last - first)] if at <= last else out
+        if begin > position:
+            out.append((position - first, begin - 1 - first))
+        position = max(position, end + 1)
+    return [*out, (position - first, last - first)] if position <= last else out
 
 
 def joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in ascending order, those that follow one another put together."""
+    """Sort ranges and merge adjacent ones."""
     out: list[tuple[int, int]] = []
     for first, last in sorted(spans):
         if out and first <= out[-1][1] + 1:
@@ -168,8 +163,7 @@ def joined_spans(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return out
 
 
-# What a replica has that its log's leader has not: records that were lost with an election, or will be, and which of
-# them their producers sent again.
+# Records that a replica has and its log's leader lacks: lost with an election, or about to be, unless sent again.
 
 
 CONTROL = 0x20  # of a batch's attributes
@@ -180,10 +174,14 @@ END_OF_LOG = ("truncated", "zero_filled")  # a batch that breaks off was never a
 
 
 def lost_of(log: LogView, pair: Pair) -> Fields | None:
-    """What a replica has beside the leader's lineage: offsets, batches, times, producers and their transactions, and
-    what of it was not sent again (``not_sent_again``). None where it had to be read again and cannot."""
+    """Describe what a replica has outside the leader's lineage, and which part was not sent again.
+
+    Offsets, batches, times, producers and their transactions, and ``not_sent_again``. None where batches have to be
+    read again and cannot.
+    """
     names = (*READ, "attributes", "max_timestamp")
-    ours = joined([*batches_of(log, pair.replica).above(pair.forked_at, pair.until, names)] or [_none(names)])
+    none = {name: np.empty(0, np.int64) for name in names}
+    ours = joined([*batches_of(log, pair.replica).above(pair.forked_at, pair.until, names)] or [none])
     if not len(ours["base_offset"]):
         return None
     open_or_ended = pair.replica.transactions
@@ -199,32 +197,17 @@ def lost_of(log: LogView, pair: Pair) -> Fields | None:
         "to": iso(int(times.max())),
         "producers": [int(p) for p in np.unique(ours["producer_id"]) if p >= 0][:TOP],
         "transactions": [
-            {
-                "producer_id": t["producer_id"],
-                "first_offset": t["first_offset"],
-                "last_offset": t["last_offset"],
-                "transactional_id": log.owner(t["producer_id"]),
-            }
+            {name: t[name] for name in ("producer_id", "first_offset", "last_offset")}
+            | {"transactional_id": log.owner(t["producer_id"])}
             for t in theirs[:TOP]
         ],
-        "lies_on": {
-            "broker_id": pair.replica.broker_id,
-            "log_dir": pair.replica.log_dir,
-            "folder": pair.replica.folder,
-        },
+        "lies_on": {name: getattr(pair.replica, name) for name in ("broker_id", "log_dir", "folder")},
         **_sent_again(log, pair, ours),
     }
 
 
-def _none(names: tuple[str, ...]) -> Columns:
-    return {name: np.empty(0, np.int64) for name in names}
-
-
 def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
-    """How many of these batches were sent again, where the first one is, and the offsets of the records that were not.
-
-    A marker is no record: coordinators send those again that were not appended everywhere.
-    """
+    # A marker is no record: coordinators re-send those that were not appended everywhere.
     markers = ours["attributes"] & CONTROL != 0
     left_markers = ours["base_offset"][markers & ~_markers_sent_again(pair, ours)]
     theirs = batches_of(log, pair.leader).above(pair.forked_at, None, READ) if log.has_sequences else ()
@@ -243,32 +226,34 @@ def _sent_again(log: LogView, pair: Pair, ours: Columns) -> Fields:
 
 
 def _has_other_bytes(replica: ReplicaFacts) -> bool:
-    """Whether a replica has bytes that may be batches, and could not be read as such."""
+    # Bytes that may be batches and could not be decoded.
     return any(e.file in replica.segments and e.reason not in END_OF_LOG for e in replica.errors)
 
 
 def _markers_sent_again(pair: Pair, ours: Columns) -> np.ndarray:
-    """Which batches are markers that the leader has too, further on: of the same producer, epoch and result."""
+    # Same producer, epoch and result in the leader's log.
     names = ["producer_id", "marker_epoch", "commit"]
-    mine, theirs = (
+    markers, theirs = (
         rows[rows["marker_offset"] >= pair.forked_at] for rows in (pair.replica.transactions, pair.leader.transactions)
     )
     sent = set(theirs[names].tolist())
-    at = [int(row["marker_offset"]) for row in mine if row[names].item() in sent]
-    return np.isin(ours["base_offset"], np.array(at, np.int64))
+    offsets = [int(row["marker_offset"]) for row in markers if row[names].item() in sent]
+    return np.isin(ours["base_offset"], np.array(offsets, np.int64))
 
 
 def never_visible(log: LogView) -> bool:
-    """Whether nobody was told of what only a leader of this log had: coordinators wait for all replicas in sync before
-    they answer, and show nothing above the high watermark."""
+    """Whether records that only a leader of this log had were never acknowledged.
+
+    Coordinators wait for all in-sync replicas before they answer, and expose nothing above the high watermark.
+    """
     if log.topic not in COORDINATORS:
         return False
     values = {log.cluster.broker_setting(broker, ACKS) for broker in (*log.cluster.releases, None)}
     return log.topic != COORDINATORS[0] or all(setting_number(v) in (None, -1) for v in values)
 
 
-def left(lost: Fields) -> str:
-    """What was not sent again, in words, where the rest was; empty where nothing was."""
+def unsent(lost: Fields) -> str:
+    """Name what was not sent again, where the rest was; empty where nothing was."""
     if not lost["sent_again"]:
         return ""
     spans = [f"{first} to {last}" if first < last else f"{first}" for first, last in lost["not_sent_again"]]
@@ -279,16 +264,18 @@ def left(lost: Fields) -> str:
 
 
 def why_not_lost(lost: Fields) -> str:
-    """Why nothing of it has to be sent again, in words."""
+    """Explain why nothing of it has to be sent again."""
     if not lost["all_sent_again"]:
         return "they are a coordinator's records that were never committed, so no client was told of them"
-    at = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
-    return f"their producers sent them again{at}"
+    where = "" if lost["sent_again_from"] is None else f" (offset {lost['sent_again_from']} of the leader's log)"
+    return f"their producers sent them again{where}"
 
 
-def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
-    """What to do about a tail that only a former leader has: to keep it, and to produce again what its producers have
-    not sent again; nothing where that is all, or where the caller knows that nothing is lost."""
+def tail_advice(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool = False) -> Advice:
+    """Advise on a tail that only a former leader has: keep it, and re-send what its producers did not.
+
+    Nothing to do where all of it was sent again, or the caller knows that nothing is lost (``lossless``).
+    """
     if lossless or lost["all_sent_again"]:
         return Advice(
             Verdict.WAIT,
@@ -297,7 +284,7 @@ def saved(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: bool =
         )
     if not lost["sent_again"]:
         return repairs.rescue(log, replica, lost["first_offset"])
-    amends = f"{repairs.PRODUCE_AGAIN} of {left(lost)}" if lost["records_not_sent_again"] else "produce nothing again"
+    amends = f"{repairs.PRODUCE_AGAIN} of {unsent(lost)}" if lost["records_not_sent_again"] else "produce nothing again"
     return repairs.rescue(
         log, replica, lost["first_offset"], f"{amends}: the other batches were sent again by their producers"
     )

@@ -1,4 +1,4 @@
-"""Commands and repairs that findings give, and when a broker may be stopped."""
+"""Commands and repairs in findings, and the conditions for stopping a broker."""
 
 from __future__ import annotations
 
@@ -18,89 +18,67 @@ from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
 from auditor.rules.seen.view import LogView
 
-# The commands of Kafka that findings give to copy: printed, never run. Names in them come from untrusted input.
+# Kafka's commands in findings: printed, never run. Names in them are untrusted input.
 
 
 PLACE = "--bootstrap-server B "
 TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
+LIST_IDS = f"{TRANSACTIONS} list"
+DESCRIBE_TOPICS = "kafka-topics.sh --bootstrap-server B --describe"
+UNAVAILABLE = f"{DESCRIBE_TOPICS} --unavailable-partitions"
+UNDER_REPLICATED = f"{DESCRIBE_TOPICS} --under-replicated-partitions"
+QUORUM = "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"  # the lag of each voter
+ADD_VOTER = "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
 
 
 def addressed(advice: Advice, bootstrap: str | None) -> Advice:
-    """An advice whose commands go to this ``host:port`` in place of the letter B."""
+    """Replace the letter B in an advice's commands by ``host:port``."""
     return advice if bootstrap is None else advice.worded(lambda words: addressed_to(words, bootstrap))
 
 
 def addressed_to(words: str, bootstrap: str | None) -> str:
-    """The same of words that hold commands."""
+    """Replace the letter B in a text with commands by ``host:port``."""
     return words if bootstrap is None else words.replace(PLACE, f"--bootstrap-server {quote(bootstrap)} ")
 
 
 def abort(topic: str, partition: int, offset: int) -> str:
-    """Closes the hanging transaction that begins at an offset."""
+    """Abort the hanging transaction that begins at an offset."""
     return f"{TRANSACTIONS} abort --topic {quote(topic)} --partition {partition} --start-offset {offset}"
 
 
 def describe_producers(topic: str, partition: int) -> str:
-    """Shows the open transactions of a partition as its leader knows them."""
+    """Show the open transactions of a partition as its leader has them."""
     return f"{TRANSACTIONS} describe-producers --topic {quote(topic)} --partition {partition}"
 
 
 def describe_id(transactional_id: str) -> str:
-    """Shows a transactional id as its coordinator knows it."""
+    """Show a transactional id as its coordinator has it."""
     return f"{TRANSACTIONS} describe --transactional-id {quote(transactional_id)}"
 
 
 def find_hanging(topic: str) -> str:
-    """Lists the transactions of a topic that hang."""
+    """List the hanging transactions of a topic."""
     return f"{TRANSACTIONS} find-hanging --topic {quote(topic)}"
 
 
 def describe_topic(topic: str) -> str:
-    """Shows the leaders and in-sync replicas of a topic."""
-    return f"kafka-topics.sh --bootstrap-server B --describe --topic {quote(topic)}"
-
-
-def quorum() -> str:
-    """Shows how far each voter has the log of the metadata."""
-    return "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"
+    """Show the leaders and in-sync replicas of a topic."""
+    return f"{DESCRIBE_TOPICS} --topic {quote(topic)}"
 
 
 def remove_voter(broker: int | None, directory: str | None) -> str:
-    """Takes a voter out of a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
+    """Remove a voter from a dynamic quorum; ``directory``: its directory.id (KIP-853)."""
     return (
         f"kafka-metadata-quorum.sh --bootstrap-server B remove-controller --controller-id {broker} "
         f"--controller-directory-id {quote(directory or 'ID')}"
     )
 
 
-def add_voter() -> str:
-    """Makes the node of these properties a voter of a dynamic quorum."""
-    return "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
-
-
-def unavailable() -> str:
-    """Lists the partitions that nobody leads."""
-    return "kafka-topics.sh --bootstrap-server B --describe --unavailable-partitions"
-
-
-def under_replicated() -> str:
-    """Lists the partitions of which not every replica is in sync."""
-    return "kafka-topics.sh --bootstrap-server B --describe --under-replicated-partitions"
-
-
-def describe_topics() -> str:
-    """Shows the leaders and in-sync replicas of all topics."""
-    return "kafka-topics.sh --bootstrap-server B --describe"
-
-
-def list_ids() -> str:
-    """Lists all transactional ids with their producer ids and states."""
-    return f"{TRANSACTIONS} list"
-
-
 def prefer(topic: str, partition: int) -> str:
-    """Lets the first of a partition's replicas lead, where it is in sync. An election of type ``unclean`` would let one
-    lead that is not, and drop what it lacks."""
+    """Elect the first replica of a partition, if it is in sync.
+
+    An ``unclean`` election may elect a replica that is not in sync, and lose what it lacks.
+    """
     return (
         f"kafka-leader-election.sh --bootstrap-server B --election-type preferred --topic {quote(topic)} "
         f"--partition {partition}"
@@ -108,7 +86,7 @@ def prefer(topic: str, partition: int) -> str:
 
 
 def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
-    """Shows where a group would go on in a partition; whoever has read what it loses runs it with ``--execute``."""
+    """Show a group's offset reset in a partition; after checking what is skipped, run it with ``--execute``."""
     return (
         f"kafka-consumer-groups.sh --bootstrap-server B --group {quote(group)} --topic {quote(f'{topic}:{partition}')} "
         f"--reset-offsets --to-offset {offset} --dry-run"
@@ -116,14 +94,14 @@ def reset_offset(group: str, topic: str, partition: int, offset: int) -> str:
 
 
 def dump(file: str | None, how: str) -> str:
-    """Prints a segment: ``how`` is the option that says how deep."""
+    """Print a segment; ``how``: the option for the depth."""
     return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
 
 
-# One gate for what stops a broker, or moves a folder of its away: what must be so before, by what the metadata shows.
+# Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
 #
-# It shows that as of its copy, so each advice that passes has what is to be seen now beside it. Each says what the stop
-# puts at risk, too: :func:`at_risk`.
+# The metadata is as old as its copy, so each advice also names what to check now. Each names the risk of the stop, too:
+# :func:`at_risk`.
 
 
 NAMED, ASKED = 5, 3  # partitions or ids in a sentence, and ids that a command each asks for
@@ -136,28 +114,31 @@ VOTE = (
 )
 
 
-def stop(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
-    """What must be so before a broker is stopped: while it is down, nobody who lacks what it has can be elected, and
-    the quorum goes on. A partition without other replicas, and a quorum of one, wait for it, and lose nothing."""
+def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ...]:
+    """Return the conditions for stopping a broker: no out-of-sync replica can be elected, and the quorum goes on.
+
+    A partition without other replicas, and a quorum of one, wait for the broker and lose nothing.
+    """
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
-    known = cluster.has_metadata and broker is not None
-    by = f"{few(alone)}" if alone else BY_METADATA if known else NOT_BY_METADATA
+    has_metadata = cluster.has_metadata and broker is not None
+    by = f"{few(alone)}" if alone else BY_METADATA if has_metadata else NOT_BY_METADATA
     others = Condition(
         f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
-        not alone if known else None,
+        not alone if has_metadata else None,
         by,
     )
-    found = [others]
+    needed = [others]
     if alone:
-        found.append(_elected_cleanly(cluster, alone))
-    if broker in cluster.voters and len(cluster.voters) > 1:
+        needed.append(_elected_cleanly(cluster, alone))
+    if _votes(cluster, broker):
         left = len(cluster.voters) - 1 > len(cluster.voters) // 2
-        found.append(Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA))
-    return tuple(found)
+        needed.append(
+            Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA)
+        )
+    return tuple(needed)
 
 
 def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
-    """That nobody who lacks records is elected for partitions that are in sync on one broker alone."""
     values = {name: effective(cluster, name.rpartition("-")[0], UNCLEAN, "false") for name in names}
     unclean = [name for name, value in values.items() if value == "true"]
     unknown = [name for name, value in values.items() if value not in ("true", "false")]
@@ -167,20 +148,22 @@ def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
 
 
 def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | None:
-    """A setting of a topic: its own, its brokers', or Kafka's default where it is known that nobody set it."""
+    """Return a topic's setting: its own, its brokers', or Kafka's default where nobody set it."""
     own = cluster.setting(topic, name)
     if own is not None:
         return own
-    found = {cluster.broker_setting(broker, name) for broker in (*cluster.of_files, None)}
-    if len(found - {None}) == 1:
-        return next(iter(found - {None}))
-    return default if not found - {None} and cluster.of_files and cluster.has_metadata else None
+    values = {cluster.broker_setting(broker, name) for broker in (*cluster.of_files, None)}
+    if len(values - {None}) == 1:
+        return next(iter(values - {None}))
+    return default if not values - {None} and cluster.of_files and cluster.has_metadata else None
 
 
-def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
-    """What must be so, too, before a broker's replica of a partition is moved away: that it may not lead before it has
-    been fetched. With eligible leader replicas (KIP-966) a broker that leaves fewer in sync than
-    ``min.insync.replicas`` stays eligible, and its empty log could be elected."""
+def move_conditions(log: LogView, broker: int | None) -> tuple[Condition, ...]:
+    """Return the conditions for moving a broker's replica away: it must not lead before it is fetched again.
+
+    With eligible leader replicas (KIP-966) a broker that leaves fewer than ``min.insync.replicas`` in sync stays
+    eligible, and its empty log could be elected.
+    """
     cluster, place = log.cluster, (log.topic, log.partition)
     if cluster.levels.get(ELR, 0) < 1:
         return ()
@@ -194,13 +177,18 @@ def moved(log: LogView, broker: int | None) -> tuple[Condition, ...]:
 
 
 def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition) -> Advice:
-    """An advice that has a broker stopped: its acts stay where all that must be so is known to be, and it says who has
-    to wait meanwhile. Where a replica that lacks records would be elected, the broker must not be stopped."""
-    conditions = (*more, *stop(cluster, broker))
+    """Keep the acts of an advice that stops a broker only if the conditions are met, and add who has to wait.
+
+    Where a replica that lacks records would be elected, the broker must not be stopped.
+    """
+    conditions = (*more, *stop_conditions(cluster, broker))
     advice = at_risk(cluster, broker, advice)
-    look = (seen_all_in_sync(), *((_seen_quorum(cluster, broker),) if _votes(cluster, broker) else ()))
-    asked = replace(advice, look=(*advice.look, *look)).unless(*conditions)
-    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, waits(cluster, broker)))))
+    look = [*advice.look, CheckCommand(UNDER_REPLICATED, "it lists no partition")]
+    if _votes(cluster, broker):
+        others = [voter for voter in cluster.voters if voter != broker]
+        look.append(CheckCommand(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0"))
+    asked = replace(advice, look=tuple(look)).unless(*conditions)
+    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, refused_writes(cluster, broker)))))
     if asked.act or not advice.act:
         return asked
     lossy = any(c.holds is False and c.what.startswith("no replica that lacks") for c in conditions)
@@ -211,27 +199,33 @@ def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition
 
 
 def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = "") -> Advice:
-    """An advice that stops or restarts a broker, with what that puts at risk: the partitions without another in-sync
-    replica, and the transactional ids with data there. Brokers with KAFKA-20734 complete a transaction that ends
-    meanwhile without its marker, so that these ids' transactions end before the stop. ``broker``: None for one that the
-    input does not tell; ``but``: the id that the advice is about, which does not end before."""
+    """Add to an advice what stopping or restarting a broker puts at risk.
+
+    The partitions without another in-sync replica, and the transactional ids with data there. With KAFKA-20734 a
+    transaction that ends meanwhile is completed without its marker, so these ids' transactions have to end before the
+    stop. ``broker``: None if unknown; ``but``: the id that the advice is about, which does not end before.
+    """
     alone = cluster.alone.get(broker, Alone()) if cluster.has_metadata and broker is not None else None
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
         safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
-        look = CheckCommand(describe_topics(), f"it shows no partition with Isr: {broker} alone")
+        look = CheckCommand(DESCRIBE_TOPICS, f"it shows no partition with Isr: {broker} alone")
         return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
-    ids = _ids_there(cluster, alone, but)
+    history, ids = cluster.coordinator, None
+    if alone is not None and history is not None:
+        ids = Ids(*history.ids_in(alone.names, alone.producers, but))
     if alone is None:
         cost = f"which partitions {which} has without another in-sync replica is not in the input"
-        seen = (
+        expected = (
             f"you know the partitions that it shows with the Isr of {which} alone, and have seen to them as said below"
         )
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
-        seen = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
-    look = CheckCommand(describe_topics(), seen)
-    acts = _ended_before(ids) if _may_skip_markers(cluster) else ()
+        expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
+    look = CheckCommand(DESCRIBE_TOPICS, expected)
+    # A coordinator may run a release with KAFKA-20734: the input seldom shows the release.
+    may_skip = not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
+    acts = _ended_before(ids) if may_skip else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
     if advice.act:
@@ -252,7 +246,7 @@ def _without_leader(names: Collection[str]) -> str:
 
 
 class Ids(NamedTuple):
-    """How many transactional ids, and the first of them."""
+    """A count of transactional ids, and the first of them."""
 
     total: int
     first: list[str]
@@ -261,14 +255,7 @@ class Ids(NamedTuple):
         return some(self.first, self.total)
 
 
-def _ids_there(cluster: Cluster, alone: Alone | None, but: str) -> Ids | None:
-    """The transactional ids with data in partitions that wait for one broker; None where nothing shows them."""
-    history = cluster.coordinator
-    return None if alone is None or history is None else Ids(*history.ids_in(alone.names, alone.producers, but))
-
-
 def _whose(cluster: Cluster, ids: Ids | None) -> str:
-    """Which transactional ids have data there, in words."""
     if ids is None:
         return "which transactional ids have data there is not in the input"
     whole = cluster.coordinator is not None and cluster.coordinator.covered()
@@ -278,13 +265,8 @@ def _whose(cluster: Cluster, ids: Ids | None) -> str:
     return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
 
 
-def _may_skip_markers(cluster: Cluster) -> bool:
-    """Whether a coordinator may run a release with KAFKA-20734. The input seldom shows which release it is."""
-    return not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
-
-
 def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
-    """The steps before such a stop, so that no transaction ends while its partition has no leader."""
+    # No transaction may end while its partition is leaderless.
     named = ids.first if ids is not None else []
     whose = str(ids) if named else "every transactional id with data in these partitions"
     releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
@@ -294,7 +276,7 @@ def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
         else ""
     )
     shown = [Act(describe_id(name)) for name in named[:ASKED]]
-    rest = [Act(list_ids())] if ids is None or not named or ids.total > ASKED else []
+    rest = [Act(LIST_IDS)] if ids is None or not named or ids.total > ASKED else []
     return (
         Act(
             f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of {whose}, then stop "
@@ -308,14 +290,14 @@ def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
 
 
 def some(names: Collection[str], count: int | None = None) -> str:
-    """The first few of some names, and how many more there are; ``count``: of all, where there are more than given."""
+    """Name the first few, and how many more there are; ``count``: of all, if more than given."""
     every = len(names) if count is None else count
     more = f" and {every - NAMED:,} more" if every > NAMED else ""
     return ", ".join([*names][:NAMED]) + more
 
 
-def waits(cluster: Cluster, broker: int | None) -> str:
-    """Who cannot write while a broker is down, in words."""
+def refused_writes(cluster: Cluster, broker: int | None) -> str:
+    """Describe which writes fail while a broker is down."""
     first, count = cluster.short_without.get(-1 if broker is None else broker, ("", 0))
     if not count:
         return ""
@@ -323,22 +305,12 @@ def waits(cluster: Cluster, broker: int | None) -> str:
     return f"while broker {broker} is down, writes with acks=all to {some} are refused ({MIN_IN_SYNC})"
 
 
-def seen_all_in_sync() -> CheckCommand:
-    """That every replica is in sync now, so that a broker may be stopped."""
-    return CheckCommand(under_replicated(), "it lists no partition")
-
-
 def _votes(cluster: Cluster, broker: int | None) -> bool:
     return broker in cluster.voters and len(cluster.voters) > 1
 
 
-def _seen_quorum(cluster: Cluster, broker: int | None) -> CheckCommand:
-    others = [each for each in cluster.voters if each != broker]
-    return CheckCommand(quorum(), f"of the voters {few(others)} all but a minority have a Lag near 0")
-
-
-def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
-    """What may be done about a node's log of the metadata: an observer's is fetched again, a voter's keeps its vote."""
+def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
+    """Advise on a node's metadata log: an observer's is fetched again, a voter's keeps its vote."""
     cluster, broker = log.cluster, replica.broker_id
     if cluster.voters and broker is not None and broker not in cluster.voters:
         observes = Condition(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
@@ -352,7 +324,7 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
             Advice(
                 Verdict.ACT,
                 "it loses nothing: the voters have what was committed",
-                look=(CheckCommand(quorum(), f"it lists broker {broker} as an Observer"),),
+                look=(CheckCommand(QUORUM, f"it lists broker {broker} as an Observer"),),
                 act=(again,),
                 moves=Moves(broker, cluster.voters),
             ),
@@ -363,14 +335,14 @@ def of_quorum(log: LogView, replica: ReplicaFacts) -> Advice:
     return Advice(
         Verdict.DO_NOT_ACT,
         VOTE,
-        look=(CheckCommand(quorum(), f"it lists broker {broker} as Leader or Follower, which vote"),),
+        look=(CheckCommand(QUORUM, f"it lists broker {broker} as Leader or Follower, which vote"),),
         then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
         "starts; a static quorum has no way to take in a voter with another log",
     )
 
 
 def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
-    """Letting a voter of a dynamic quorum (KIP-853) leave, and come back with a log that it fetches."""
+    # A dynamic quorum (KIP-853) can drop a voter and take it back with a log that it fetches.
     voters, broker = cluster.voters, replica.broker_id
     directory = cluster.directory_ids.get(replica.log_dir)
     others = [voter for voter in voters if voter != broker]
@@ -382,16 +354,16 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
             Condition(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
             Condition("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
         ),
-        (CheckCommand(quorum(), f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
+        (CheckCommand(QUORUM, f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
         then=f"only once that is so: {remove_voter(broker, directory)} ; stop broker {broker}, copy "
         f"{replica.folder} to a safe place, format its metadata.log.dir, which must hold nothing else "
         "(kafka-storage.sh format --no-initial-controllers), start it, and once its Lag is near 0: "
-        f"{add_voter()}",
+        f"{ADD_VOTER}",
     )
     return at_risk(cluster, broker, advice)
 
 
-# What may be done to replicas and leaders without losing records: one wording for every advice.
+# Repairs of replicas and leaders that lose no records.
 
 
 PRODUCE_AGAIN = "produce again what is missed"
@@ -399,8 +371,10 @@ DAMAGED = ("bad_size", "bad_magic", "limit", "unreadable")  # bytes of a segment
 
 
 def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
-    """Why a follower's replica must not be made leader, since records would be lost by it; None where nothing speaks
-    against it. That it is in sync now is still to be looked up."""
+    """Explain why a follower must not become leader, since records would be lost; None if nothing is known.
+
+    Whether it is in sync now still has to be checked.
+    """
     if is_damaged(log, replica):
         return "batches of its log are damaged"
     pair: Pair | None = next((pair for pair in pairs(log) if pair.replica is replica), None)
@@ -421,35 +395,35 @@ def keeps_out(log: LogView, replica: ReplicaFacts) -> str | None:
 
 
 def is_damaged(log: LogView, replica: ReplicaFacts) -> bool:
-    """Whether batches of a replica are damaged, whose data nobody should fetch from it."""
+    """Whether batches of a replica are damaged, so that nobody should fetch from it."""
     damaged = any(e.reason in (*DAMAGED, DAMAGED_FIELD) and e.file in replica.segments for e in replica.errors)
     return damaged or any(True for _ in log.events(EventKind.CRC, replica=replica))
 
 
 def in_sync(log: LogView, broker: int | None) -> Condition:
-    """That a broker has the partition in sync. The metadata shows it as of its copy."""
-    known = log.cluster.in_sync.get((log.topic, log.partition))
+    """Condition: a broker has the partition in sync, by the metadata at its copy."""
+    brokers = log.cluster.in_sync.get((log.topic, log.partition))
     what = has_in_sync(log.name, broker)
-    return Condition(what, broker in known if known else None, BY_METADATA if known else NOT_BY_METADATA)
+    return Condition(what, broker in brokers if brokers else None, BY_METADATA if brokers else NOT_BY_METADATA)
 
 
 def has_in_sync(name: str, broker: int | None) -> str:
-    """The same in words."""
+    """Describe the condition of :func:`in_sync`."""
     return f"broker {broker} has {name} in sync"
 
 
-def seen_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
-    """Who is in sync now."""
+def check_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
+    """Check which brokers are in sync now."""
     return CheckCommand(describe_topic(log.topic), isr_lists(log.name, brokers))
 
 
 def isr_lists(name: str, brokers: Collection[int | None]) -> str:
-    """What has to be seen of a partition's in-sync replicas: one of these brokers."""
+    """Expect one of these brokers in a partition's ISR."""
     return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
 
 
 def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
-    """Making an in-sync replica the leader."""
+    """Make an in-sync replica the leader."""
     return (
         Act(
             f"make broker {replica.broker_id} the leader: put it first among the replicas of {log.name} "
@@ -460,7 +434,7 @@ def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
 
 
 def leader_back(cluster: Cluster, names: Collection[str]) -> str:
-    """Letting partitions (``topic-partition``) have a leader again without losing what only in-sync replicas have."""
+    """Describe how to give partitions (``topic-partition``) a leader without losing what in-sync replicas have."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     brokers = sorted({broker for place in places for broker in _had_all(cluster, place)})
     start = (
@@ -473,35 +447,37 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
 
 
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:
-    """Bringing a leader back: started is a broker that has all of these partitions. Errors: none."""
+    """Advise to start a broker that has all of these leaderless partitions."""
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
-    known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
+    all_known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
-    has_all = Condition(f"who has all of {some} is known", known or None, BY_METADATA if known else NOT_BY_METADATA)
-    act = (Act(leader_back(cluster, names)),) if known else ()
+    has_all = Condition(
+        f"who has all of {some} is known", all_known or None, BY_METADATA if all_known else NOT_BY_METADATA
+    )
+    act = (Act(leader_back(cluster, names)),) if all_known else ()
     return Advice(
-        Verdict.ACT if known else Verdict.LOOK,
+        Verdict.ACT if all_known else Verdict.LOOK,
         cost,
         (has_all,),
-        (CheckCommand(unavailable(), f"it lists {some}"),),
+        (CheckCommand(UNAVAILABLE, f"it lists {some}"),),
         act,
-        then="" if known else leader_back(cluster, names),
+        then="" if all_known else leader_back(cluster, names),
     )
 
 
 def _had_all(cluster: Cluster, place: tuple[str, int]) -> Collection[int]:
-    """The replicas in sync; of a partition without a leader the eligible ones (KIP-966) too."""
+    # The replicas in sync; for a leaderless partition also the eligible ones (KIP-966).
     offline = cluster.offline.get(place)
     return cluster.in_sync.get(place, ()) if offline is None else offline.in_sync
 
 
 def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = None) -> Advice:
-    """Fetching a replica again, where another one is known to have the data; else how to keep what there is.
+    """Advise to fetch a replica again if another one has the data; otherwise to keep it.
 
-    ``holder``: a replica in the input that is known to have what this one lacks. One with damage of its own is none.
+    ``holder``: a replica in the input known to have what this one lacks; a damaged one does not count.
     """
     if log.topic == METADATA_TOPIC:
-        return of_quorum(log, replica)
+        return quorum_log(log, replica)
     synced = [b for b in log.cluster.in_sync.get((log.topic, log.partition), ()) if b != replica.broker_id]
     damaged = {c.broker_id for c in log.replicas if is_damaged(log, c)}
     named = synced if holder is None else [b for b in [holder.broker_id] if b is not None]
@@ -515,16 +491,16 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     advice = Advice(
         Verdict.ACT,
         f"a replica that is fetched again loses what only broker {replica.broker_id} has",
-        look=(seen_in_sync(log, *brokers),),
+        look=(check_in_sync(log, *brokers),),
         act=(again,),
         moves=Moves(replica.broker_id, tuple(brokers)),
     )
     synced_ones = (in_sync(log, b) for b in brokers)
-    return gated(log.cluster, replica.broker_id, advice, *synced_ones, *moved(log, replica.broker_id))
+    return gated(log.cluster, replica.broker_id, advice, *synced_ones, *move_conditions(log, replica.broker_id))
 
 
 def keep(folder: str, broker: object, look: str) -> Advice:
-    """Keeping a replica that nobody is known to have the data of. ``look``: the command that shows who is in sync."""
+    """Advise to keep a replica whose data no other is known to have. ``look``: the command that shows the ISR."""
     return Advice(
         Verdict.DO_NOT_ACT,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
@@ -535,53 +511,58 @@ def keep(folder: str, broker: object, look: str) -> Advice:
 
 
 def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
-    """Letting a broker write a segment's indexes anew. A missing .index makes the start recover the segment, and that
-    cuts it at the first batch that is broken (Kafka's LogLoader, LogSegment.recover)."""
-    sound = Condition(
-        f"no batch of {replica.folder} is broken, since the start would cut it there",
-        not is_damaged(log, replica),
-        "all of it was read",
-    )
+    """Advise to let a broker rebuild a segment's indexes.
+
+    A missing .index makes the start recover the segment, which cuts it at the first broken batch (LogLoader,
+    LogSegment.recover).
+    """
     act = Act(
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"
     )
-    return gated(log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses no record", act=(act,)), sound)
+    advice = Advice(Verdict.ACT, "it loses no record", act=(act,))
+    return gated(log.cluster, replica.broker_id, advice, unbroken(log, replica))
+
+
+def unbroken(log: LogView, replica: ReplicaFacts) -> Condition:
+    """Condition: no batch is broken where a recovery would cut the log."""
+    what = f"no batch of {replica.folder} is broken, since the start would cut it there"
+    return Condition(what, not is_damaged(log, replica), "all of it was read")
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
-    """Keeping what only one replica still has, from an offset on, before its broker follows another lineage and cuts
-    it. ``amends``: what is to be produced again.
+    """Advise to keep what only one replica still has from an offset on, before its broker truncates it.
 
-    Nothing in it moves or deletes what the only copy is of: the folder is copied, and only read.
+    ``amends``: what to produce again. The only copy is never moved or deleted: its directory is copied, and only read.
     """
     if log.topic == METADATA_TOPIC:
-        return of_quorum(log, replica)
-    return Advice(
-        Verdict.ACT,
-        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
-        f"{offset} when it starts",
-        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then=f"read the copy: {dump(None, '--print-data-log')} ; {amends}",
-    )
+        return quorum_log(log, replica)
+    then = f"read the copy: {dump(None, '--print-data-log')} ; {amends}"
+    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", then)
+
+
+def _copied_first(replica: ReplicaFacts, cuts: str, then: str) -> Advice:
+    whose = f"{replica.folder} of broker {replica.broker_id}"
+    copied = Act(f"copy {whose} to a safe place before that broker starts")
+    return Advice(Verdict.ACT, f"nothing is lost by keeping {whose}, which {cuts}", act=(copied,), then=then)
 
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
-    """What lacks from an offset on may be in another replica, where there is one."""
-    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        return Advice(
-            Verdict.LOOK, then=f"there is no other replica of {log.name}: what lacks has to come from its source again"
-        )
-    return Advice(
-        Verdict.LOOK,
-        then=f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads "
-        f"{log.name}",
+    """Advise to compare with other replicas, if any, from an offset on."""
+    then = (
+        f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads {log.name}"
     )
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        then = f"there is no other replica of {log.name}: what lacks has to come from its source again"
+    return Advice(Verdict.LOOK, then=then)
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
-    """What a torn end needs before a start cuts it off: nothing, but where it held acknowledged records (``lost``), or
-    lies before the ``newest`` segment, where the records behind it would be cut off, too."""
+    """Advise on a torn segment end before a start cuts it off.
+
+    Nothing, unless it held acknowledged records (``lost``) or precedes the ``newest`` segment, where records behind it
+    would be cut off too.
+    """
     if newest and not lost:
         return Advice(
             Verdict.WAIT,
@@ -589,19 +570,11 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
             + ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
             + f"broker {replica.broker_id} cuts these bytes off when it starts",
         )
-    others = log.cluster.replicas.get((log.topic, log.partition)) != 1
-    return Advice(
-        Verdict.ACT,
-        f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which cuts its log at offset "
-        f"{replica.log_end} when it starts"
-        if lost
-        else f"nothing is lost by keeping {replica.folder} of broker {replica.broker_id}, which may cut off what lies "
-        "behind these bytes when it starts",
-        act=(Act(f"copy {replica.folder} of broker {replica.broker_id} to a safe place before that broker starts"),),
-        then="let a replica lead that is in sync and has the records, where there is one"
-        if others
-        else f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}",
-    )
+    cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
+    then = "let a replica lead that is in sync and has the records, where there is one"
+    if log.cluster.replicas.get((log.topic, log.partition)) == 1:
+        then = f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}"
+    return _copied_first(replica, f"{cuts} when it starts", then)
 
 
 def _some(values: Collection[object], most: int = 5) -> str:
@@ -610,15 +583,18 @@ def _some(values: Collection[object], most: int = 5) -> str:
     return f"{' or '.join(named) if not more else ', '.join(named)}{more}" if named else "none"
 
 
-# What a producer snapshot that is not what the log gives needs: seldom anything, and never a start as after a crash.
+# Repairs of wrong producer snapshots: seldom needed, and never a start as after a crash.
 #
-# A start without ``.kafka_cleanshutdown`` takes a broker out of the in-sync and eligible replicas of all its partitions
+# A start without ``.kafka_cleanshutdown`` removes a broker from the in-sync and eligible replicas of all its partitions
 # (KIP-966), for one snapshot of one of them.
 
 
-def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
-    """What a wrong snapshot needs: nothing where no start reads it; another leader where one of the replicas in sync
-    goes by what the log says; only where its broker holds a transaction open (``opened``) a start without it."""
+def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
+    """Advise on a wrong snapshot.
+
+    Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
+    it only where it makes its broker hold a transaction open (``opened``).
+    """
     newest = max(replica.snapshots, key=lambda other: other.offset)
     name = log.name
     if newest is not link:
@@ -637,12 +613,12 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
             )
         return _without_snapshot(log, replica, link)
     sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
-    if sound is not None and not any(each.differences for each in sound.snapshots):
+    if sound is not None and not any(snapshot.differences for snapshot in sound.snapshots):
         return Advice(
             Verdict.ACT,
             f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
             (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
-            (seen_in_sync(log, sound.broker_id),),
+            (check_in_sync(log, sound.broker_id),),
             lead(log, sound),
             then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
             moves=Moves(leads=sound.broker_id),
@@ -658,8 +634,8 @@ def without_it(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opene
 
 
 def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
-    """Starting without a wrong snapshot that holds a transaction open, where the log that it sums up is still there. A
-    clean start reads the next older one, and replays the log from there; nothing makes it one as after a crash."""
+    # A clean start reads the next older snapshot and replays the log from there; it must not become a start as after a
+    # crash.
     older = any(other.offset < link.offset for other in replica.snapshots)
     begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
     if not older:
@@ -674,7 +650,10 @@ def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -
         f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
         "loaded, the log replayed"
     )
-    there = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    older_one = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
     return gated(
-        log.cluster, replica.broker_id, Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)), there
+        log.cluster,
+        replica.broker_id,
+        Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)),
+        older_one,
     )

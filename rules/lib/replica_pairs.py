@@ -9,14 +9,23 @@ import numpy as np
 
 from auditor.base.errors import DecodeError
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.headers import COMPARED, Allowance, Columns, Lineage, ReplicaBatches, Unknown, apart, overlaps
+from auditor.rules.lib.headers import (
+    COMPARED,
+    Allowance,
+    Columns,
+    HeadersLost,
+    Lineage,
+    ReplicaBatches,
+    differing,
+    overlaps,
+)
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import SEVERITIES, LogView, once
 
-# Entries of transaction indexes against the replay, by columns: an index that nobody wrote may have millions.
+# Transaction index entries against the replay, by columns: a forged index may have millions.
 #
-# Cost of each function: a sort of both sides; memory some 100 bytes an entry while it runs.
+# Cost of each function: a sort of both sides; memory: some 100 bytes per entry while it runs.
 
 
 NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS = range(6)
@@ -25,8 +34,11 @@ CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error"
 
 
 class Faults(NamedTuple):
-    """Entries that are wrong: their rows in ``ReplicaFacts.aborted``, the row of the transaction that they would be of
-    in ``ReplicaFacts.transactions`` (-1: there is none), what is wrong, and how grave that is (of SEVERITIES)."""
+    """Wrong entries of transaction indexes.
+
+    ``entry``: rows in ``ReplicaFacts.aborted``; ``transaction``: rows in ``ReplicaFacts.transactions`` (-1: none);
+    ``fault``: what is wrong; ``severity``: an index of SEVERITIES.
+    """
 
     entry: np.ndarray
     transaction: np.ndarray
@@ -34,41 +46,41 @@ class Faults(NamedTuple):
     severity: np.ndarray
 
     def take(self, rows: np.ndarray) -> Faults:
-        """Some of them."""
+        """Select rows."""
         return Faults(*(column[rows] for column in self))
 
     def gravest(self, most: int, offsets: np.ndarray) -> tuple[Faults, Faults]:
-        """At most so many, the gravest with the lowest of ``offsets``, and all others; both in their own order."""
+        """Split off at most so many, the most severe with the lowest of ``offsets``; both parts keep their order."""
         order = np.lexsort((offsets, self.severity))
         return self.take(np.sort(order[:most])), self.take(np.sort(order[most:]))
 
 
 def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
-    """The entries of a replica's transaction indexes that are wrong, above the log start and where it is intact."""
+    """Find the wrong entries of a replica's transaction indexes, above the log start and where it is intact."""
     none = np.empty(0, np.int64)
     if replica.unreadable or not len(replica.aborted):
         return Faults(none, none, none, none)
-    kept = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
-    rows = np.flatnonzero(kept)
+    judged = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
+    rows = np.flatnonzero(judged)
     first, last, producer = (replica.aborted[name][rows] for name in ("first_offset", "last_offset", "producer_id"))
     t = replica.transactions
-    at = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
+    transaction = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
     fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
-    known = np.flatnonzero(at >= 0)
-    fault[known] = _of_known(replica, at[known], first[known], last[known])
+    matched = np.flatnonzero(transaction >= 0)
+    fault[matched] = _of_matched(replica, transaction[matched], first[matched], last[matched])
     wrong = np.flatnonzero(fault != NONE)
-    fault, at = fault[wrong], at[wrong]
+    fault, transaction = fault[wrong], transaction[wrong]
     severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
     doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
     some = wrong[doubted]
     severity[doubted] = np.where(hides(replica, producer[some], first[some], last[some]), CRITICAL, ERROR)
-    return Faults(rows[wrong], at, fault, severity)
+    return Faults(rows[wrong], transaction, fault, severity)
 
 
-def _of_known(replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """What is wrong with entries whose transactions, rows ``at``, are in the log."""
+def _of_matched(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    # Entries whose transactions are in the log.
     begins, commit, before = (
-        replica.transactions[name][at] for name in ("first_offset", "commit", "prev_marker_offset")
+        replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
     )
     lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
     own = (first == last) | (first < replica.log_start)
@@ -87,8 +99,10 @@ def _of_known(replica: ReplicaFacts, at: np.ndarray, first: np.ndarray, last: np
 
 
 def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of aborted transactions (TRANSACTION rows) those that only the index of another segment than their marker's
-    lists: their rows in ``t``, and those of their entries in ``ReplicaFacts.aborted``."""
+    """Find aborted transactions (TRANSACTION rows) listed only in the index of another segment than their marker's.
+
+    Returns their rows in ``t`` and in ``ReplicaFacts.aborted``.
+    """
     listed, nothing = replica.aborted, np.empty(0, np.int64)
     at_home = np.searchsorted(replica.segment_bases, listed["last_offset"], side="right") - 1 == listed["segment"]
     if at_home.all():  # as in nearly every log
@@ -107,53 +121,52 @@ def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Whether committed data of the entry's producer lies inside its range."""
+    """Return which entries cover committed data of their producer."""
     t = replica.transactions
     t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
     t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
-    found = np.zeros(len(producer), bool)
+    hidden = np.zeros(len(producer), bool)
     some = np.flatnonzero(np.isin(producer, t["producer_id"]))
     if not len(some):
-        return found
+        return hidden
     # Of the transactions of a producer so far, the one that ends last: ranks, so that each producer begins anew.
     ends, rank = np.unique(t["last_offset"], return_inverse=True)
     _, group = np.unique(t["producer_id"], return_inverse=True)
     furthest = ends[np.maximum.accumulate(group * len(ends) + rank) % len(ends)]
-    at = _last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
-    found[some] = (at >= 0) & (furthest[at] >= first[some])
-    return found
+    index = _last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
+    hidden[some] = (index >= 0) & (furthest[index] >= first[some])
+    return hidden
 
 
 def last_of(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each pair that is wanted the last row of ``keys`` that equals it, -1 where there is none."""
-    at = _last_before(keys, wanted)
-    same = at >= 0
+    """Return for each wanted pair the last row of ``keys`` that equals it, -1 for none."""
+    index = _last_before(keys, wanted)
+    same = index >= 0
     for key, want in zip(keys, wanted, strict=True):
-        same[same] = key[at[same]] == want[same]
-    return np.where(same, at, -1)
+        same[same] = key[index[same]] == want[same]
+    return np.where(same, index, -1)
 
 
 def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The rows that only one side has, and only the other, each once, by their fields in order."""
+    """Return the distinct rows that only one side has, and only the other, sorted by their fields."""
     rows = np.concatenate([ours, theirs])
     columns = [rows[name] for name in rows.dtype.names or ()]
     order = np.lexsort(columns[::-1])
     begins = np.ones(len(rows), bool)
     begins[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
     group = np.cumsum(begins) - 1
-    here, there = np.zeros((2, int(begins.sum())), bool)
-    here[group[order < len(ours)]] = there[group[order >= len(ours)]] = True
+    here, in_theirs = np.zeros((2, int(begins.sum())), bool)
+    here[group[order < len(ours)]] = in_theirs[group[order >= len(ours)]] = True
     distinct = rows[order[begins]]
-    return distinct[here & ~there], distinct[there & ~here]
+    return distinct[here & ~in_theirs], distinct[in_theirs & ~here]
 
 
 def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each pair that is wanted the row of ``keys`` that equals it in its first part, and in its second is the
-    largest at or below it, the last of these; -1 where there is none."""
-    found = np.full(len(wanted[0]), -1)
+    # Equal in the first part; in the second the largest at or below, the last of these; -1 for none.
+    index = np.full(len(wanted[0]), -1)
     some = np.flatnonzero(np.isin(wanted[0], keys[0]))  # of an index that is made up, few or none
     if not len(some):
-        return found
+        return index
     count = len(keys[0])
     first, second = (np.concatenate([key, want[some]]) for key, want in zip(keys, wanted, strict=True))
     order = np.lexsort((second, first))  # it is stable: keys stand before what is wanted and equal
@@ -162,17 +175,15 @@ def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, 
     before = row_of_key[ours]
     key = np.where(before >= 0, order[before], 0)
     same = (before >= 0) & (first[key] == first[order[ours]])
-    found[some[order[ours] - count]] = np.where(same, key, -1)
-    return found
+    index[some[order[ours] - count]] = np.where(same, key, -1)
+    return index
 
 
-# A follower's replica compared with the leader's, a row a batch: where they differ and what either lacks.
+# A follower's replica compared with the leader's, one row per batch.
 #
-# Compared is only what replication makes alike: at or above both log starts, and where neither replica was cleaned (a
-# cleaner rewrites batches, on each replica at its own pace). Cost: some passes over both replicas' batches, a piece at
-# a
-# time, or over the sums of their ranges (:mod:`auditor.rules.lib.headers`); held are batches that differ, at 80 bytes
-# each.
+# Only what replication makes equal is compared: at or above both log starts, and where neither replica was cleaned (a
+# cleaner rewrites batches, on each replica at its own pace). Cost: a few passes over the batches of both replicas, in
+# pieces, or over the sums of their ranges (:mod:`auditor.rules.lib.headers`); memory: 80 bytes per batch that differs.
 
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches
@@ -180,7 +191,7 @@ INDEX_ENTRY = ["producer_id", "first_offset", "last_offset"]
 
 
 class Gap(NamedTuple):
-    """A run of batches that one replica has and the other has not. ``in_leader``: the leader's is the one without."""
+    """A run of batches that one replica lacks. ``in_leader``: the leader's replica lacks it."""
 
     in_leader: bool
     first_offset: int
@@ -191,14 +202,13 @@ class Gap(NamedTuple):
 
 @dataclass(slots=True)
 class Pair:
-    """A replica and the leader's. Compared are batches from offset ``low`` on; ``high`` is the smaller high watermark.
+    """A replica and the leader's. Batches are compared from offset ``low`` on; ``high`` is the smaller high watermark.
 
-    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they lie between
-    ``first_offset`` and ``last_offset``. ``forked_at`` is the offset from which on the lineages are two (-1: one
-    lineage), ``lost_epoch`` the leader epoch under which the replica has batches there. ``until``: where the comparison
-    ended for a limit's sake, None where it did not; ``undecided``: not all of it was compared, for that or since
-    batches had to be read again and could not. ``apart``: first and last offsets of the batches that differ, or that
-    only one lineage has, in ascending order.
+    ``divergent`` counts batches that differ, below ``high`` or by the lineage of leader epochs; they are between
+    ``first_offset`` and ``last_offset``. ``forked_at``: the offset where the lineages diverge (-1: one lineage),
+    ``lost_epoch``: the replica's leader epoch there. ``until``: where a limit ended the comparison, None without;
+    ``undecided``: not everything was compared, for that or because batches could not be read again. ``apart``:
+    ascending first and last offsets of the batches that differ, or that only one lineage has.
     """
 
     replica: ReplicaFacts
@@ -216,7 +226,7 @@ class Pair:
     apart: tuple[np.ndarray, np.ndarray] = (np.empty(0, np.int64), np.empty(0, np.int64))
 
     def index_entries(self) -> tuple[np.ndarray, np.ndarray]:
-        """Entries of the transaction indexes that only the leader replica has, and only the replica; by producer."""
+        """Return transaction index entries that only the leader replica has, and only the replica; by offset."""
         if any(e.file.endswith(".txnindex") for c in (self.replica, self.leader) for e in c.errors):
             return self._entries(self.leader)[:0], self._entries(self.replica)[:0]
         only = entries_apart(self._entries(self.leader), self._entries(self.replica))
@@ -232,38 +242,37 @@ class Pair:
         for c in (self.replica, self.leader):  # an index that was not copied shows nothing of the other one
             segment = np.searchsorted(c.segment_bases, last, side="right") - 1
             keep &= np.isin(segment, list(c.indexed))
-        found = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
+        entries = np.empty(int(keep.sum()), [(name, "i8") for name in INDEX_ENTRY])
         for name in INDEX_ENTRY:
-            found[name] = rows[name][keep]
-        return found
+            entries[name] = rows[name][keep]
+        return entries
 
     def snapshots(self) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """Offsets at which both have a snapshot, and the producers that only one of the two knows, by offset."""
+        """Return offsets with a snapshot in both, and the producers that only one of the two has."""
         ours, theirs = self.replica.snapshot_producers, self.leader.snapshot_producers
-        found = [
+        differing = [
             (offset, np.setdiff1d(ours[offset], theirs[offset]), np.setdiff1d(theirs[offset], ours[offset]))
             for offset in sorted(ours.keys() & theirs.keys())
         ]
-        return [f for f in found if len(f[1]) or len(f[2])]
+        return [f for f in differing if len(f[1]) or len(f[2])]
 
 
 def _within_any(offsets: np.ndarray, firsts: np.ndarray, lasts: np.ndarray) -> np.ndarray:
-    """Whether offsets lie in some of the ranges, which begin in ascending order."""
+    # The ranges begin in ascending order.
     if not len(firsts):
         return np.zeros(len(offsets), bool)
     behind = np.searchsorted(firsts, offsets, side="right") - 1
-    inside: np.ndarray = (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
-    return inside
+    return (behind >= 0) & (offsets <= np.maximum.accumulate(lasts)[np.maximum(behind, 0)])
 
 
 def watermark(replica: ReplicaFacts) -> int:
-    """A replica's high watermark: its checkpoint, else its log end."""
+    """Return a replica's high watermark: its checkpoint, otherwise its log end."""
     return replica.log_end if replica.high_watermark is None else replica.high_watermark
 
 
 @once
 def pairs(log: LogView) -> list[Pair]:
-    """Every replica on another broker than the leader replica's, against it. Computed once for a log."""
+    """Compare every replica on another broker than the leader's with the leader replica. Computed once per log."""
     leader = log.leader
     return [
         _compare(log, replica)
@@ -275,12 +284,14 @@ def pairs(log: LogView) -> list[Pair]:
 
 
 def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
-    """The batch of a replica that holds ``offset``, else the next one, else the last; empty if there is none, or it had
-    to be read again and cannot."""
+    """Return the batch of a replica that holds ``offset``, otherwise the next one, otherwise the last.
+
+    Empty if there is none, or it has to be read again and cannot.
+    """
     batches = batches_of(log, replica)
     try:
         return batches.row_of(offset)
-    except Unknown as why:
+    except HeadersLost as why:
         if why.limited and batches.again is not None:
             batches.again.limit(offset, "what findings show of single batches was too much to be read again")
         return {}
@@ -288,29 +299,28 @@ def row_of(log: LogView, replica: ReplicaFacts, offset: int) -> dict[str, int]:
 
 @once
 def allowance(log: LogView) -> Allowance:
-    """How many headers may be read again for a log."""
+    """Return the log's allowance for reading headers again."""
     return Allowance()
 
 
 @once
 def _batches(log: LogView) -> dict[str, ReplicaBatches]:
-    """By log directory; :func:`batches_of` fills it."""
+    # The cache of :func:`batches_of`, by log directory.
     return {}
 
 
 def batches_of(log: LogView, replica: ReplicaFacts) -> ReplicaBatches:
-    """The batches of a replica. Made once for a replica."""
-    kept = _batches(log)
-    if replica.log_dir not in kept:
-        kept[replica.log_dir] = ReplicaBatches(replica, allowance(log))
-    return kept[replica.log_dir]
+    """Return the batches of a replica, cached."""
+    batches = _batches(log)
+    if replica.log_dir not in batches:
+        batches[replica.log_dir] = ReplicaBatches(replica, allowance(log))
+    return batches[replica.log_dir]
 
 
 def unread_again(log: LogView, replica: ReplicaFacts) -> list[DecodeError]:
-    """Why batches of a replica were not compared with those of the others: files that vanished or changed since they
-    were read, or a limit."""
-    kept = _batches(log)
-    return kept[replica.log_dir].errors if replica.log_dir in kept else []
+    """Return why batches of a replica were not compared: files that vanished or changed since, or a limit."""
+    batches = _batches(log)
+    return batches[replica.log_dir].errors if replica.log_dir in batches else []
 
 
 def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
@@ -319,15 +329,15 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     pair = Pair(replica, leader, low, min(watermark(leader), watermark(replica)))
     lineage = Lineage(_lineage(leader, batches_of(log, leader)), low)
     try:
-        ours, theirs, pair.until, unread = apart(batches_of(log, replica), batches_of(log, leader), lineage)
-    except Unknown:  # why is among the errors
+        ours, theirs, pair.until, unread = differing(batches_of(log, replica), batches_of(log, leader), lineage)
+    except HeadersLost:  # why is among the errors
         pair.undecided = True
         return pair
     pair.undecided = unread or pair.until is not None
     ours = _without_uncommitted(log, pair, ours, lineage)
-    _, at, there = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
-    differ = _differ(ours, theirs, at, there) & _within(pair, ours)[at]
-    odd = [(ours["base_offset"][at[differ]], ours["last_offset"][at[differ]])]
+    _, same, to = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
+    differ = _differ(ours, theirs, same, to) & _within(pair, ours)[same]
+    odd = [(ours["base_offset"][same[differ]], ours["last_offset"][same[differ]])]
     for rows, others, in_leader, without in ((ours, theirs, True, leader), (theirs, ours, False, replica)):
         alone = ~np.isin(rows["base_offset"], others["base_offset"]) & (rows["crc_ok"] != 0)
         touching = overlaps(rows, others) & alone & _within(pair, rows)
@@ -344,21 +354,18 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
     return pair
 
 
-def _differ(ours: Columns, theirs: Columns, at: np.ndarray, there: np.ndarray) -> np.ndarray:
-    """Whether batches at the same offset differ, both being what was written. Magic 0 and 1 have no common checksum."""
-    differ = np.zeros(len(at), bool)
+def _differ(ours: Columns, theirs: Columns, our_rows: np.ndarray, their_rows: np.ndarray) -> np.ndarray:
+    # Only batches with a valid checksum count. Magic 0 and 1 have no common checksum.
+    differ = np.zeros(len(our_rows), bool)
     for name in COMPARED:
-        unequal = ours[name][at] != theirs[name][there]
-        differ |= unequal & (ours["magic"][at] == 2) if name == "crc" else unequal
-    return differ & (ours["crc_ok"][at] != 0) & (theirs["crc_ok"][there] != 0)
+        unequal = ours[name][our_rows] != theirs[name][their_rows]
+        differ |= unequal & (ours["magic"][our_rows] == 2) if name == "crc" else unequal
+    return differ & (ours["crc_ok"][our_rows] != 0) & (theirs["crc_ok"][their_rows] != 0)
 
 
 def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Lineage) -> Columns:
-    """The replica's batches without what a KRaft voter keeps of an epoch in which it led and was cut off.
-
-    Nobody has promised that tail, and it cuts it when it follows again, unless a majority of the voters has it, or a
-    snapshot. Source: KIP-595
-    """
+    # A KRaft voter that led and was cut off keeps its uncommitted tail until it follows again, unless a majority of the
+    # voters, or a snapshot, has it (KIP-595).
     outside = lineage.outside(ours)
     if log.topic != METADATA_TOPIC or not np.any(outside):
         return ours
@@ -370,8 +377,7 @@ def _without_uncommitted(log: LogView, pair: Pair, ours: Columns, lineage: Linea
 
 
 def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np.ndarray]:
-    """First and last offsets of the replica's batches outside the leader replica's lineage, whatever checkpoints
-    say."""
+    # Whatever the checkpoints say.
     outside = lineage.outside(ours)
     if np.any(outside):
         pair.forked_at = int(ours["base_offset"][outside].min())
@@ -380,11 +386,7 @@ def _forked(pair: Pair, ours: Columns, lineage: Lineage) -> tuple[np.ndarray, np
 
 
 def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
-    """Leader epochs of a replica with their first offsets: by its batches, and its checkpoint where that begins
-    earlier.
-
-    The checkpoint also knows epochs whose batches are gone; what it says behind the log end was never so.
-    """
+    # The checkpoint also has epochs whose batches are gone; its entries above the log end never existed.
     lineage = dict(batches.lineage)
     for epoch, start in replica.leader_epochs:
         if start <= replica.log_end:
@@ -393,12 +395,11 @@ def _lineage(replica: ReplicaFacts, batches: ReplicaBatches) -> dict[int, int]:
 
 
 def _within(pair: Pair, rows: Columns) -> np.ndarray:
-    within: np.ndarray = (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
-    return within
+    return (rows["base_offset"] >= pair.low) & (rows["base_offset"] < pair.high)
 
 
 def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, undecidable: bool) -> list[Gap]:
-    """Batches that the other replica lacks, together those with no batch of either replica between them."""
+    # One gap for batches without any batch of either replica between them.
     numbers = np.flatnonzero(lone)
     if not len(numbers):
         return []
@@ -415,5 +416,5 @@ def _gaps(rows: Columns, others: Columns, lone: np.ndarray, in_leader: bool, und
 
 
 def _undecidable(replica: ReplicaFacts) -> bool:
-    """Whether bytes of its segments could not be read, or none was copied, which may hold what seems missing."""
+    # Unreadable bytes, or a log without segments, may hold what seems missing.
     return not replica.segments or any(e.reason in UNDECIDED and e.file in replica.segments for e in replica.errors)

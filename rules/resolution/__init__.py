@@ -1,1 +1,1 @@
-"""What becomes of what rules found: what explains what, floods summed, advices that must not cross, fingerprints."""
+"""Findings after the rules: explanations, limits, conflicts between advices, fingerprints."""

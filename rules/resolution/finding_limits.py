@@ -30,13 +30,13 @@ SHARED = ("confidence", "in_flight", "log_dir")  # evidence that a sum has where
 
 
 def is_summed(f: Finding) -> bool:
-    """Whether it stands for several that are not listed."""
+    """Whether a finding stands for several that are not listed."""
     return SUMMED in read(Evidence, f.evidence)
 
 
 @dataclass(slots=True)
 class Sum:
-    """Findings of one kind and severity in one log that are counted, not kept. Offsets inclusive, None for none."""
+    """Findings of one kind and severity in one log that are counted, not stored. Offsets inclusive, None for none."""
 
     log_dir: str | None
     broker_id: int | None
@@ -50,7 +50,7 @@ class Sum:
     outcome: str = NO_OUTCOME  # the first of theirs in the order of OUTCOMES
 
     def add(self, f: Finding) -> None:
-        """Counts a finding, or a sum of some."""
+        """Count a finding, or a sum."""
         shared = {name: f.evidence.get(name) for name in SHARED}
         if self.count:
             shared = {name: value for name, value in shared.items() if self.shared.get(name) == value}
@@ -61,51 +61,53 @@ class Sum:
         self.outcome = min(self.outcome, f.outcome or NO_OUTCOME, key=OUTCOMES.index)
         evidence = read(Evidence, f.evidence)
         ends = [evidence["first_offset"], evidence["last_offset"]] if is_summed(f) else [f.offset]
-        known = [offset for offset in (*ends, self.first, self.last) if offset is not None]
-        self.first, self.last = min(known, default=None), max(known, default=None)
+        offsets = [offset for offset in (*ends, self.first, self.last) if offset is not None]
+        self.first, self.last = min(offsets, default=None), max(offsets, default=None)
 
-    def finding(self, each: Kind, severity: str, limit: int) -> Finding:
-        """What is said of them, and how to list them: the limit that ``--max-findings`` has to have for that."""
+    def finding(self, kind: Kind, severity: str, limit: int) -> Finding:
+        """Make the finding for the sum, with the command and the ``--max-findings`` that list them."""
         name, topic = f"{self.topic}-{self.partition}", str(self.topic)
         command = (
-            f"auditor audit PATH --out DIR --rule {each.id} --topic {quote(topic)} --max-findings {self.count + limit}"
+            f"auditor audit PATH --out DIR --rule {kind.id} --topic {quote(topic)} --max-findings {self.count + limit}"
         )
-        if each.what_if:
+        if kind.what_if:
             text = f"SELECT * FROM verdicts WHERE topic = '{topic.replace(chr(39), chr(39) * 2)}'"
             command = f"auditor sql {quote(text)} PATH"
         where = "" if self.first is None else f", from offset {self.first} to {self.last}"
         evidence = {key: value for key, value in self.shared.items() if value is not None}
         evidence |= {SUMMED: self.count, "first_offset": self.first, "last_offset": self.last, "listed_by": command}
         return Finding(
-            each.rule,
+            kind.rule,
             severity,
             self.broker_id,
             self.topic,
             self.partition,
-            kind=each.id,
-            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {each.id} in {name}{where}",
+            kind=kind.id,
+            message=f"Not listed one by one: {plural(self.count, 'more finding')} of {kind.id} in {name}{where}",
             evidence={"log_dir": self.log_dir, **evidence},
-            source=each.source,
+            source=kind.source,
             if_true=self.if_true,
             outcome=self.outcome,
             advice=replace(
-                each.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *each.advice.look)
+                kind.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *kind.advice.look)
             ),
         )
 
 
 class Gravest(Generic[T]):
-    """Of the findings of a rule those that are listed: the most severe ones with the lowest offsets, of two alike the
-    one that came first. Memory: ``most`` of them."""
+    """The findings of a rule that are listed: the most severe ones with the lowest offsets.
+
+    The sort is stable. Memory: ``most`` findings.
+    """
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.count = 0
         self._kept: list[tuple[int, int, int, T]] = []
 
-    def add(self, severity: str, offset: int | None, found: T) -> T | None:
-        """Takes one more, and gives back the one that has no room any more."""
-        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, found)
+    def add(self, severity: str, offset: int | None, item: T) -> T | None:
+        """Add one, and return the one that is dropped for it, if any."""
+        place = (-SEVERITIES.index(severity), -(-1 if offset is None else offset), -self.count, item)
         self.count += 1
         if len(self._kept) < self.most:
             heapq.heappush(self._kept, place)
@@ -113,41 +115,40 @@ class Gravest(Generic[T]):
         return heapq.heappushpop(self._kept, place)[-1]
 
     def listed(self) -> list[T]:
-        """What there was room for, in the order in which it came."""
-        return [found for *_, found in sorted(self._kept, key=lambda place: -place[2])]
+        """Return the findings kept, in the order they came."""
+        return [item for *_, item in sorted(self._kept, key=lambda place: -place[2])]
 
 
 def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) -> Iterator[Finding]:
-    """Findings of the chosen kinds about one log, at most ``limit`` of each and a sum for each severity.
+    """Yield findings of the chosen kinds about one log, at most ``limit`` of each and a sum per severity.
 
     Memory: ``limit`` findings, whatever the log says.
     """
     log.most = limit
-    for each in chosen:
-        for first in (found := iter(each.check(log))):  # most find nothing in most logs, and cost no more
-            yield from _bounded(log, each, each.completed(itertools.chain((first,), found)), limit)
+    for kind in chosen:
+        for first in (findings := iter(kind.check(log))):  # most find nothing in most logs, and cost no more
+            yield from _bounded(log, kind, kind.completed(itertools.chain((first,), findings)), limit)
 
 
-def _bounded(log: LogView, each: Kind, found: Iterable[Finding], limit: int) -> Iterator[Finding]:
-    """The findings of one kind that are listed, and sums of the others."""
-    kept: Gravest[Finding] = Gravest(limit)
+def _bounded(log: LogView, kind: Kind, findings: Iterable[Finding], limit: int) -> Iterator[Finding]:
+    gravest: Gravest[Finding] = Gravest(limit)
     sums: dict[str, Sum] = {}
-    for f in found:
+    for f in findings:
         if is_summed(f):
             sums.setdefault(f.severity, _sum_of(log)).add(f)
             continue
         _shorten(f)
-        if (beyond := kept.add(f.severity, f.offset, f)) is not None:
+        if (beyond := gravest.add(f.severity, f.offset, f)) is not None:
             sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
-    yield from kept.listed()
+    yield from gravest.listed()
     for severity, summed in sums.items():
-        yield summed.finding(each, severity, limit)
+        yield summed.finding(kind, severity, limit)
 
 
 class Unmade(NamedTuple):
-    """A finding that is not made yet: what decides whether it is listed, what a sum says of it, and how to make it.
+    """A finding that is not built yet: what decides whether it is listed, what a sum needs, and how to build it.
 
-    ``doubt``: as of :meth:`auditor.rules.seen.view.LogView.finding`; ``severity`` is what it would be without.
+    ``doubt``: as in :meth:`auditor.rules.seen.view.LogView.finding`; ``severity`` is the one without doubt.
     """
 
     severity: str
@@ -158,29 +159,29 @@ class Unmade(NamedTuple):
 
     @property
     def said(self) -> str:
-        """The severity that it is said with."""
+        """The severity that is reported."""
         return "info" if self.doubt else self.severity
 
 
-def made(log: LogView, found: Iterable[Unmade]) -> Iterator[Finding]:
-    """The findings of a rule that may have very many: those that are listed are made, and sums of the others.
+def made(log: LogView, unmade: Iterable[Unmade]) -> Iterator[Finding]:
+    """Yield the findings of a rule that may have very many: those that are listed are built, the rest are summed up.
 
-    Cost: of one that is not listed, what it costs to say how severe it is.
+    Cost: of one that is not listed, only judging its severity.
     """
-    for first in (found := iter(found)):  # nothing is begun where there is none
-        yield from _made(log, itertools.chain((first,), found))
+    for first in (unmade := iter(unmade)):  # nothing is begun where there is none
+        yield from _made(log, itertools.chain((first,), unmade))
 
 
-def _made(log: LogView, found: Iterable[Unmade]) -> Iterator[Finding]:
-    kept: Gravest[Unmade] = Gravest(log.most)
+def _made(log: LogView, unmade: Iterable[Unmade]) -> Iterator[Finding]:
+    gravest: Gravest[Unmade] = Gravest(log.most)
     sums: dict[tuple[str, str, bool], list[int]] = {}  # how many, first and last offset
-    for f in found:
-        if (beyond := kept.add(f.said, f.offset, f)) is None:
+    for f in unmade:
+        if (beyond := gravest.add(f.said, f.offset, f)) is None:
             continue
         alike = (beyond.severity, beyond.confidence, beyond.doubt)
         count, first, last = sums.get(alike, (0, beyond.offset, beyond.offset))
         sums[alike] = [count + 1, min(first, beyond.offset), max(last, beyond.offset)]
-    yield from (f.make() for f in kept.listed())
+    yield from (f.make() for f in gravest.listed())
     for (severity, confidence, doubt), (count, first, last) in sums.items():
         yield summed(log, severity, count, first, last, doubt=doubt, shared={"confidence": confidence})
 
@@ -196,9 +197,9 @@ def summed(
     doubt: bool = False,
     outcome: str = "",
 ) -> Finding:
-    """Findings of one rule and severity that are not made, since ``log.most`` of them come before these.
+    """Make the finding for many of one rule and severity that are not built, beyond ``log.most``.
 
-    ``first``, ``last``: the lowest and the highest of their offsets; ``shared``: what the evidence of all of them says.
+    ``first``, ``last``: the lowest and highest of their offsets; ``shared``: evidence common to all of them.
     """
     evidence = {SUMMED: count, "first_offset": first, "last_offset": last, **shared}
     return log.finding(
@@ -216,17 +217,17 @@ def _sum_of(log: LogView) -> Sum:
 
 
 def _shorten(f: Finding) -> None:
-    """A list in the evidence may have as many entries as a record has partitions."""
+    # A list in the evidence may have as many entries as a record has partitions.
     for name, value in f.evidence.items():
         if isinstance(value, list) and len(value) > ENTRIES:
             f.evidence = {**f.evidence, name: value[:ENTRIES], f"{name}_in_all": len(value)}
 
 
 class LimitedFindings:
-    """The findings that a run keeps: ``IN_ALL`` times the limit of a rule in a log, and sums of the others.
+    """The findings a run stores: ``IN_ALL`` times the limit of a rule in a log, and sums of the rest.
 
-    Which they are does not depend on the order in which they come. Memory: twice as many, and a sum for each kind and
-    severity of a log. ``catalogue``: the kinds by id.
+    The choice does not depend on the order. Memory: twice as many, and a sum for each kind and severity of a log.
+    ``catalogue``: the kinds by id.
     """
 
     def __init__(self, catalogue: Mapping[str, Kind], of_a_rule: int) -> None:
@@ -237,7 +238,7 @@ class LimitedFindings:
         self._sums: dict[tuple[Any, ...], Sum] = {}
 
     def add(self, f: Finding) -> None:
-        """Takes one more."""
+        """Add a finding."""
         if is_summed(f):
             self._sum(f)
             return
@@ -246,7 +247,7 @@ class LimitedFindings:
             self._fold()
 
     def findings(self) -> list[Finding]:
-        """What is kept, and the sums, of which some are one more than the limit."""
+        """Return the stored findings and the sums, some of which may exceed the limit by one."""
         if len(self._kept) > self.limit:
             self._fold()
         sums = [s.finding(self.catalogue[key[0]], key[1], self.of_a_rule) for key, s in self._sums.items()]

@@ -1,4 +1,4 @@
-"""Which finding stays where one explains another."""
+"""Merge findings of one cause, and move explained findings into the evidence of their cause."""
 
 from __future__ import annotations
 
@@ -20,35 +20,37 @@ from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import ENTRIES, is_summed
 from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
-# Advices of different findings that must not cross: a replica that one has fetched again is no source for another.
+# Advices that conflict: a replica that one fetches again is no source for another.
 
 
 Place = tuple[str | None, int | None]  # topic and partition
-ANOTHER = "another finding"
 
 
-def settled(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of a cluster, those of whose advices cross changed: what is left as a source is fetched from, where
-    nothing is left nothing is moved."""
-    found = list(findings)
+def without_conflicts(findings: Iterable[Finding]) -> list[Finding]:
+    """Remove conflicts between the advices of a cluster's findings.
+
+    No advice fetches from a replica that another advice moves away; without any source left nothing is moved.
+    """
+    listed = list(findings)
     moved: dict[Place, set[int]] = defaultdict(set)
-    for f in found:
+    for f in listed:
         if f.advice is not None and f.advice.moves.away is not None:
             moved[f.topic, f.partition].add(f.advice.moves.away)
-    for f in found:
+    for f in listed:
         if f.advice is not None and (gone := moved[f.topic, f.partition]):
             f.advice = _without(f.advice, gone, f"{f.topic}-{f.partition}")
-    return found
+    return listed
 
 
 def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
-    """An advice that rests on none of these brokers' replicas."""
     moves = advice.moves
     left = tuple(broker for broker in moves.sources if broker not in gone)
     if moves.leads in gone or (moves.sources and not left):
         crossed = [b for b in (*moves.sources, moves.leads) if b is not None and b in gone]
         damaged = [
-            Condition(f"broker {b} keeps its replica of {name}, to fetch from", False, f"{ANOTHER} names its damage")
+            Condition(
+                f"broker {b} keeps its replica of {name}, to fetch from", False, "another finding names its damage"
+            )
             for b in dict.fromkeys(crossed)
         ]
         then = "copy the folders to a safe place first: no replica is known to be whole"
@@ -56,57 +58,51 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     if left == moves.sources:
         return advice
     before, now = (repairs.isr_lists(name, brokers) for brokers in (moves.sources, left))
+    dropped = {repairs.has_in_sync(name, broker) for broker in moves.sources if broker in gone}
     return replace(
         advice,
-        conditions=tuple(c for c in advice.conditions if not _is_about(c, set(moves.sources) - set(left), name)),
-        look=tuple(replace(each, expect=each.expect.replace(before, now)) for each in advice.look),
+        conditions=tuple(c for c in advice.conditions if c.what not in dropped),
+        look=tuple(replace(check, expect=check.expect.replace(before, now)) for check in advice.look),
         moves=Moves(moves.away, left, moves.leads),
     )
 
 
-def _is_about(condition: Condition, brokers: Collection[int], name: str) -> bool:
-    return any(condition.what == repairs.has_in_sync(name, broker) for broker in brokers)
-
-
-# Which finding stays: one cause, one finding (rules.md). Findings that another explains go into its evidence.
+# One cause, one finding (rules.md): findings that another explains move into its evidence.
 #
-# What explains what stands with each rule (``absorbed_by``), so there is no order of steps: a finding that is explained
-# still explains others, and all of them go to the one at the head.
-
-
-Causes = dict[Tie, dict[Any, list[int]]]
+# Each rule declares what explains its findings (``absorbed_by``), so the order does not matter: an explained finding
+# still explains others, and all of them move to the head of the chain.
 
 
 def resolve(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that stay, in the contract's order."""
+    """Return the findings that remain, in the contract's order."""
     catalogue = registry.kinds()
-    found = _but_for_void(list(findings), catalogue)
-    cause = _explained(found, catalogue)
+    listed = _but_for_void(list(findings), catalogue)
+    cause = _explained(listed, catalogue)
     steps, head = _chains(cause)
     for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
-        _absorb(found[cause[number]], found[head[number]], found[number])
+        _absorb(listed[cause[number]], listed[head[number]], listed[number])
     for number in set(head.values()):
-        read(Evidence, found[number].evidence)["also"].sort(
+        read(Evidence, listed[number].evidence)["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
-    stay = [f for number, f in enumerate(found) if number not in cause]
-    return settled(in_order(_one_of_each_cause(stay, catalogue)))
+    stay = [f for number, f in enumerate(listed) if number not in cause]
+    return without_conflicts(in_order(_one_of_each_cause(stay, catalogue)))
 
 
 def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
-    """:func:`resolve` of each cluster's findings for themselves, whatever the order they come in.
+    """Apply :func:`resolve` to each cluster's findings, in any order.
 
-    ``cluster_of``: each log directory's cluster. Two clusters have partitions, producers and ids of the same names.
+    ``cluster_of``: the cluster of each log directory. Different clusters share names of partitions, producers and ids.
     """
     clusters = defaultdict(list)
     for f in in_order(findings):
         clusters[cluster_of.get(read(Evidence, f.evidence).get("log_dir") or "")].append(f)
-    return in_order(f for found in clusters.values() for f in resolve(found))
+    return in_order(f for group in clusters.values() for f in resolve(group))
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
-    """Nothing may rest on the bytes of a batch that is declared void."""
-    voiding = {name for name, each in catalogue.items() if each.voids}
+    # Nothing may rest on the bytes of a batch that is declared void.
+    voiding = {name for name, declared in catalogue.items() if declared.voids}
     damaged = {_bytes(f) for f in findings if f.kind in voiding}
     return [f for f in findings if f.kind in voiding or f.position is None or _bytes(f) not in damaged]
 
@@ -116,12 +112,12 @@ def _bytes(f: Finding) -> tuple[Any, ...]:
 
 
 def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[int, int]:
-    """Of each finding that another explains, the number of that one."""
+    # By number of the finding, the number of the one that explains it.
     declared = {f.kind: catalogue[f.kind].explained_by if f.kind in catalogue else () for f in findings}
     wanted = defaultdict(list)
     for tie in {tie for several in declared.values() for tie in several}:
         wanted[tie.kind].append(tie)
-    causes: Causes = {tie: defaultdict(list) for several in wanted.values() for tie in several}
+    causes: dict[Tie, dict[Any, list[int]]] = {tie: defaultdict(list) for several in wanted.values() for tie in several}
     for number, f in enumerate(findings):
         for tie in () if is_summed(f) else wanted.get(f.kind, ()):
             causes[tie][tie.relation.in_common(f)].append(number)
@@ -140,7 +136,7 @@ def _explained(findings: list[Finding], catalogue: Mapping[str, Kind]) -> dict[i
 def _explained_by_sums(
     findings: list[Finding], catalogue: Mapping[str, Kind], explained: Mapping[int, int]
 ) -> dict[int, int]:
-    """Of what no listed finding explains, the sum that does: of a kind that would, over the same offsets of a log."""
+    # A sum of a kind that explains it, over the same offsets of a log.
     sums = defaultdict(list)
     for number, f in enumerate(findings):
         if is_summed(f):
@@ -168,7 +164,7 @@ def _offsets(f: Finding) -> tuple[Any, Any]:
 
 
 def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
-    """How many steps each explained finding is from the one at the head, and which one that is."""
+    # The number of steps from each explained finding to the head of its chain, and that head.
     steps: dict[int, int] = {}
     head: dict[int, int] = {}
     for number in cause:
@@ -176,9 +172,9 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
         while path[-1] in cause and path[-1] not in steps:
             path.append(cause[path[-1]])
         top = path.pop()
-        for each in reversed(path):
-            steps[each] = steps.get(cause[each], 0) + 1
-            head[each] = head.get(top, top)
+        for step in reversed(path):
+            steps[step] = steps.get(cause[step], 0) + 1
+            head[step] = head.get(top, top)
     return steps, head
 
 
@@ -200,25 +196,22 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
 
 
 def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
-    """The findings of a kind that have one cause as one, where it declares that
-    (:mod:`auditor.rules.resolution.resolve`)."""
     out, several = [], defaultdict(list)
     for f in findings:
         if f.kind in catalogue and catalogue[f.kind].together is not None:
             several[f.kind].append(f)
         else:
             out.append(f)
-    for kind, found in several.items():
-        each = catalogue[kind]
-        assert each.together is not None
-        out += each.together(in_order(found), each.advice)
+    for kind, group in several.items():
+        declared = catalogue[kind]
+        assert declared.together is not None
+        out += declared.together(in_order(group), declared.advice)
     return out
 
 
-# Findings of one cause are one finding: what a rule declares of its own findings, and the one that stands for them.
+# Merging findings of one cause, as rules declare it.
 #
-# Only findings that are as grave as each other, and whose remedy is the same, go together: none is lowered by it, and
-# none loses a remedy of its own.
+# Only findings of equal severity and remedy are merged, so none is lowered and no remedy is lost.
 
 
 SHOWN = 20  # transactional ids of a finding that stands for several
@@ -226,41 +219,41 @@ OF_A_PLACE = ("offset", "last_offset", "file", "position")
 
 
 def by_cause(
-    cause: Callable[[Finding], Hashable], said: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
+    cause: Callable[[Finding], Hashable], words: Callable[[Sequence[Finding]], str], *, few: int = 1, sums: bool = False
 ) -> Together:
-    """Findings with the same cause are one.
+    """Merge findings with the same cause.
 
-    ``cause``: what a finding's cause is known by, None where it stands for itself; ``said``: the message on several;
-    ``few``: so many are listed all the same; ``sums``: whether the cause may be asked of what stands for some that are
-    not listed, too.
+    ``cause``: the key of a finding's cause, None where it stands for itself; ``words``: the message of a merged
+    finding; ``few``: so many are listed separately; ``sums``: whether the cause also applies to sums of unlisted
+    findings.
     """
 
-    def fold(found: Sequence[Finding], advice: Advice) -> list[Finding]:
+    def fold(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
         groups: dict[Hashable, list[Finding]] = defaultdict(list)
-        for number, f in enumerate(found):
-            known = None if is_summed(f) and not sums else cause(f)
+        for number, f in enumerate(findings):
+            key = None if is_summed(f) and not sums else cause(f)
             of = advice if is_summed(f) else f.advice
-            groups[number if known is None else (f.severity, f.outcome, f.if_true, of, known)].append(f)
+            groups[number if key is None else (f.severity, f.outcome, f.if_true, of, key)].append(f)
         out: list[Finding] = []
         for group in groups.values():
-            out += [_one_of(group, said, advice)] if len(group) > few else group
+            out += [_one_of(group, words, advice)] if len(group) > few else group
         return out
 
     return fold
 
 
-def in_flight(said: str) -> Together:
-    """What a copy of a log that was made too early lacks is one: ``said``, with ``{count}`` and ``{log}``."""
+def in_flight(template: str) -> Together:
+    """Merge what an early copy of a log lacks; ``template`` with ``{count}`` and ``{log}``."""
 
     def cause(f: Finding) -> Hashable:
         absent = f.offset is None and read(Evidence, f.evidence).get("in_flight")
         return (f.topic, f.partition, read(Evidence, f.evidence).get("log_dir")) if absent else None
 
-    return by_cause(cause, lambda g: said.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
+    return by_cause(cause, lambda g: template.format(count=count(g), log=f"{g[0].topic}-{g[0].partition}"), sums=True)
 
 
 def in_each_replica() -> Together:
-    """What several replicas of a log show alike, in the same words, is one, which names their brokers."""
+    """Merge findings that replicas of a log share word for word, and name their brokers."""
 
     def cause(f: Finding) -> Hashable:
         return f.topic, f.partition, f.offset, f.message
@@ -269,26 +262,25 @@ def in_each_replica() -> Together:
 
 
 def count(group: Iterable[Finding]) -> int:
-    """How many findings these are, those that a sum stands for too."""
+    """Count findings, including those that a sum stands for."""
     return sum(read(Evidence, f.evidence).get("summed", 1) for f in group)
 
 
 def logs_of(group: Iterable[Finding]) -> list[str]:
-    """The logs that findings are about, as ``topic-partition``."""
+    """Return the logs that findings are about, as ``topic-partition``."""
     return list(dict.fromkeys(f"{f.topic}-{f.partition}" for f in group))
 
 
-def _one_of(group: Sequence[Finding], said: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
+def _one_of(group: Sequence[Finding], words: Callable[[Sequence[Finding]], str], advice: Advice) -> Finding:
     alike = {name: getattr(group[0], name) for name in MADE_OF if len({str(getattr(f, name)) for f in group}) == 1}
     names = logs_of(group)
     if len(names) > 1:
         alike |= dict.fromkeys(("topic", "partition", *OF_A_PLACE))
     own = next((f.advice for f in group if not is_summed(f)), advice)
-    return Finding(**alike | {"message": said(group), "evidence": _evidence(group, names), "advice": own})
+    return Finding(**alike | {"message": words(group), "evidence": _evidence(group, names), "advice": own})
 
 
 def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
-    """What all of them have alike, how many they are, where and whose, and what they explain."""
     first, listed = group[0].evidence, [f.evidence for f in group if not is_summed(f)]
     evidence = {name: first[name] for name in first if all(name in e and e[name] == first[name] for e in listed)}
     evidence |= {name: f.evidence[name] for f in group for name in ("listed_by",) if name in f.evidence}
@@ -306,28 +298,19 @@ def _evidence(group: Sequence[Finding], names: Sequence[str]) -> Fields:
     return evidence
 
 
-# What makes a finding of one run the same as a finding of another.
+# Fingerprints: the identity of a finding across runs.
 
 
 OF_ONE_REPLICA = frozenset({"segment integrity", "replicas"})  # families whose findings are about one file or replica
-PARTS = (
-    "topic",
-    "partition",
-    "offset",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "group_id",
-)
+PARTS = ("topic", "partition", "offset", "producer_id", "producer_epoch", "transactional_id", "group_id")
 
 
 def fingerprint(finding: Values, cluster_id: str | None) -> str:
-    """SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
+    """Return the SHA-256, in hex, of what the finding is about; message, evidence, severity and times do not count.
 
-    ``finding`` has the contract's fields; in a run of the past its rule is its kind. ``cluster_id`` is that of the log
-    directory it was found in, None where ``meta.properties`` does not show. The broker counts only for findings about
-    one file or one replica, since the leader that stands for all replicas may change from run to run. Errors: KeyError
-    for a kind that is not in the catalogue.
+    ``finding`` has the contract's fields; in a past run its rule is its kind. ``cluster_id`` is that of its log
+    directory, None where ``meta.properties`` does not show it. The broker only counts for findings about one file or
+    replica, since the leader replica may change between runs. Errors: KeyError for a kind that is not in the catalogue.
     """
     kind = finding.get("kind") or finding["rule"]
     broker_id = finding["broker_id"] if registry.kinds()[kind].family in OF_ONE_REPLICA else None
@@ -337,18 +320,20 @@ def fingerprint(finding: Values, cluster_id: str | None) -> str:
 
 
 def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | None:
-    """The id of a finding's cluster. ``cluster_ids``: of each log directory; where all have the same one, that of a
-    finding that names none of them, too."""
+    """Return the id of a finding's cluster.
+
+    ``cluster_ids``: by log directory; if all are equal, it also applies to a finding without a log directory.
+    """
     several = set(cluster_ids.values())
     only = next(iter(several)) if len(several) == 1 else None
     return cluster_ids.get(str(read(Evidence, finding["evidence"]).get("log_dir")), only)
 
 
 def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
-    """The findings in the contract's order, each with its fingerprint. ``cluster_ids``: of each log directory."""
-    found = list(findings)
-    for each in found:
-        row = each.to_dict()
-        each.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
-        each.outcome = each.outcome or NO_OUTCOME
-    return in_order(found)
+    """Return the findings in the contract's order, each with its fingerprint. ``cluster_ids``: by log directory."""
+    listed = list(findings)
+    for finding in listed:
+        row = finding.to_dict()
+        finding.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
+        finding.outcome = finding.outcome or NO_OUTCOME
+    return in_order(listed)

@@ -1,2 +1,1 @@
-"""What a rule sees: one log with all its replicas, what the coordinators wrote, the cluster around it; and a finding's
-shape."""
+"""The view that a rule gets: one log with its replicas, the coordinators' records and the cluster; and the Finding."""

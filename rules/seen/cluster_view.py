@@ -1,4 +1,4 @@
-"""What is known of one cluster beyond a single log."""
+"""Facts of one cluster beyond a single log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.base.at_rest import Fields
 from auditor.base.numbers import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
@@ -21,7 +20,7 @@ from auditor.rules.seen.coordinator_history import (
     arrived,
 )
 
-# Who led a partition, and whether its leader was one that had to have all of it: what the controller decided.
+# Elections, by the controller's records.
 
 
 UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
@@ -29,13 +28,13 @@ RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not ye
 
 
 class Election(NamedTuple):
-    """A leader that the controller put in place, by a PartitionChangeRecord of ``__cluster_metadata``.
+    """A leader that the controller elected, by a PartitionChangeRecord of ``__cluster_metadata``.
 
-    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot says it. The lists ``_before``
-    are those of the record before: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
-    this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the broker that led last.
-    ``left_sync``: the metadata offset at which the new leader had left the in-sync set, None where that is not shown;
-    ``in_sync_to_the_end``: the last leader's own metadata log ends before that record, so that it had stopped by then.
+    ``offset`` (in the metadata log) and ``time`` (ms) are None where only a snapshot shows it. Fields ``_before`` are
+    those of the previous record: replicas in sync, eligible (ELR), and the last known eligible one. ``recovering``:
+    this record set RECOVERING; ``reassigned``: it completed a reassignment. ``last_leader``: the previous leader.
+    ``left_sync``: the metadata offset at which the new leader had left the ISR, None where unknown;
+    ``in_sync_to_the_end``: the last leader's own metadata log ends before that record, so it had stopped by then.
     """
 
     topic_id: str
@@ -55,14 +54,14 @@ class Election(NamedTuple):
 
     @property
     def clean(self) -> bool:
-        """Whether the leader had all that was committed: it was in sync, or eligible. Source: KIP-966."""
+        """Whether the leader had everything committed: it was in sync or eligible. Source: KIP-966."""
         if self.recovering:
             return False
         return self.reassigned or self.leader in self.isr_before or self.leader in self.elr_before
 
     @property
     def only_its_own_tail(self) -> bool:
-        """Whether the leader had led last, alone: nobody else can have more, only its own unflushed tail can be gone.
+        """Whether the leader had led last, alone: only its own unflushed tail can be lost.
 
         An automatic election after a kill, where a partition has one replica. Source: KIP-966, last known ELR.
         """
@@ -72,19 +71,18 @@ class Election(NamedTuple):
 def standing(
     rank: tuple[int, int], settled_end: int, reach: int, broker_id: int | None, named: int | None
 ) -> tuple[int, int, bool]:
-    """Orders the replicas of a log: the highest is the leader replica (rules.md, *leader copy*).
+    """Rank the replicas of a log: the highest is the leader replica (rules.md, *leader copy*).
 
-    ``rank``: last leader epoch and log end; an end that is not settled counts only as far as any replica is sure to
-    ``reach``. Of equals it is who led last by the metadata; not that one always: its copy may have been made before
-    the others', and then it lacks what it wrote itself.
+    ``rank``: last leader epoch and log end; an unsettled end counts only up to ``reach``, where some replica surely is.
+    Among equals the leader by the metadata wins. It does not always win: its copy may be older than the others' and
+    lack what it wrote itself.
     """
     end = rank[1] if rank[1] <= reach else settled_end
     return (rank[0], end, broker_id is not None and broker_id == named)
 
 
 class WithoutLeader(NamedTuple):
-    """A time (ms) in which nobody led a partition, since ``offset`` in the metadata log; ``until`` is None while it
-    lasts."""
+    """A time (ms) without a leader, since ``offset`` in the metadata log; ``until`` is None while it lasts."""
 
     topic_id: str
     since: int
@@ -93,10 +91,10 @@ class WithoutLeader(NamedTuple):
 
 
 class Offline(NamedTuple):
-    """A partition that nobody leads at the end of the metadata, while some broker of the cluster is up.
+    """A partition that is leaderless at the end of the metadata, while some broker of the cluster is up.
 
-    ``in_sync``: the replicas in sync and the eligible ones (ELR), each with how its broker stands: ``up``, ``fenced``,
-    ``shutting down`` or ``not registered``; ``up``: the brokers that are up, the first of them.
+    ``in_sync``: the replicas in sync and the eligible ones (ELR), each with the status of its broker: ``up``,
+    ``fenced``, ``shutting down`` or ``not registered``; ``up``: the first of the brokers that are up.
     """
 
     leader_epoch: int
@@ -106,10 +104,10 @@ class Offline(NamedTuple):
 
 
 class Absent(NamedTuple):
-    """A replica in sync by the metadata whose broker is in the input without a folder of it.
+    """A replica in sync by the metadata whose broker is in the input without its partition directory.
 
-    ``in_sync``: the replicas in sync, and the eligible ones, as before the shutdowns that end the metadata;
-    ``sure``: its broker's own metadata ends with it, and its files are of one moment with that.
+    ``in_sync``: the replicas in sync, and the eligible ones, as before the shutdowns that end the metadata; ``sure``:
+    its broker's own metadata ends with it, and its files are of the same time.
     """
 
     topic: str
@@ -120,8 +118,11 @@ class Absent(NamedTuple):
 
 
 class Alone(NamedTuple):
-    """What waits for one broker while it is down: ``names``, the partitions (``topic-N``) of which it has the only
-    replica in sync, and the ids of the ``producers`` that have transactions there by these logs, some of each log."""
+    """What is unavailable while one broker is down.
+
+    ``names``: the partitions (``topic-N``) whose only in-sync replica it has; ``producers``: ids with transactions in
+    these logs, some of each log.
+    """
 
     names: tuple[str, ...] = ()
     producers: tuple[int, ...] = ()
@@ -131,14 +132,14 @@ Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]
 
 
-# Topics that were made again under their name: which copies are of the topic that there is, which of a removed one.
+# Re-created topics: which copies are of the current topic, and which of a removed one.
 #
-# A broker that was down keeps the folders of topics that were removed meanwhile. They are logs of their own: told apart
-# by the topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
+# A broker that was down keeps the directories of topics that were removed meanwhile. They are separate logs, by the
+# topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
 
 
 class KnownCopy(NamedTuple):
-    """A copy of a partition: its topic, with its id (None: not known), and the newest time (ms) that a broker wrote."""
+    """A copy of a partition: its topic, topic id (None: unknown), and the newest broker-written time (ms)."""
 
     topic: str
     topic_id: str | None
@@ -149,18 +150,20 @@ NOBODY = ""  # the id of a topic of which every copy is of a removed one
 
 
 class Incarnations(NamedTuple):
-    """``now``: of topics of which some copies are of another one the id of those that are not; ``removed``: the ids of
-    topics that are gone."""
+    """Topics that were re-created under their name.
+
+    ``now``: for topics with copies of another topic, the id of the current one; ``removed``: ids of deleted topics.
+    """
 
     now: Mapping[str, str] = {}
     removed: frozenset[str] = frozenset()
 
     def is_of_another(self, topic: str, topic_id: str | None) -> bool:
-        """Whether a copy is of another topic than the one that has the name: removed, and perhaps made again."""
+        """Whether a copy is of another topic than the current one of its name."""
         return topic_id is not None and self.now.get(topic, topic_id) != topic_id
 
     def parted(self, copies: list[ReplicaFacts]) -> tuple[list[ReplicaFacts], list[ReplicaFacts]]:
-        """The copies of a partition that are replicas of it, and those of another topic."""
+        """Split the copies of a partition into its replicas and copies of another topic."""
         if not self.now:
             return copies, []
         strange = [self.is_of_another(c.topic, c.topic_id) for c in copies]
@@ -173,37 +176,39 @@ class Incarnations(NamedTuple):
 def topic_ids(
     copies: Iterable[KnownCopy], current: Mapping[str, str], removed: Collection[str], metadata_time: int
 ) -> dict[str, str]:
-    """By topic of which some copies are of another one the id of those that are not.
+    """Return the current topic id of each topic that also has copies of another one.
 
-    ``current``: the ids of the topics that there are by the metadata, which ends at ``metadata_time`` (ms);
-    ``removed``: of those that there are no more. Where nothing else tells, the copies that were written last count.
+    ``current``: the ids of the topics by the metadata, which ends at ``metadata_time`` (ms); ``removed``: ids of
+    deleted topics. Without any other evidence the copies written last count.
     """
     times: dict[str, dict[str, int]] = {}
     for copy in copies:
         if copy.topic_id is not None:
-            known = times.setdefault(copy.topic, {})
-            known[copy.topic_id] = max(copy.time, known.get(copy.topic_id, -1))
-    found = {}
+            newest = times.setdefault(copy.topic, {})
+            newest[copy.topic_id] = max(copy.time, newest.get(copy.topic_id, -1))
+    current_ids = {}
     for topic, ids in times.items():
         living = {i: time for i, time in ids.items() if i == current.get(topic) or i not in removed}
         if not living:
-            found[topic] = NOBODY
+            current_ids[topic] = NOBODY
         elif len(ids) > 1:
-            found[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
-    return found
+            current_ids[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
+    return current_ids
 
 
 def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool, int]:
-    """One that was made behind the end of the metadata goes before the one that this knows."""
+    # A topic created after the end of the metadata wins over the one that the metadata has.
     return (is_current or time > metadata_time, not is_current and time > metadata_time, time)
 
 
-# The little of one log that must be known everywhere: where it begins and ends, and until when its file is whole.
+# Facts of one log that all others need.
 
 
 class ReadTimes(NamedTuple):
-    """When a log was read, as a copy of it says, in ms by its broker's clock: it has what was written before ``begun``,
-    and nothing that came after ``done``. Times of one ``clock`` compare as they are.
+    """When a log was read, by a copy's manifest, ms by its broker's clock.
+
+    It has what was written before ``begun``, and nothing written after ``done``. Times of one ``clock`` compare
+    directly.
     """
 
     begun: int
@@ -214,13 +219,12 @@ class ReadTimes(NamedTuple):
 class LeaderBounds(NamedTuple):
     """Where the leader replica of a log begins and ends, and what its file can prove about time.
 
-    ``clean_shutdown``: whether its file has all there was: its broker was stopped cleanly, and was in sync.
-    ``open_known``: whether all transactions that are open in it are known. ``moment`` (ms): its file has all that was
-    written until then, by its own newest time, or by how long copying its log directory can have taken.
-    ``read``: when, as a copy says; ``moment`` is then its beginning.
-    ``out_of_sync``: its broker is not in sync by the metadata, and none that is got just as far in the input; or it ran
-    on, or again, behind what is here. ``until``: it was stopped cleanly, but may have gone on behind this time (ms).
-    ``end_damaged``: a batch with a CRC mismatch is behind ``log_end``, whose offsets nobody knows.
+    ``clean_shutdown``: its file is complete: its broker was stopped cleanly, and was in sync. ``open_known``: all
+    transactions open in it are known. ``moment`` (ms): its file has everything written until then, by its own newest
+    time, or by how long copying its log directory can have taken. ``read``: the read times of a copy; ``moment`` is
+    then their begin. ``out_of_sync``: its broker is not in sync by the metadata, and none in the input is as far; or it
+    ran on, or again, after the copy. ``until``: it was stopped cleanly, but may have run on after this time (ms).
+    ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets.
     """
 
     log_start: int
@@ -240,17 +244,14 @@ class LeaderBounds(NamedTuple):
 
 
 class OpenHere(NamedTuple):
-    """An open transaction of a producer in one log: where it begins, its epoch, and the producer's marker before it.
+    """An open transaction of a producer in one log: first offset, epoch, and the producer's previous marker.
 
-    ``ended_before``: ms when that marker was written, -1 where there is none.
+    ``ended_before``: ms when that marker was written, -1 for none.
     """
 
     first_offset: int
     epoch: int
     ended_before: int
-
-
-# Everything known of one cluster beyond a single log.
 
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
@@ -259,7 +260,7 @@ METADATA_TOPIC = "__cluster_metadata"
 MIN_IN_SYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 
 
-# The settings that brokers create their internal topics by, and what they are where nobody set them.
+# The settings for the partition counts of internal topics.
 COUNT_SETTINGS = {
     "__transaction_state": "transaction.state.log.num.partitions",
     "__consumer_offsets": "offsets.topic.num.partitions",
@@ -271,43 +272,43 @@ DEFAULT_COUNT = 50
 class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
-    ``as_of`` is the wall clock of the audit; ``newest_time`` the newest broker-written time of the input.
-    ``releases``: what the input shows of each broker's release, by broker id.
-    ``made_anew``: topics that took a removed one's name: when that was removed, when this was made (ms), and the first
-    producer id not given out by then, each None where nothing says so.
-    ``unknown_settings``: by broker, the settings of its file whose value cannot be known. ``topic_configs`` are
-    effective per topic where ``__cluster_metadata`` shows; ``policy`` is that of each log directory. ``open_here`` says
-    for each producer id where it has an open transaction, by ``topic-partition``; ``ended`` has the newest markers of
-    those whose last transaction its coordinator has not completed, one a log: the broker that has the log, epoch and
-    time of the marker, and the time of the one before it.
-    ``coordinator`` is None when no partition of ``__transaction_state`` is in the input.
+    ``as_of`` is the evaluation time of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``releases``: what the input shows of each broker's release, by broker id. ``made_anew``: re-created topics: when
+    the previous one was removed, when this one was created (ms), and the first producer id not allocated by then, each
+    None where unknown. ``unknown_settings``: by broker, the settings of its file with an unknown value.
+    ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows them; ``policy`` is that of each log
+    directory. ``open_here``: by producer id, its open transactions by ``topic-partition``; ``ended``: the newest marker
+    per log of producers whose last transaction the coordinator has not completed: the broker of the log, epoch and time
+    of the marker, and the time of the previous one. ``coordinator`` is None if no partition of ``__transaction_state``
+    is in the input.
+
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
-    were not started again, of which ``eligible`` are not in the in-sync set; ``alone_in_sync``: by broker the
-    partitions with other replicas, none of which is in sync or eligible; ``short_without``: the first partition, and
-    how many, that have too few in sync for acks=all once a broker is stopped; ``alone``: by broker what waits for it
-    while it is down, partitions of one replica too; ``voters``: of the quorum, by its log;
-    ``leaderless``: when nobody led a partition. ``clock_given``: ``as_of`` is the user's, not the newest time in
-    the input. ``away``: partitions, as ``topic-partition``, that nobody leads by the metadata, or whose leader is
-    fenced or shutting down while others are up; ``offline``: those of them without a leader.
-    ``directory_ids``: what tells the log directories of a broker apart, by name. ``remote``: what is in tiered storage,
-    as far as the input tells. ``abort_indexes``: whether any ``.txnindex`` is in the input.
-    ``moments``: of each log directory the time (ms) until which each of its files has all that was written, by its
-    newest time and the time that copying takes; ``read_at``: when logs were read, by log directory, topic and
-    partition, as copies say; ``misread``: what contradicts that, by log directory. ``passes``: the logs that have all
-    that was committed when the checkpoint of their log directory was written, and when (ms) that was, at the earliest;
-    ``checkpointed`` has that of all log directories. ``went_on``: brokers that ran on, or again, behind the moment that
-    their directories are of. ``until``: log directories of brokers that were stopped cleanly, of which nothing shows
-    that they did not go on, with their newest times (ms). ``went_back``: by how much (ms) a clock was set back at most,
-    so that the newest time may be older than it looks.
-    ``metadata_committed``: by log directory the offset below which its ``__cluster_metadata`` is known to be committed;
-    ``not_committed_from``: the offset from which on a majority of the voters, which is in the input, has not what the
-    metadata says.
-    ``levels``: of features, and ``replicas`` how many each partition has, by the metadata; ``of_files``: by broker the
-    names of the settings that its file sets, of those whose file is in the input; ``configs_by``: who says the others.
-    ``at_once``: all is of one moment; ``mixed``: a log directory is of two copies, so that nothing is sure. ``absent``:
-    replicas in sync without a folder, where the input has all of their brokers (``--whole``). ``scope``: what was read;
-    what it left out is not known, whatever it was. ``unverified``: by ``topic-partition`` the offsets, as ranges, of
-    batches of its leader replica whose checksum nobody has verified.
+    have not restarted, of which ``eligible`` are not in the ISR; ``alone_in_sync``: by broker, the partitions whose
+    other replicas are neither in sync nor eligible; ``short_without``: by broker, the first and the number of
+    partitions with too few in-sync replicas for acks=all once it stops; ``alone``: by broker what is unavailable while
+    it is down, including partitions of one replica; ``voters``: of the quorum, by its log; ``leaderless``: times
+    without a leader. ``clock_given``: ``as_of`` is the user's, not the newest time in the input. ``away``: partitions
+    (``topic-partition``) that are leaderless by the metadata, or whose leader is fenced or shutting down while others
+    are up; ``offline``: the leaderless ones. ``directory_ids``: the directory.id of each log directory, by name.
+    ``remote``: what is in tiered storage, as far as the input shows it. ``abort_indexes``: whether any ``.txnindex`` is
+    in the input.
+
+    ``moments``: by log directory, the time (ms) until which each of its files is complete, by its newest time and the
+    duration of copying; ``read_at``: when logs were read, by log directory, topic and partition, from the manifests of
+    copies; ``misread``: what contradicts those, by log directory. ``passes``: the logs that have everything committed
+    when the checkpoint of their log directory was written, and the earliest time (ms) of that; ``checkpointed`` has
+    that time of all log directories. ``went_on``: brokers that ran on, or again, after their directories were copied.
+    ``until``: log directories of cleanly stopped brokers that may have run on, with their newest times (ms).
+    ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
+
+    ``metadata_committed``: by log directory, the offset below which its ``__cluster_metadata`` is committed;
+    ``not_committed_from``: the offset from which a majority of the voters in the input does not have the metadata.
+    ``levels``: of features, and ``replicas`` the replica count of each partition, by the metadata; ``of_files``: by
+    broker, the names of the settings in its file, where that is in the input; ``configs_by``: the source of the others.
+    ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
+    certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
+    (``--whole``). ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset
+    ranges of batches of its leader replica with an unverified checksum.
     """
 
     as_of: int
@@ -348,7 +349,6 @@ class Cluster:
     bounds: dict[tuple[str, int], LeaderBounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
     ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
-    hanging: dict[tuple[str, int, int, int], Fields] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)
@@ -365,15 +365,15 @@ class Cluster:
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
     def setting(self, topic: str, name: str) -> str | None:
-        """A topic's setting as far as the input shows it, under its topic-level name."""
+        """Return a topic's setting as far as the input shows it, by its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
 
     def is_tiered(self, topic: str) -> bool:
-        """Whether a topic's older segments may lie in remote storage: by its setting, or because some were copied."""
+        """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""
         return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
-        """The first of the broker's settings that the input shows: its own, else the cluster's default."""
+        """Return the first of a broker's settings that the input shows: its own, otherwise the cluster default."""
         for entity in (str(broker_id), ""):
             for name in names:
                 value = self.broker_configs.get(entity, {}).get(name)
@@ -382,20 +382,22 @@ class Cluster:
         return None
 
     def is_unknown(self, broker_id: int | None, *names: str) -> bool:
-        """Whether the broker's file sets one of these to a value that cannot be known, so that no default counts."""
+        """Whether the broker's file sets one of these to an unknown value, so that no default applies."""
         return not self.unknown_settings.get(broker_id, frozenset[str]()).isdisjoint(names)
 
     def release(self, broker_id: int | None) -> ReleaseEvidence:
-        """What the input shows of a broker's release."""
+        """Return what the input shows of a broker's release."""
         return self.releases.get(broker_id, policies.UNKNOWN)
 
     def expiration_ms(self, broker_id: int | None) -> int:
-        """How long the broker remembers an idle producer, ms, by its settings and the release that the input shows."""
+        """Return how long the broker remembers an idle producer, ms, by its settings and release."""
         return policies.expiration_ms(self.release(broker_id), lambda name: self.broker_setting(broker_id, name))
 
     def knows_count(self, topic: str) -> bool:
-        """Whether ``partition_counts`` of an internal topic is its number of partitions, not only that of the folders
-        that were copied: the metadata says so, or a broker was set to create no more, or it is Kafka's default."""
+        """Whether ``partition_counts`` of an internal topic is its real count, not only that of the copied directories.
+
+        The metadata shows it, no broker creates more by its settings, or it is Kafka's default.
+        """
         if self.has_metadata and any(name == topic for name, _ in self.leaders):
             return True
         count = self.partition_counts.get(topic, 0)
@@ -403,34 +405,36 @@ class Cluster:
         if any(self.is_unknown(broker, name) for broker in self.unknown_settings):
             return False
         values = [broker.get(name) for broker in self.broker_configs.values()]
-        set_to = [known for value in values if (known := setting_number(value)) is not None]
+        set_to = [number for value in values if (number := setting_number(value)) is not None]
         return count >= max(set_to) if set_to else count == DEFAULT_COUNT
 
     def may_be_uncommitted(self, offset: int | None) -> bool:
-        """Whether a record of the metadata lies in what only a minority of the voters has: the others were copied
-        earlier, or it was never committed. Where no majority is in the input, nothing speaks against it."""
+        """Whether only a minority of the voters has a metadata record: it may never have been committed.
+
+        False where no majority is in the input.
+        """
         return offset is not None and self.not_committed_from is not None and offset >= self.not_committed_from
 
     def last_leader(self, topic: str, partition: int) -> int | None:
-        """The broker that led a partition last by the metadata, also where a shutdown has left none."""
+        """Return the last leader of a partition by the metadata, also where a shutdown left it leaderless."""
         return self.last_leaders.get((topic, partition), self.leaders.get((topic, partition)))
 
     def elected(self, topic: str, partition: int) -> list[Election]:
-        """The elections of a partition that the metadata still shows, in order."""
+        """Return the elections of a partition that the metadata shows, in order."""
         return self.elections.get((topic, partition), [])
 
     def led(self, topic: str, partition: int, leader_epoch: int) -> int | None:
-        """The broker that led a partition in an epoch, by the metadata; None where it does not tell."""
+        """Return the leader of a partition in an epoch by the metadata; None where unknown."""
         elections = self.elected(topic, partition)
         if until := [e for e in elections if e.leader_epoch <= leader_epoch]:
             return until[-1].leader
         return elections[0].last_leader if elections else self.leaders.get((topic, partition))
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
-        """Whether what is absent from a log may only be absent because its file was copied before ``needed_by`` (ms).
+        """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).
 
-        ``other_clock``: that is the time of another broker than the log's, or of a client. ``committed``: it is the
-        time of a broker, by which what is absent had to be committed. A log that is not in the input lacks anything.
+        ``other_clock``: that time is of another broker than the log's, or of a client. ``committed``: it is the broker
+        time by which the missing record had to be committed. A log outside the input may lack anything.
         """
         bounds = self.bounds.get((topic, partition))
         if bounds is None or bounds.clean_shutdown or self.at_once:
@@ -439,31 +443,33 @@ class Cluster:
         return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
-        """Until when (ms) a replica has all that was written there: when it was read, where that is known."""
+        """Return the time (ms) until which a replica is complete: when it was read, where known."""
         read = self.read_at.get((log_dir, topic, partition))
         return self.moments.get(log_dir, -1) if read is None else read.begun
 
     def passed(self, topic: str, partition: int) -> int:
-        """The time (ms) until which a log has all that was committed, as its broker's checkpoint shows; -1 for none."""
+        """Return the time (ms) until which a log has everything committed, by its broker's checkpoint; -1: unknown."""
         return self.passes.get((topic, partition), ("", -1))[1]
 
     def of_one_pass(self, *logs: tuple[str, int]) -> bool:
         """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""
-        found = {self.passes[log][0] if log in self.passes else None for log in logs}
-        return len(found) == 1 and None not in found
+        directories = {self.passes[log][0] if log in self.passes else None for log in logs}
+        return len(directories) == 1 and None not in directories
 
     def coordinators_lack(self, producer_id: int, needed_by: int) -> bool:
-        """The same of the coordinator's log that has a producer id; of all of them, where none has."""
+        """Apply :meth:`lacks` to the coordinator log with a producer id, or to all of them where none has it."""
         assert self.coordinator is not None
         written = self.coordinator.written_in(producer_id)
         partitions = range(self.coordinator.partition_count) if written is None else (written,)
         return any(self.lacks(TRANSACTION_STATE, p, needed_by, other_clock=True) for p in partitions)
 
     def margin(self, timeout_ms: int = 0) -> int:
-        """The slack of rules on age alone (rules.md, *margin*)."""
+        """Return the slack of rules by age alone (rules.md, *margin*)."""
         return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
-        """That slack where somebody waits: never more than an hour, whatever time-out the client asked for; a prepared
-        transaction has none at all (2147483647 ms). Source: KIP-939."""
+        """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.
+
+        A prepared transaction has no timeout (2147483647 ms). Source: KIP-939.
+        """
         return min(self.margin(timeout_ms), HOUR_MS)

@@ -1,4 +1,4 @@
-"""What coordinators wrote: histories of ids, and transactions by partition."""
+"""Records of the transaction coordinators: histories of ids, and transactions by partition."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from auditor.facts.coordinator_log import (
     windows_of,
 )
 
-# The coordinators' transactions that name one partition: a row each, an object only for those that are looked at.
+# The coordinators' transactions that name one partition, one row each; only rows in use become objects.
 #
-# What a task holds of them has a bound that no file can raise: :data:`MOST_RECORDS`.
+# Memory per task is bounded whatever the files say: :data:`MOST_RECORDS`.
 
 
 SKEW_MS = 30_000  # clocks of two brokers
@@ -37,11 +37,10 @@ MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a p
 WINDOWS_AT_HAND = 256
 NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 
-# A row a transaction: its chunk, and the rows of it in which its first and last Ongoing record are, its decision, its
-# completion, and the first record that names the partition (-1 for not there, yet or any more); when it began, was
-# prepared and complete (ms, -1 for not); the epoch of ``prepare``, which its marker carries; epoch, time and the
-# coordinator's partition of what says COMMIT or ABORT; when and with which epoch the partition was added; the offset of
-# its first record that is left.
+# One row per transaction. Rows of its chunk, -1 for none: the first and last Ongoing record, the decision, the
+# completion, and the first record that names the partition. Times (ms, -1 for none) when it began, was prepared and
+# completed. ``epoch`` is that of ``prepare``, which its marker carries. Epoch, time and partition of the record that
+# decides, time and epoch of adding the partition, and the offset of its first stored record.
 WINDOW = np.dtype(
     [
         ("producer_id", "i8"), ("chunk", "i4"), ("first_row", "i4"), ("ongoing_row", "i4"), ("prepare_row", "i4"),
@@ -57,14 +56,13 @@ Source = tuple[CoordinatorLog, np.ndarray]  # a log, and which of its ids count 
 
 @dataclass(slots=True)
 class TransactionWindow:
-    """One transaction of an id: from its first Ongoing record to its Complete record, as far as the log shows it.
+    """One transaction of an id, from its first Ongoing record to its Complete record, as far as the log shows it.
 
     ``first`` and ``last_ongoing`` are its first and last Ongoing entries, ``prepare`` and ``complete`` the deciding
-    ones, each None when not there (yet, or any more); ``added`` the first entry that names the partition which this is
-    about. Of several the last Prepare decides: the append of one that another record of the transaction is behind has
-    failed, and so have its partitions no part where the last record does not name them. A marker carries the epoch of
-    ``prepare``. ``start_time``: ms when it began, -1 when its beginning is not in the log. ``end_time``: ms when it was
-    complete, None while it is not.
+    ones, each None where missing; ``added`` is the first entry with the partition in question. The last of several
+    Prepares decides: the append of one followed by another record of the transaction failed, and so did partitions that
+    the last record does not name. A marker has the epoch of ``prepare``. ``start_time``: ms, -1 if the start is not in
+    the log. ``end_time``: ms of completion, None before it.
     """
 
     transactional_id: str
@@ -79,13 +77,13 @@ class TransactionWindow:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """The partitions that take part, where a record tells: a Complete one has none any more."""
+        """The participating partitions, where a record has them: a Complete record has none."""
         entry = self.prepare or self.last_ongoing
         return frozenset() if entry is None else entry.partitions
 
     @property
     def decided(self) -> StateRecord | None:
-        """The entry that says COMMIT or ABORT."""
+        """The entry that decides COMMIT or ABORT."""
         return self.prepare or self.complete
 
     @property
@@ -96,14 +94,14 @@ class TransactionWindow:
 
     @property
     def client_version(self) -> int:
-        """transaction.version of the client: 2 where Prepare or Complete say so."""
+        """transaction.version of the client: 2 where Prepare or Complete show it."""
         return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
 
     def may_hold(self, t: np.void, time: int) -> bool:
-        """Whether data whose newest stamp is ``time`` (ms) may be of this transaction: by its epoch, and by the stamp.
+        """Whether data with its newest timestamp at ``time`` (ms) may be of this transaction, by epoch and timestamp.
 
-        A stamp behind the end by more than two brokers' clocks differ rules it out; one before the start only where a
-        broker wrote it: clients stamp records with the times of events, which Streams hands on to what it writes.
+        A timestamp after the end by more than :data:`SKEW_MS` rules it out; one before the start only where a broker
+        wrote it: clients stamp records with event times, which Streams passes on to its output.
         """
         end = self.end_time
         after = t["first_append_time"] != 1 or self.start_time - SKEW_MS <= time
@@ -112,11 +110,10 @@ class TransactionWindow:
 
 @dataclass
 class NamedTransactions:
-    """What the coordinators wrote of one partition (``name``: ``topic-N``).
+    """The coordinators' transactions that name one partition (``name``: ``topic-N``).
 
-    ``rows`` (:data:`WINDOW`): the transactions that name it, by producer id, those of one in the order of the log;
-    ``stamps`` (:data:`STAMP`): when Ongoing records did, by producer id, epoch and time. ``left_out``: whether there
-    are more than a task can hold, so that what is not here may be there all the same.
+    ``rows`` (:data:`WINDOW`): by producer id, then log order; ``stamps`` (:data:`STAMP`): when Ongoing records named
+    it, by producer id, epoch and time. ``left_out``: there are more than a task can hold, so a missing one may exist.
     """
 
     name: str = ""
@@ -128,42 +125,42 @@ class NamedTransactions:
     _columns: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
 
     def of(self, producer_id: int) -> slice:
-        """Which rows are a producer's."""
+        """Return which rows are a producer's."""
         return slice(*_between(self._column("rows", "producer_id"), producer_id))
 
     def _column(self, table: str, name: str) -> np.ndarray:
-        """A column by itself: numpy would copy it for each search otherwise."""
+        # numpy would copy the column for each search otherwise.
         if (table, name) not in self._columns:
             self._columns[table, name] = np.ascontiguousarray(getattr(self, table)[name])
         return self._columns[table, name]
 
     def window(self, row: int) -> TransactionWindow:
-        """A row as an object."""
+        """Return a row as an object."""
         if row not in self.at_hand:
             if len(self.at_hand) >= WINDOWS_AT_HAND:
                 del self.at_hand[next(iter(self.at_hand))]
             self.at_hand[row] = self._window(self.rows[row])
         return self.at_hand[row]
 
-    def _window(self, found: np.void) -> TransactionWindow:
-        log, columns = self.chunks[found["chunk"]]
+    def _window(self, row: np.void) -> TransactionWindow:
+        log, columns = self.chunks[row["chunk"]]
         names = ("first", "prepare", "complete", "ongoing", "added")
-        rows = {name: int(found[f"{name}_row"]) for name in names}
+        rows = {name: int(row[f"{name}_row"]) for name in names}
         numbers = sorted({number for number in rows.values() if number >= 0})
         entries: dict[int, StateRecord] = dict(zip(numbers, log.entries(columns, numbers), strict=True))
         first, prepare, complete, ongoing, added = (entries.get(rows[name]) for name in names)
         some = next(iter(entries.values()))
-        end = int(found["ended"]) if found["has_complete"] else None
-        own = some.transactional_id, int(found["producer_id"]), int(found["begun"]), end
+        end = int(row["ended"]) if row["has_complete"] else None
+        own = some.transactional_id, int(row["producer_id"]), int(row["begun"]), end
         return TransactionWindow(*own, first, prepare, complete, ongoing, added)
 
     def some_ongoing(self, producer_id: int, epoch: int, after: int, until: int | None) -> bool:
-        """Whether an Ongoing record with this producer id and epoch names the partition within these times (ms)."""
+        """Whether an Ongoing record of this producer id and epoch names the partition within these times (ms)."""
         first, last = _between(self._column("stamps", "producer_id"), producer_id)
         low, high = _between(self._column("stamps", "epoch")[first:last], epoch)
         times = self._column("stamps", "time")[first:last][low:high]
-        at = int(np.searchsorted(times, after))
-        return at < len(times) and (until is None or bool(times[at] <= until))
+        index = int(np.searchsorted(times, after))
+        return index < len(times) and (until is None or bool(times[index] <= until))
 
 
 def _between(column: np.ndarray, value: int) -> tuple[int, int]:
@@ -171,23 +168,23 @@ def _between(column: np.ndarray, value: int) -> tuple[int, int]:
 
 
 def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> NamedTransactions:
-    """What logs say of a partition. Cost: the pieces that name it; memory: at most ``most`` of their records."""
+    """Collect what logs record of a partition. Cost: the pieces that name it; memory: at most ``most`` records."""
     out = NamedTransactions(name)
     rows, stamps = [out.rows], [out.stamps]
-    taken = 0
+    record_count = 0
     for log, counts in sources:
         if not log.elements(name):  # none of its transactions has the topic
             continue
         pieces, sets = log.naming(name)
         for number in pieces.tolist():
-            if taken >= most:
+            if record_count >= most:
                 out.left_out = True
                 break
-            columns, found, times = _of_piece(log.unpacked(number), log.damaged, counts, sets)
-            found["chunk"] = len(out.chunks)
-            taken += len(columns["id"])
+            columns, windows, times = _of_piece(log.unpacked(number), log.damaged, counts, sets)
+            windows["chunk"] = len(out.chunks)
+            record_count += len(columns["id"])
             out.chunks.append((log, columns))
-            rows.append(found)
+            rows.append(windows)
             stamps.append(times)
     if not out.chunks:
         return out
@@ -201,8 +198,8 @@ def naming(sources: Iterable[Source], name: str, most: int = MOST_RECORDS) -> Na
 def _of_piece(
     columns: Columns, damaged: Damaged, counts: np.ndarray, sets: np.ndarray
 ) -> tuple[Columns, np.ndarray, np.ndarray]:
-    """The records of a piece whose transactions name a partition, which the ``sets`` have; those transactions; and when
-    Ongoing records name it."""
+    # The records of transactions that name the partition (in ``sets``), those transactions, and the times of Ongoing
+    # records with it.
     naming = sets[columns["set"]] & counts[columns["id"]]
     ongoing = np.flatnonzero(naming & (columns["state"] == ONGOING))
     stamps = np.zeros(len(ongoing), STAMP)
@@ -213,12 +210,12 @@ def _of_piece(
     wanted[numbers[naming]] = True
     wanted[-1] = False  # where those lie that are of no transaction
     picked = np.flatnonzero(wanted[numbers])
-    mine = {name: column[picked] for name, column in columns.items()}
-    return mine, _rows(mine, numbers[picked], naming[picked]), stamps
+    selected = {name: column[picked] for name, column in columns.items()}
+    return selected, _rows(selected, numbers[picked], naming[picked]), stamps
 
 
 def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarray:
-    """The transactions of records that follow one another, :data:`WINDOW` but for the chunk."""
+    # All fields of WINDOW but the chunk.
     starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1])[: len(numbers)])
     out = np.zeros(len(starts), WINDOW)
     if not len(starts):
@@ -250,7 +247,7 @@ def _rows(columns: Columns, numbers: np.ndarray, naming: np.ndarray) -> np.ndarr
 
 
 class TransactionEnds(NamedTuple):
-    """Which record decided each transaction, which completed it (-1: none), and the result (:data:`NONE` or so)."""
+    """The records that decided and completed each transaction (-1: none), and the result (:data:`NONE` or another)."""
 
     prepare: np.ndarray
     complete: np.ndarray
@@ -258,7 +255,7 @@ class TransactionEnds(NamedTuple):
 
 
 def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = None) -> TransactionEnds:
-    """The ends of the transactions that begin at ``starts``; ``inside``: which records are of any, if not all are."""
+    """Find the ends of the transactions that begin at ``starts``. ``inside``: which records are of any, if not all."""
     state = columns["state"]
     ended = (state == COMPLETE_COMMIT) | (state == COMPLETE_ABORT)
     last = last_rows(starts, ~ended if inside is None else ~ended & inside)
@@ -270,25 +267,24 @@ def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = No
 
 
 def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The first row of each transaction, which begin at ``starts``, where the mask holds, -1 for none."""
-    found = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
-    return np.where(found < len(mask), found, -1)
+    """Return the first row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
+    rows = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
+    return np.where(rows < len(mask), rows, -1)
 
 
 def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """The last one."""
+    """Return the last row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
     return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
 
 
 def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
-    """Whether a file that is whole until ``moment`` (ms) has what was written by ``needed_by``, by these clocks."""
+    """Whether a file complete until ``moment`` (ms) has what was written by ``needed_by``, given these clocks."""
     return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
-# What the coordinators wrote: ``__transaction_state`` as histories of ids and windows of transactions.
+# ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-__all__ = ["CoordinatorHistory", "StateRecord", "build_history", "join"]
 COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
@@ -296,10 +292,10 @@ OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and
 
 
 class StartsLate(NamedTuple):
-    """What shows that the log begins after the data: the oldest marker of a producer id that it never names, and where.
+    """Evidence that the log begins after the data: the oldest marker of a producer id that it never names.
 
-    ``begins``: the first record (ms) of the partition that begins last before which such markers are; ``producers``:
-    how many such producer ids are known.
+    ``begins``: the first record (ms) of the last partition to begin after such markers; ``producers``: how many such
+    producer ids are known.
     """
 
     name: str
@@ -311,13 +307,13 @@ class StartsLate(NamedTuple):
 
 @dataclass
 class CoordinatorHistory:
-    """All that ``__transaction_state`` of one cluster says, over every partition of it that is in the input.
+    """Everything in ``__transaction_state`` of one cluster, over each of its partitions in the input.
 
-    ``partition_count`` is that of the topic (``count_known``: surely); ``complete_from`` gives for each partition read
-    the offset from which its history is whole; ``leader_epochs`` its last leader epoch; ``outdated`` when (ms) a marker
-    was written whose decision its replica does not have, which was made before. ``logs`` are its records by partition,
-    packed; those of ids that several partitions have are in ``shared`` too, together, and count there (``ranks``: the
-    place of each among all ids). ``starts_late``: what shows that they begin after the data.
+    ``partition_count`` is that of the topic (``count_known``: certainly); ``complete_from``: for each partition read,
+    the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
+    marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
+    several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
+    ``starts_late``: evidence that they begin after the data.
     """
 
     partition_count: int
@@ -340,7 +336,7 @@ class CoordinatorHistory:
 
     @functools.cached_property
     def sources(self) -> list[Source]:
-        """Every id once: logs, and which of their ids count there."""
+        """Logs with a mask of their ids, so that every id counts once."""
         elsewhere = set(self.shared.ids)
         out = []
         for log in self.logs.values():
@@ -352,8 +348,8 @@ class CoordinatorHistory:
 
     @functools.cached_property
     def _owners(self) -> np.ndarray:
-        """The pairs of all sources by producer id and rank."""
-        found = [np.empty(0, OWNED)]
+        # By producer id and rank.
+        parts = [np.empty(0, OWNED)]
         for number, (log, counts) in enumerate(self.sources):
             pairs = log.pairs[counts[log.pairs["id"]]]
             rows = np.zeros(len(pairs), OWNED)
@@ -362,8 +358,8 @@ class CoordinatorHistory:
             rows["source"], rows["rank"] = number, rows["id"].astype(np.int64) + (number << 32)
             if log is self.shared:
                 rows["rank"] = np.array(self.ranks, np.int64)[rows["id"]]
-            found.append(rows)
-        rows = np.concatenate(found)
+            parts.append(rows)
+        rows = np.concatenate(parts)
         return rows[np.lexsort((rows["rank"], rows["producer_id"]))]
 
     @functools.cached_property
@@ -371,112 +367,113 @@ class CoordinatorHistory:
         return np.ascontiguousarray(self._owners["producer_id"])
 
     def owners(self, producer_id: int) -> np.ndarray:
-        """The ids that had a producer id, in the order in which the ids come: rows of :data:`OWNED`."""
-        known = self._producers
-        return self._owners[known.searchsorted(producer_id) : known.searchsorted(producer_id, "right")]
+        """Return the ids that had a producer id, in order of the ids: rows of :data:`OWNED`."""
+        producer_ids = self._producers
+        return self._owners[producer_ids.searchsorted(producer_id) : producer_ids.searchsorted(producer_id, "right")]
 
     def name(self, owner: np.void) -> str:
-        """The transactional id of such a row."""
+        """Return the transactional id of such a row."""
         return self.sources[owner["source"]][0].ids[owner["id"]]
 
     def owner(self, producer_id: int) -> str | None:
-        """The id that had this producer id last."""
+        """Return the id that had this producer id last."""
         owners = self.owners(producer_id)
         return self.name(owners[-1]) if len(owners) else None
 
     def first_owner(self, producer_id: int) -> str | None:
-        """The id that had this producer id first, by the clock."""
+        """Return the id that had this producer id first, by time."""
         owners = self.owners(producer_id)
         return self.name(owners[np.argmin(owners["first_time"])]) if len(owners) else None
 
     def with_several_owners(self) -> np.ndarray:
-        """Producer ids that more than one id had."""
+        """Return the producer ids of more than one transactional id."""
         ids = self._producers
         return np.unique(ids[1:][ids[1:] == ids[:-1]])
 
     def highest_epoch(self, producer_id: int) -> int | None:
-        """The highest epoch of a producer id, None where it is not known."""
+        """Return the highest epoch of a producer id, None where unknown."""
         owners = self.owners(producer_id)
         return int(owners["epoch"].max()) if len(owners) else None
 
     def written_in(self, producer_id: int) -> int | None:
-        """The partition of the last record with this producer id."""
+        """Return the partition of the last record with this producer id."""
         owners = self.owners(producer_id)
         return int(owners[-1]["partition"]) if len(owners) else None
 
     def _last_owners(self, producer_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of many producer ids those that are known, by place, and the row of the id that had each last."""
-        at = np.searchsorted(self._producers, producer_ids, side="right") - 1
-        known = np.flatnonzero((at >= 0) & (np.append(self._producers, -1)[at] == producer_ids))
-        return known, self._owners[at[known]]
+        index = np.searchsorted(self._producers, producer_ids, side="right") - 1
+        places = np.flatnonzero((index >= 0) & (np.append(self._producers, -1)[index] == producer_ids))
+        return places, self._owners[index[places]]
 
     def each_written_in(self, producer_ids: np.ndarray) -> np.ndarray:
-        """The same of many producer ids, -1 for those that are not known."""
-        known, owners = self._last_owners(producer_ids)
+        """:meth:`written_in` of many producer ids, -1 for unknown ones."""
+        places, owners = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
-        out[known] = owners["partition"]
+        out[places] = owners["partition"]
         return out
 
     def each_highest_epoch(self, producer_ids: np.ndarray) -> np.ndarray:
-        """:meth:`highest_epoch` of many producer ids, -1 for those that are not known."""
-        known, _ = self._last_owners(producer_ids)
+        """:meth:`highest_epoch` of many producer ids, -1 for unknown ones."""
+        places, _ = self._last_owners(producer_ids)
         out = np.full(len(producer_ids), -1)
-        if len(known):
+        if len(places):
             starts = np.flatnonzero(np.append(True, self._producers[1:] != self._producers[:-1]))
             highest = np.maximum.reduceat(self._owners["epoch"], starts)
-            out[known] = highest[np.searchsorted(self._producers[starts], producer_ids[known])]
+            out[places] = highest[np.searchsorted(self._producers[starts], producer_ids[places])]
         return out
 
     def forgotten(self, producer_ids: np.ndarray) -> np.ndarray:
-        """Of each of many producer ids whether the last record of the id that had it last is a tombstone."""
-        known, owners = self._last_owners(producer_ids)
+        """Whether the last owner's last record is a tombstone, for each of many producer ids."""
+        places, owners = self._last_owners(producer_ids)
         out = np.zeros(len(producer_ids), bool)
         for number, (log, _) in enumerate(self.sources):
-            mine = owners["source"] == number
-            out[known[mine]] = log.forgotten(owners["id"][mine])
+            in_source = owners["source"] == number
+            out[places[in_source]] = log.forgotten(owners["id"][in_source])
         return out
 
     def last_of_producer(self, producer_id: int) -> StateRecord | None:
-        """The last record with this producer id."""
+        """Return the last record with this producer id."""
         owners = self.owners(producer_id)
         if not len(owners):
             return None
         return self.sources[owners[-1]["source"]][0].at(int(owners[-1]["piece"]), int(owners[-1]["row"]))
 
     def last_ongoing(self, producer_id: int, epoch: int) -> StateRecord | None:
-        """The last Ongoing record with this producer id and epoch."""
+        """Return the last Ongoing record with this producer id and epoch."""
         for owner in self.owners(producer_id)[::-1]:
             log = self.sources[owner["source"]][0]
             for columns, span in list(log.rows_of(int(owner["id"])))[::-1]:
-                mine = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
-                rows = np.flatnonzero(mine & (columns["state"][span] == ONGOING))
+                matches = (columns["producer_id"][span] == producer_id) & (columns["producer_epoch"][span] == epoch)
+                rows = np.flatnonzero(matches & (columns["state"][span] == ONGOING))
                 if len(rows):
                     return next(log.entries(columns, rows[-1:] + span.start))
         return None
 
     def initialised(self, producer_id: int, lowest: int, highest: int) -> bool:
-        """Whether a producer id was given out with an epoch from ``lowest`` to ``highest`` (InitProducerId), as far as
-        records of it are left."""
+        """Whether InitProducerId returned a producer id with an epoch from ``lowest`` to ``highest``.
+
+        By the records still stored.
+        """
         for owner in self.owners(producer_id):
             for columns, span in self.sources[owner["source"]][0].rows_of(int(owner["id"])):
                 epochs = columns["producer_epoch"][span]
-                mine = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
-                if (mine & (lowest <= epochs) & (epochs <= highest)).any():
+                matches = (columns["producer_id"][span] == producer_id) & (columns["state"][span] == EMPTY)
+                if (matches & (lowest <= epochs) & (epochs <= highest)).any():
                     return True
         return False
 
     def last_of_owner(self, producer_id: int) -> StateRecord | None:
-        """The last record of the id that had this producer id last."""
+        """Return the last record of the id that had this producer id last."""
         owners = self.owners(producer_id)
         return self.sources[owners[-1]["source"]][0].last(int(owners[-1]["id"])) if len(owners) else None
 
     def last(self, transactional_id: str) -> StateRecord | None:
-        """The last record of an id. Cost: the first call indexes all ids."""
+        """Return the last record of an id. Cost: the first call indexes all ids."""
         source, number = self.place(transactional_id)
         return None if source is None else source.last(number)
 
     def place(self, transactional_id: str) -> tuple[CoordinatorLog | None, int]:
-        """The log that has an id, None for no such id, and its number there. Cost: as that of :meth:`last`."""
+        """Return the log with an id, None for no such id, and its number there. Cost: as for :meth:`last`."""
         return self._numbers.get(transactional_id, (None, 0))
 
     @functools.cached_property
@@ -486,30 +483,32 @@ class CoordinatorHistory:
         }
 
     def whole_ids(self, partition: int) -> Iterator[tuple[CoordinatorLog, np.ndarray]]:
-        """The ids whose records begin in a partition, with all their records: logs, and which of their ids they are."""
+        """Yield logs and masks of the ids whose records begin in a partition, with all their records."""
         if partition in self.logs:
             yield self.sources[list(self.logs).index(partition)]
         if self.shared.count:
             yield self.shared, self.shared.first_partitions() == partition
 
     def named(self, name: str) -> NamedTransactions:
-        """What names a partition (``topic-N``)."""
+        """Return the transactions that name a partition (``topic-N``)."""
         return naming(self.sources, name)
 
     def ids_in(self, names: tuple[str, ...], producers: tuple[int, ...] = (), but: str = "") -> tuple[int, list[str]]:
-        """How many ids have transactions in some of these partitions, or had one of these producer ids last, and the
-        first :data:`LISTED` of them: those first that have one open, then the newest. Without those that the
-        coordinator has forgotten, and one. Made once for the same. Cost: a pass over all records."""
+        """Count the ids with transactions in some partitions, or last owners of some producer ids, and list the first.
+
+        Up to :data:`LISTED`: ids with an open transaction first, then the newest. Excludes ids that the coordinator has
+        forgotten, and ``but``. Cached. Cost: a pass over all records.
+        """
         key = (names, producers, but)
         if key not in self._ids_in:
             owners = self._last_owners(np.array(producers, np.int64))[1]
             parts = []
             for number, (log, counts) in enumerate(self.sources):
-                mine = np.zeros(log.id_count, bool)
-                mine[log.ids_in(names)] = mine[owners["id"][owners["source"] == number]] = True
-                ids = np.flatnonzero(mine & counts)
-                is_open, times, known = log.standing(ids)
-                keep = known & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
+                wanted = np.zeros(log.id_count, bool)
+                wanted[log.ids_in(names)] = wanted[owners["id"][owners["source"] == number]] = True
+                ids = np.flatnonzero(wanted & counts)
+                is_open, times, current = log.standing(ids)
+                keep = current & (np.array([log.ids[k] != but for k in ids.tolist()], bool) if but else True)
                 parts.append(np.column_stack([~is_open, -times, np.full(len(ids), number), ids])[keep].astype(np.int64))
             rows = np.concatenate([np.empty((0, 4), np.int64), *parts])
             first = rows[np.lexsort(rows.T[::-1])][:LISTED].tolist()
@@ -521,7 +520,7 @@ class CoordinatorHistory:
         return {}
 
     def complete(self, transactional_id: str) -> bool:
-        """Whether the id's whole history is in the input: its partition is there and was never cleaned."""
+        """Whether the input has the id's whole history: its partition is there and was never cleaned."""
         from auditor.model.transaction_states import partition_for
 
         if self.partition_count <= 0 or not self.count_known:
@@ -530,29 +529,29 @@ class CoordinatorHistory:
         return self.whole_log.get(partition, False) and partition not in self.broken
 
     def known_since(self, entry: StateRecord, time: int) -> bool:
-        """Whether all records since a time (ms) of the id whose last one this is are there: none was cleaned away."""
+        """Whether all records of the entry's id since a time (ms) are stored: none was cleaned away."""
         if entry.time <= time or self.complete(entry.transactional_id):
             return True
         log, number = self.place(entry.transactional_id)
         whole = max(self.complete_from.get(entry.partition, 1 << 62), self.broken.get(entry.partition, -1))
         for columns, span in log.rows_of(number) if log is not None else ():
-            mine = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
-            if (mine & (columns["record_time"][span] <= time)).any():
+            intact = (columns["partition"][span] == entry.partition) & (columns["offset"][span] >= whole)
+            if (intact & (columns["record_time"][span] <= time)).any():
                 return True
         return False
 
     def complete_for_all(self) -> bool:
-        """Whether every partition's whole history is in the input, from before the first marker in it on."""
+        """Whether every partition's whole history is in the input, from before its first marker on."""
         return self.starts_late is None and self._everywhere(lambda p: self.whole_log.get(p, False))
 
     def begins(self) -> dict[int, int]:
-        """When (ms) the first record of each partition was written that has any."""
+        """Return when (ms) the first record of each partition was written."""
         owned = self._owners
         partitions = np.unique(owned["partition"]).tolist()
         return {p: int(owned["first_time"][owned["partition"] == p].min()) for p in partitions}
 
     def covered(self) -> bool:
-        """Whether the last value of every id is known: all partitions are in the input and were readable."""
+        """Whether the last value of each id is known: all partitions are in the input and readable."""
         return self._everywhere(self.complete_from.__contains__)
 
     def _everywhere(self, holds: Callable[[int], bool]) -> bool:
@@ -560,7 +559,7 @@ class CoordinatorHistory:
         return self.count_known and bool(partitions) and all(holds(p) and p not in self.broken for p in partitions)
 
     def may_be_outdated(self, entry: StateRecord) -> bool:
-        """Whether a newer record of the same id may be among those that could not be read."""
+        """Whether a newer record of the same id may be unreadable."""
         return entry.offset < self.broken.get(entry.partition, -1)
 
     def intact(self, entry: StateRecord) -> bool:
@@ -568,8 +567,10 @@ class CoordinatorHistory:
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
 
     def may_lack_since(self, partition: int, time: int) -> bool:
-        """Whether a record that was written behind a time (ms) may be in a batch of the partition that has a CRC
-        mismatch: the first record behind such batches has the latest time that they can have."""
+        """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.
+
+        The first record after such batches bounds their time.
+        """
         log = self.logs.get(partition)
         damaged = () if log is None else log.damaged.get(partition, ())
         if log is None or not damaged:
@@ -581,13 +582,13 @@ class CoordinatorHistory:
 
 
 def build_history(partition_count: int, entries: Iterable[StateRecord]) -> CoordinatorHistory:
-    """The history from entries in the order (partition, offset)."""
+    """Build the history from entries in the order (partition, offset)."""
     by_partition = itertools.groupby(entries, key=lambda entry: entry.partition)
-    return join(partition_count, {partition: pack(mine) for partition, mine in by_partition})
+    return join(partition_count, {partition: pack(group) for partition, group in by_partition})
 
 
 def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> CoordinatorHistory:
-    """The history from the logs of partitions, which are given in their order. Cost: a look at each id."""
+    """Build the history from the logs of partitions, in their order. Cost: a look at each id."""
     history = CoordinatorHistory(partition_count, logs=dict(logs))
     names = _in_several(logs.values())
     if names:
@@ -605,14 +606,14 @@ def join(partition_count: int, logs: Mapping[int, CoordinatorLog]) -> Coordinato
 
 
 def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
-    """The ids that more than one log has; ids that lie where they belong cost 8 bytes each."""
+    # Hashes first: ids stored only where they belong cost 8 bytes each.
     hashes = [np.array([hash(name) for name in log.read_ids()], np.int64) for log in logs]
     every = np.sort(np.concatenate([np.empty(0, np.int64), *hashes]))
     twice = np.unique(every[1:][every[1:] == every[:-1]])
-    found: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     if len(twice):
-        for log, mine in zip(logs, hashes, strict=True):
+        for log, hashes_of_log in zip(logs, hashes, strict=True):
             names = log.read_ids()
-            for number in np.flatnonzero(np.isin(mine, twice)).tolist():
-                found[names[number]] += 1
-    return {name for name, count in found.items() if count > 1}
+            for number in np.flatnonzero(np.isin(hashes_of_log, twice)).tolist():
+                counts[names[number]] += 1
+    return {name for name, count in counts.items() if count > 1}

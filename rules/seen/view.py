@@ -1,4 +1,4 @@
-"""What a rule sees of one log, and a finding's shape."""
+"""The view of one log that rules get, and the Finding."""
 
 from __future__ import annotations
 
@@ -118,8 +118,10 @@ class Finding:
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings in the contract's order (:meth:`Finding.sort_key`). Cost: all fields are looked at only of those that
-    are at one place, of one rule."""
+    """Sort findings by :meth:`Finding.sort_key`.
+
+    Cost: the full key is only built for findings of one rule at one place.
+    """
     ordered: list[Finding] = []
     for _, alike in groupby(sorted(findings, key=_place), key=_place):
         several = list(alike)
@@ -128,7 +130,7 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _place(f: Finding) -> tuple[Any, ...]:
-    """What :meth:`Finding.sort_key` begins with."""
+    # The first fields of Finding.sort_key.
     given = (f.topic, f.partition, f.broker_id, f.offset)
     return (SEVERITIES.index(f.severity), *((value is not None, value) for value in given), f.rule)
 
@@ -140,27 +142,27 @@ FIELDS = (*_FIRST, "severity", "outcome", *_MIDDLE, *_LAST)
 
 
 def lowered(severity: str) -> str:
-    """One step less severe, info at least."""
+    """Return the next lower severity, at least info."""
     return SEVERITIES[min(SEVERITIES.index(severity) + 1, len(SEVERITIES) - 1)]
 
 
 def highest(*severities: str) -> str:
-    """The most severe of them."""
+    """Return the most severe one."""
     return min(severities, key=SEVERITIES.index)
 
 
 def moment(ms: int | None) -> datetime | None:
-    """Epoch milliseconds as a moment in UTC; None for none (negative) and for years beyond 9999."""
+    """Convert epoch milliseconds to UTC; None for negative values and for years beyond 9999."""
     return None if ms is None or ms < 0 or ms >= LAST_MS else EPOCH + timedelta(milliseconds=int(ms))
 
 
-def iso_text(at: datetime | None) -> str | None:
-    """A moment as ``2026-11-21T04:00:00.123Z``."""
-    return None if at is None else at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+def iso_text(time: datetime | None) -> str | None:
+    """Format a time as ``2026-11-21T04:00:00.123Z``."""
+    return None if time is None else time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def iso(ms: int | None) -> str | None:
-    """Epoch milliseconds as ``2026-11-21T04:00:00.123Z``; None as of :func:`moment`."""
+    """Format epoch milliseconds as ``2026-11-21T04:00:00.123Z``; None as in :func:`moment`."""
     return iso_text(moment(ms))
 
 
@@ -174,7 +176,7 @@ VERIFY_FIRST = "Verify them first: copy the log again with auditor copy --checks
 
 def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
     """Return the offsets of the unverified batches of some replicas, as ranges."""
-    return sorted({each for replica in replicas for each in replica.unverified})
+    return sorted({span for replica in replicas for span in replica.unverified})
 
 
 def between(ranges: Ranges, fields: Values) -> Ranges:
@@ -182,19 +184,19 @@ def between(ranges: Ranges, fields: Values) -> Ranges:
 
     The lowest offset counts: what is missed before a batch may be in a damaged one.
     """
-    at, until = fields.get("offset"), fields.get("last_offset")
-    first, last = (None if offset is None else int(offset) for offset in (at, until))
+    begin, until = fields.get("offset"), fields.get("last_offset")
+    first, last = (None if offset is None else int(offset) for offset in (begin, until))
     if first is not None:
         named = (value for name, value in fields.get("evidence", {}).items() if name.endswith("_offset"))
         last = max(first, first if last is None else last)
         first = min([first, *(int(value) for value in named if isinstance(value, (int, np.integer)) and value >= 0)])
-    return [each for each in ranges if touches([each], first, last)]
+    return [span for span in ranges if touches([span], first, last)]
 
 
 def not_proved(evidence: Fields, ranges: Ranges) -> None:
     """Lower the confidence of what is derived by replay of a log with unverified batches, and name these."""
     evidence["checksums"] = "not verified"
-    evidence["unverified_offsets"] = [list(each) for each in ranges[:UNVERIFIED_SHOWN]]
+    evidence["unverified_offsets"] = [list(span) for span in ranges[:UNVERIFIED_SHOWN]]
     if evidence.get("confidence", "proved") == "proved":
         evidence["confidence"] = "likely"
 
@@ -217,10 +219,10 @@ def verified_first(advice: Advice, ranges: Ranges) -> Advice:
 
 @dataclass(slots=True)
 class LogView:
-    """One log: its replicas in the order of broker id and log directory, the leader replica, the cluster around it.
+    """What a rule sees: one log with its replicas by broker id and log directory, its leader replica and the cluster.
 
-    ``most``: so many findings of a rule are listed; a rule that may have millions makes no more, and sums the others.
-    ``of_another``: copies of another topic of that name, which are no replicas of it; ``is_gone``: all are.
+    ``most``: findings of a rule that are listed; a rule that may have millions makes no more and sums up the rest.
+    ``of_another``: copies of another topic of the same name, which are not its replicas; ``is_gone``: all copies are.
     """
 
     replicas: list[ReplicaFacts]
@@ -249,7 +251,7 @@ class LogView:
 
     @property
     def copies(self) -> list[ReplicaFacts]:
-        """All of them, of whatever topic."""
+        """All copies, of whichever topic."""
         return self.replicas if self.is_gone else [*self.replicas, *self.of_another]
 
     @property
@@ -259,85 +261,88 @@ class LogView:
 
     @property
     def remote(self) -> RemotePartition | None:
-        """The part of it that is in tiered storage, as far as the input tells."""
+        """Its part in tiered storage, as far as the input shows it."""
         return self.cluster.remote.of(self.topic, self.partition, self.leader.topic_id)
 
     @property
     def has_sequences(self) -> bool:
-        """Whether sequences mean something in this topic."""
+        """Whether producers number their records in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS
 
     def unknown_start(self, replica: ReplicaFacts | None = None) -> dict[str, str]:
-        """For the evidence of what looks odd only if the log starts where its files do; empty where that is sure."""
+        """Return the evidence for findings that depend on the log start; empty where that is known."""
         if (replica or self.leader).log_start_known:
             return {}
         return {"confidence": "undecidable", "missing": "log-start-offset-checkpoint"}
 
     def intact_from(self, replica: ReplicaFacts | None = None) -> int:
-        """The first offset from which the log was never cleaned."""
+        """Return the first offset from which the log was never cleaned."""
         return (replica or self.leader).intact_from
 
     def policy_name(self, replica: ReplicaFacts | None = None) -> str:
-        """The policy under which a replica's broker worked, the leader replica's unless another is named."""
+        """Return the name of the policy of a replica's broker, the leader replica's by default."""
         return self.cluster.policy.get((replica or self.leader).log_dir, ASSUMED)
 
     def policy(self, replica: ReplicaFacts | None = None) -> Policy:
-        """What that policy decides."""
+        """Return what the policy of a replica's broker decides, the leader replica's by default."""
         return POLICIES[self.policy_name(replica)]
 
     @property
     def high_watermark(self) -> int:
-        """The leader replica's high watermark: its checkpoint, else its log end; never beyond the log."""
+        """The leader replica's high watermark: its checkpoint, otherwise its log end."""
         hw = self.leader.high_watermark
         return self.leader.log_end if hw is None else hw
 
     @property
     def readable_end(self) -> int:
-        """How far readers would get but for open transactions: the high watermark after a clean shutdown, else the log
-        end, since the checkpoint of a running or killed broker is seconds old."""
+        """Where readers would stop without open transactions.
+
+        The high watermark after a clean shutdown, otherwise the log end: the checkpoint of a running or killed broker
+        is seconds old.
+        """
         return self.high_watermark if self.leader.clean_shutdown else self.leader.log_end
 
     def events(self, *kinds: EventKind, replica: ReplicaFacts | None = None) -> Iterable[Event]:
-        """Events of these kinds in log order, of the leader replica unless another is named.
+        """Return events of these kinds in log order, the leader replica's by default.
 
-        Cost: next to nothing where there are none, as of most kinds in most logs.
+        Cost: close to nothing where there are none, as of most kinds in most logs.
         """
         of = replica or self.leader
         if not len(of.events):
             return ()
-        there = self._kinds.get(id(of))
-        if there is None:
-            there = self._kinds[id(of)] = frozenset(np.unique(of.events["kind"]).tolist())
-        return () if there.isdisjoint(kinds) else events_of(of.events, *kinds)
+        kinds_present = self._kinds.get(id(of))
+        if kinds_present is None:
+            kinds_present = self._kinds[id(of)] = frozenset(np.unique(of.events["kind"]).tolist())
+        return () if kinds_present.isdisjoint(kinds) else events_of(of.events, *kinds)
 
     def time(self, raw: int) -> int:
-        """time(b) of rules.md from a fact's time: capped at the newest broker-written time of the input."""
+        """Return time(b) of rules.md: a fact's time, capped at the newest broker-written time of the input."""
         return min(int(raw), self.cluster.newest_time) if self.cluster.newest_time >= 0 else int(raw)
 
     def owner(self, producer_id: int) -> str | None:
-        """The transactional id that had this producer id, where the input knows it."""
+        """Return the transactional id that had this producer id, None where unknown."""
         history = self.cluster.coordinator
         return history.owner(int(producer_id)) if history is not None else None
 
     def last_entry(self, producer_id: int) -> StateRecord | None:
-        """The last coordinator record of the id that had this producer id."""
+        """Return the last coordinator record of the id that had this producer id."""
         history = self.cluster.coordinator
         return history.last_of_owner(int(producer_id)) if history is not None else None
 
     def copy_time(self, replica: ReplicaFacts | None = None) -> int:
-        """Newest broker-written time in the replica's files, else the newest time(b) in them."""
+        """Return the newest broker-written time in a replica's files, otherwise their newest time(b)."""
         c = replica or self.leader
         return c.broker_time if c.broker_time >= 0 else self.time(c.any_time)
 
     def at_rest(self, replica: ReplicaFacts | None = None) -> bool:
-        """Whether a replica has all that its broker ever wrote: that was stopped cleanly, and did not go on since."""
+        """Whether a replica has everything its broker wrote: stopped cleanly and not restarted since."""
         c = replica or self.leader
         return c.clean_shutdown and c.broker_id not in self.cluster.went_on and c.log_dir not in self.cluster.until
 
     def doubt(
         self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None
     ) -> bool:
-        """:meth:`Cluster.lacks` of this log's leader replica, or of another one."""
+        """Apply :meth:`Cluster.lacks` to this log's leader replica or another one."""
         c = replica or self.leader
         if c is self.leader and (self.topic, self.partition) in self.cluster.bounds:
             return self.cluster.lacks(
@@ -347,8 +352,8 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        at = (c.log_dir, self.topic, self.partition)
-        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*at))
+        place = (c.log_dir, self.topic, self.partition)
+        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*place))
         return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
 
     def finding(
@@ -417,14 +422,14 @@ class LogView:
         )
 
     def _unverified(self, replica: ReplicaFacts, fields: Fields, evidence: Fields) -> Ranges:
-        """The unverified batches of this log that a finding is derived from, or of other logs that it names."""
-        found = unverified((replica, self.leader))
-        if not found and self.cluster.unverified:
+        # Of this log, or of other logs that the finding names.
+        ranges = unverified((replica, self.leader))
+        if not ranges and self.cluster.unverified:
             named = [f"{fields.get('topic', self.topic)}-{fields.get('partition', self.partition)}"]
             several = read(PartitionsEvidence, evidence).get("partitions")
             named += map(str, several) if isinstance(several, list) else ()  # of clocks it is a number
-            found = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
-        return found
+            ranges = next((self.cluster.unverified[name] for name in named if name in self.cluster.unverified), [])
+        return ranges
 
     def _data_of(self, t: np.void) -> Fields:
         return {
@@ -451,7 +456,7 @@ class LogView:
         }
 
     def at_event(self, severity: str, message: str, event: Event, **fields: Any) -> Finding:
-        """A finding that points at the batch of an event."""
+        """Make a finding at the batch of an event."""
         fields.setdefault("last_offset", event["last_offset"])
         fields.setdefault("position", event["position"] if event["position"] >= 0 else None)
         if event["producer_id"] >= 0:
@@ -463,7 +468,7 @@ class LogView:
 
 
 def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:
-    """Whether a topic is compacted: by its setting, else because the cleaner has a checkpoint of it."""
+    """Whether a topic is compacted: by its setting, otherwise because the cleaner has a checkpoint of it."""
     if topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
         return True
     if cleanup_policy is not None:
@@ -472,7 +477,7 @@ def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | N
 
 
 def plain(value: object) -> Any:
-    """numpy numbers as Python's; everything else as it is."""
+    """Convert numpy numbers to Python's, also in lists and dicts."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, (list, tuple)):
@@ -483,7 +488,7 @@ def plain(value: object) -> Any:
 
 
 def runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
-    """Events that follow one another and agree in the named columns, together: one cause, one finding."""
+    """Group events that agree in the named columns: one cause, one finding."""
     nothing = isinstance(events, tuple) and not events  # as most rules find of what they ask for
     return iter(()) if nothing else _runs(events, *same)
 
@@ -496,7 +501,7 @@ def _runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
     yield from sorted(open_runs.values(), key=lambda run: run[0]["base_offset"])
 
 
-# What is worked out once of a log and kept for the next rule that asks.
+# Results cached per log.
 
 
 Given = ParamSpec("Given")
@@ -504,17 +509,17 @@ Found = TypeVar("Found")
 
 
 def once(find: Callable[Concatenate[LogView, Given], Found]) -> Callable[Concatenate[LogView, Given], Found]:
-    """Decorates a function of a log, and perhaps of values that can be keys: it is called once for a log and these.
+    """Cache a function of a log, and of replicas or values that can be keys, per log and values.
 
-    All who ask get the same object. What it gave is kept as long as the log's view: little, or of a bound.
+    Callers share the result, which lives as long as the log's view: it has to be small or bounded.
     """
 
     @functools.wraps(find)
     def known(log: LogView, *values: Given.args, **named: Given.kwargs) -> Found:
-        key = (find, *values)
+        key = (find, *(value.log_dir if isinstance(value, ReplicaFacts) else value for value in values))
         if key not in log.memo:
             log.memo[key] = find(log, *values, **named)
-        found: Found = log.memo[key]
-        return found
+        result: Found = log.memo[key]
+        return result
 
     return known

@@ -1,1 +1,1 @@
-"""What several rules ask of transactions: whose a marker is, which are open, who holds readers back, what is safe."""
+"""Transactions for several rules: matching of markers, open transactions, blocked readers, safe actions."""

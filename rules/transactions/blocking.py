@@ -1,4 +1,4 @@
-"""What holds the LSO back, and what is safe to do about it."""
+"""Transactions that hold back the LSO, and safe actions on them."""
 
 from __future__ import annotations
 
@@ -32,18 +32,17 @@ from auditor.rules.transactions.open_transactions import (
 from auditor.rules.transactions.windows import begins_inside, matching, missing_behind, naming, owner_complete
 from auditor.rules.transactions.written_times import open_in_time, read_of
 
-# What keeps a partition's last stable offset below its end, and whether that is normal: one verdict, made here.
+# What holds back a partition's last stable offset, and whether that is normal.
 #
-# The findings' severities, the summary's ``blocked``, tables, suites, page, terminal, metrics, alerts and the exit
-# status
-# all take it from :func:`judged`.
+# Severities of findings, the summary's ``blocked``, tables, suites, report, terminal, metrics, alerts and the exit code
+# all use the verdict of :func:`judged`.
 
 
 LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
 
 class BlockedState(StrEnum):
-    """How a partition that is held stands."""
+    """Status of a partition whose LSO is held back."""
 
     STUCK = "stuck"  # nobody will end the transaction
     OVERDUE = "overdue"  # it is open for longer than its time-out allows
@@ -58,11 +57,11 @@ BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)
 
 @dataclass(frozen=True, slots=True)
 class BlockingStatus:
-    """How an open transaction stands, as every surface says it.
+    """Status of an open transaction, the same on every surface.
 
-    ``klass``: the class that it is listed, drawn and counted as, of those of :class:`OpenTransaction`; what may have
-    ended is undecidable, whatever it looks like. ``severity``: of the finding of ``rule``, None where there is nothing
-    to find. ``if_true``: the severity that it would have if it is open still, where that is not known.
+    ``klass``: the class it is listed and counted as, of those of :class:`OpenTransaction`; one that may have ended is
+    undecidable. ``severity``: of the finding of ``rule``, None for no finding. ``if_true``: the severity if it is still
+    open, where that is unknown.
     """
 
     standing: BlockedState
@@ -73,15 +72,15 @@ class BlockingStatus:
 
     @property
     def kind(self) -> str:
-        """The kind of findings that speak of it."""
-        return next(each.id for each in registry.kinds().values() if each.hold is self.hold)
+        """The kind of findings about it."""
+        return next(kind.id for kind in registry.kinds().values() if kind.hold is self.hold)
 
 
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
-    """No earlier and no later than when the transaction can have begun here, by brokers' clocks, in ms; -1: no bound.
+    """Bound when the transaction began here by broker clocks: earliest and latest, ms; -1: no bound.
 
-    See :func:`auditor.rules.transactions.written_times.around`. Where the coordinator has it, open or decided, with
-    this partition, it began after the start that is written there, and before the decision.
+    See :func:`auditor.rules.transactions.written_times.around`. Where the coordinator has it with this partition, it
+    began after the start stored there and before the decision.
     """
     earliest, latest = written_times.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
     if t.entry is not None and _is_its_own(t) and log.name in t.entry.partitions:
@@ -92,8 +91,10 @@ def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
 
 
 def since(log: LogView, t: OpenTransaction) -> int:
-    """When the transaction began here, in ms: the producer's time within what brokers wrote around it; -1 where nothing
-    tells. A producer's time that contradicts them by more than two brokers' clocks may is not believed."""
+    """Return when the transaction began here, ms; -1 where unknown.
+
+    The producer's time, unless it contradicts the broker times around it by more than :data:`SKEW_MS`.
+    """
     earliest, latest = began_between(log, t)
     if 0 <= t.since < earliest - SKEW_MS:
         return earliest
@@ -101,7 +102,7 @@ def since(log: LogView, t: OpenTransaction) -> int:
 
 
 def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
-    """``since`` for pages with the brokers' bounds; where its producer's own time-stamp says otherwise, that too."""
+    """Return ``since`` with the broker bounds for pages, and the producer's own timestamp where it differs."""
     begun, stamp = since(log, t), int(t.row["first_timestamp"])
     differs = begun >= 0 and stamp >= 0 and abs(begun - stamp) > SKEW_MS
     earliest, latest = began_between(log, t)
@@ -114,7 +115,7 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
 
 
 def age(log: LogView, t: OpenTransaction) -> int:
-    """For how long it has been open, in ms, by :func:`since`, or by its coordinator where that says more."""
+    """Return how long it has been open, ms: by :func:`since`, or by its coordinator where that is longer."""
     ongoing = t.entry is not None and t.entry.state == "Ongoing" and _is_its_own(t)
     begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
     read = read_of(log) if t.ended else None
@@ -125,14 +126,13 @@ def _is_its_own(t: OpenTransaction) -> bool:
     return t.klass in ("active", "late") and not t.ended
 
 
-def alone(cluster: Cluster) -> bool:
-    """Whether one partition's folder is all there is and no clock was given: it cannot tell how old its end is."""
+def is_single_partition(cluster: Cluster) -> bool:
+    """Whether the input is one partition without a given clock: it cannot tell how old its log end is."""
     return cluster.coordinator is None and not cluster.clock_given and len(cluster.bounds) <= 1
 
 
 def _too_long(log: LogView, t: OpenTransaction) -> bool:
-    """Whether it is open, if it is open still, beyond its time-out (15 minutes where none is known) by
-    :data:`LATE_MS`; one of a two-phase commit, which has none, beyond an hour."""
+    # 15 minutes where no timeout is known; an hour for a two-phase commit, which has none (KIP-939).
     if t.timeout_ms == NO_TIMEOUT_MS:
         return age(log, t) > HOUR_MS
     return t.klass != "active" and _beyond(log, t)
@@ -143,15 +143,14 @@ def _beyond(log: LogView, t: OpenTransaction) -> bool:
 
 
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
-    """Whether this log and its coordinator's may have been copied before a transaction that both have open ended, and
-    before it was open for longer than ``allowed_ms``."""
+    """Whether both logs may have been copied before the transaction ended within ``allowed_ms``."""
     if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not _is_its_own(t):
         return False
     return open_transactions.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
-    """Partitions of a decided transaction that nobody leads, so that its markers cannot be written there."""
+    """Return the leaderless partitions of a decided transaction, where its markers cannot be written."""
     if entry is None or entry.state not in PREPARED:
         return []
     return sorted(entry.partitions & cluster.away)
@@ -163,7 +162,7 @@ def _verdicts(log: LogView) -> dict[tuple[int, int], BlockingStatus]:
 
 
 def judged(log: LogView, t: OpenTransaction) -> BlockingStatus:
-    """The verdict on one open transaction; made once."""
+    """Return the verdict on one open transaction, computed once."""
     made = _verdicts(log)
     key = int(t.row["producer_id"]), int(t.row["first_offset"])
     if key not in made:
@@ -199,7 +198,7 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
     allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
-    if t.end_unknown or "control_type" in log.leader.cannot_show or alone(log.cluster):
+    if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
@@ -212,13 +211,13 @@ def _severity(log: LogView, t: OpenTransaction, stands: BlockedState, grave: str
         return grave
     if stands is BlockedState.UNKNOWN:
         old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
-        return "warning" if old and not (t.end_unknown or alone(log.cluster)) else "info"
+        return "warning" if old and not (t.end_unknown or is_single_partition(log.cluster)) else "info"
     old = age(log, t) > HOUR_MS and not t.ended
     return "warning" if old and not may_have_ended(log, t, HOUR_MS) else None
 
 
 def _counted_as(t: OpenTransaction, stands: BlockedState) -> str:
-    """An alert goes by those that will never end by themselves: what its coordinator will end is none of them."""
+    # Alerts count transactions that never end by themselves; one that its coordinator will end is not among them.
     if stands is BlockedState.UNKNOWN:
         return "undecidable"
     if t.klass != "ghost" or stands is BlockedState.STUCK:
@@ -237,21 +236,24 @@ def _hold(t: OpenTransaction, stands: BlockedState) -> Hold:
 
 
 def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
-    """Rows of the summary's ``blocked``: this partition, where a transaction keeps its last stable offset below its
-    end; for a partition of ``__transaction_state`` those of its decided transactions that are not in the input."""
+    """Return rows of ``blocked`` in the summary.
+
+    This partition, if an open transaction holds its LSO below its end; for a partition of ``__transaction_state`` the
+    missing partitions of its decided transactions.
+    """
     rows = _absent(log)
-    held = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
-    if held:
-        rows.append(_held(log, held))
+    blocking = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
+    if blocking:
+        rows.append(_blocked_row(log, blocking))
     return rows
 
 
-def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
-    """The holder is the first in the log of those that stand worst."""
-    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in held]
-    _, first, t = min(ranked, key=lambda each: each[:2])
+def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
+    # Reports the first transaction in the log among those with the worst status.
+    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in blocking]
+    _, first, t = min(ranked, key=lambda transaction: transaction[:2])
     verdict = judged(log, t)
-    known = t.entry is not None and t.entry.timeout_ms > 0
+    has_timeout = t.entry is not None and t.entry.timeout_ms > 0
     lowest = max(min(offset for _, offset, _ in ranked), log.leader.own_start)
     return {
         "log_dir": log.leader.log_dir,
@@ -270,18 +272,18 @@ def _held(log: LogView, held: list[OpenTransaction]) -> Fields:
         **dated(log, t),
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
-        "timeout_ms": t.timeout_ms if known else None,
+        "timeout_ms": t.timeout_ms if has_timeout else None,
         "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
-        **said(verdict),
+        **verdict_columns(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
-        "others": len({int(each.row["producer_id"]) for _, _, each in ranked}) - 1,
+        "others": len({int(transaction.row["producer_id"]) for _, _, transaction in ranked}) - 1,
         **{name: int(t.row[name]) for name in ("batches", "records", "bytes")},
     }
 
 
-def said(verdict: BlockingStatus) -> dict[str, str | None]:
-    """A verdict as the columns of a row."""
+def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
+    """Return a verdict as columns of a row."""
     return {
         "class": verdict.klass,
         "standing": verdict.standing.value,
@@ -292,7 +294,6 @@ def said(verdict: BlockingStatus) -> dict[str, str | None]:
 
 
 def _absent(log: LogView) -> list[Fields]:
-    """Partitions without a replica in the input that wait for a marker, as far as their coordinator shows."""
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
         away, due = undeliverable(log.cluster, last), last.time + time_allowed(last) + LATE_MS
@@ -308,7 +309,7 @@ def _absent(log: LogView) -> list[Fields]:
             if not log.cluster.scope.wants_log(topic, int(number)):
                 continue
             rows.append(
-                dict.fromkeys(_HELD)
+                dict.fromkeys(_ABSENT_COLUMNS)
                 | {
                     "topic": topic,
                     "partition": int(number),
@@ -324,7 +325,7 @@ def _absent(log: LogView) -> list[Fields]:
                     "state": last.state,
                     "others": 0,
                     "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                    **said(_of_absent(log, last, unsure, name in away, late)),
+                    **verdict_columns(_of_absent(log, last, unsure, name in away, late)),
                 }
             )
     return rows
@@ -338,11 +339,11 @@ def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: b
 
 
 def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
-    """How grave it is that a decided transaction was not completed, by its age."""
+    """Return the severity of a decided transaction that was not completed, by its age."""
     return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
 
 
-_HELD = (
+_ABSENT_COLUMNS = (
     "log_dir",
     "broker_id",
     "last_stable_offset",
@@ -360,11 +361,10 @@ _HELD = (
 )
 
 
-# What is safe to do about an open transaction: one judgement for every surface.
+# What is safe to do about an open transaction.
 #
-# It goes by the coordinator's state and decision, by where the data still lies, and by the replicas. An abort is
-# offered
-# only for data that no transaction of its coordinator can claim any more.
+# Judged by the coordinator's state and decision, by where the data is still stored, and by the replicas. An abort is
+# only offered for data that no transaction of the coordinator can claim any more.
 
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
@@ -388,16 +388,16 @@ ALIVE = "it may be alive, and an abort then drops records that its client is abo
 
 
 def advise(log: LogView, t: OpenTransaction) -> Advice:
-    """The judgement on one open transaction."""
+    """Advise on one open transaction."""
     advice = _advise(log, t)
-    if mine := [each for each in unverified([log.leader]) if each[1] >= int(t.row["first_offset"])]:
-        advice = verified_first(advice, mine)
+    if ranges := [span for span in unverified([log.leader]) if span[1] >= int(t.row["first_offset"])]:
+        advice = verified_first(advice, ranges)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
     return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
-    """The same for a partition that nobody leads: before it has a leader, nothing can be asked of it or written."""
+    # A leaderless partition can neither be queried nor written.
     led = Condition(f"a broker leads {log.name}", False, repairs.BY_METADATA)
     acts = " ; ".join(act.command for act in advice.act)
     later = f". Audit again then: {advice.cost}" if acts else ""
@@ -420,7 +420,7 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         if unsure is None or (_is_also_open(t) and unsure != DAMAGED):
             return _restore(log, t, commit)
         return _marker_unseen(log, t, unsure)
-    mixed = not gone and _holds_committed(log, t)
+    mixed = not gone and any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
     if mixed and _is_also_open(t):
         return _until_it_ends(t)
     if unsure is None and t.entry is not None and open_at_coordinator(log, t):
@@ -443,43 +443,36 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
 
 
 def committed(log: LogView, t: OpenTransaction) -> TransactionWindow | None:
-    """The transaction that was decided COMMIT, may hold this data, and has no marker here; a complete one first."""
+    """Return the transaction decided COMMIT that may hold this data and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
-    found = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
-    return min(found, key=lambda window: window.end_time is None, default=None)
+    windows = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    return min(windows, key=lambda window: window.end_time is None, default=None)
 
 
 def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWindow]:
-    """The transactions of its producer that were decided COMMIT before this data ended, and have no marker here; not
-    the last of its id while its coordinator sends markers."""
+    # Not the last transaction of the id while its coordinator still sends markers.
     for w in missing_behind(log, t.row):
-        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is(w.prepare, t.entry)):
+        if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is_same(w.prepare, t.entry)):
             yield w
 
 
-def _holds_committed(log: LogView, t: OpenTransaction) -> bool:
-    """Whether part of this data may be of a transaction that was decided COMMIT and has no marker here."""
-    return any(_may_hold_part(log, window, t) for window in _commits_missing(log, t))
-
-
 def _may_hold_part(log: LogView, window: TransactionWindow, t: OpenTransaction) -> bool:
-    """:meth:`Window.may_hold` of some of the data, which may go on with that of later transactions."""
+    # The data may continue with that of later transactions.
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
     begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
     return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
 
 
-def _is(decision: StateRecord | None, last: StateRecord | None) -> bool:
-    """Whether a decision is the last record of its id: then its coordinator will carry it out by itself."""
+def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
+    # Then its coordinator will carry it out by itself.
     if decision is None or last is None:
         return False
     return (decision.partition, decision.offset) == (last.partition, last.offset)
 
 
 def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
-    """Why this data may be that of a COMMIT, None where it is not: the history of its id, or the part of this log that
-    was read, may be too short to tell them apart."""
+    # The history of the id, or the part of this log that was read, may be too short to rule out a COMMIT.
     producer_id, entry = int(t.row["producer_id"]), t.entry
     if entry is None:
         return None
@@ -492,18 +485,16 @@ def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
 
 
 def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
-    """Whether a transaction that was decided COMMIT, behind the marker before this data, may have written it."""
     named = naming(log)
-    mine = named.of(int(t.row["producer_id"]))
-    rows = named.rows[mine]
+    span = named.of(int(t.row["producer_id"]))
+    rows = named.rows[span]
     behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
-    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + mine.start
+    numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
 
 def _is_also_open(t: OpenTransaction) -> bool:
-    """Whether the last record of its id is Ongoing with the epoch of this data, which may then be of that transaction:
-    under transaction.version 0 and 1 all transactions share one epoch, under 2 the next one has the next epoch."""
+    # Under transaction.version 0 and 1 all transactions share one epoch; under 2 the next one has the next epoch.
     entry = t.entry
     if entry is None or entry.state != "Ongoing":
         return False
@@ -511,7 +502,6 @@ def _is_also_open(t: OpenTransaction) -> bool:
 
 
 def _is_also_decided(log: LogView, t: OpenTransaction, window: TransactionWindow) -> bool:
-    """Whether this data may be of the transaction too that its coordinator decided last, and whose marker it sends."""
     entry, prepare = t.entry, window.prepare
     if entry is None or entry.state not in PREPARED or prepare is None or not open_at_coordinator(log, t):
         return False
@@ -519,8 +509,7 @@ def _is_also_decided(log: LogView, t: OpenTransaction, window: TransactionWindow
 
 
 def _until_it_ends(t: OpenTransaction) -> Advice:
-    """What to do while the id has a transaction open that this data may be of, as well as of one decided COMMIT: any
-    marker that is written by hand would end half of it."""
+    # A marker written by hand would end half of the transaction that is open.
     assert t.entry is not None
     name, epoch = t.entry.transactional_id, t.entry.producer_epoch
     return Advice(
@@ -540,7 +529,7 @@ def _until_it_ends(t: OpenTransaction) -> Advice:
 
 @dataclass(frozen=True, slots=True)
 class MissingCommit:
-    """The COMMIT marker that a partition lacks; ``coordinator_epoch``: None where nothing tells."""
+    """The COMMIT marker that a partition lacks; ``coordinator_epoch``: None where unknown."""
 
     producer_id: int
     producer_epoch: int
@@ -593,7 +582,7 @@ def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Cond
         Verdict.ACT,
         f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
         (decided, whole),
-        (repairs.seen_in_sync(log, sound.broker_id),),
+        (repairs.check_in_sync(log, sound.broker_id),),
         repairs.lead(log, sound),
         then="the other replicas do not fetch the marker by themselves: after that let each be fetched again, one by "
         "one",
@@ -603,7 +592,7 @@ def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Cond
 
 
 def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
-    """COMMIT was decided, and the marker may be there, where the input does not show it: nothing is to be written."""
+    # The marker may exist outside the input, so nothing may be written.
     return Advice(
         Verdict.DO_NOT_ACT,
         COMMITTED,
@@ -616,29 +605,28 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
 def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
     history, places = log.cluster.coordinator, []
     if history is not None and t.missing == DAMAGED:
-        mine = history.logs if t.entry is None else (t.entry.partition,)
-        places = [place for p in mine if (place := _damaged_coordinator(log.cluster, p))]
+        partitions = history.logs if t.entry is None else (t.entry.partition,)
+        places = [place for p in partitions if (place := _damaged_coordinator(log.cluster, p))]
     behind = [first for first, last in log.leader.damaged if last > int(t.row["last_offset"])]
     return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
 
 
 def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | None:
-    """What to do where a batch with a CRC mismatch lies behind an offset of the log: it may be the marker of a part of
-    the data, or of one before it, so that a marker written now would end another transaction's."""
+    # The damaged batch may hold the marker of part of the data, or of an earlier transaction: a marker written now
+    # would end another transaction.
     first = next((first for first, last in log.leader.damaged if last > offset), None)
     return None if first is None else _decision_lost(_records(t), [f"{log.name} from offset {first} on"])
 
 
 def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
-    """Where a partition of ``__transaction_state`` has batches with a CRC mismatch, in words; empty for none."""
     history = cluster.coordinator
-    found = None if history is None else history.logs.get(coordinator)
-    damaged = () if found is None else found.damaged.get(coordinator, ())
+    state_log = None if history is None else history.logs.get(coordinator)
+    damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
     return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
 def _decision_lost(loses: str, places: list[str]) -> Advice:
-    """What was decided may be in a damaged batch: whatever brokers have read from it, and list, is no evidence."""
+    # What brokers read from a damaged batch and list is no evidence.
     return Advice(
         Verdict.DO_NOT_ACT,
         "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
@@ -660,7 +648,6 @@ def _listed(log: LogView, t: OpenTransaction) -> CheckCommand:
 
 
 def _look_elsewhere(log: LogView) -> str:
-    """Which in-sync replicas were not audited, one of which may have the marker; with a blank behind, or nothing."""
     here = {replica.broker_id for replica in log.replicas}
     others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
     if not others:
@@ -671,36 +658,22 @@ def _look_elsewhere(log: LogView) -> str:
 
 def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
     rows = replica.transactions
-    mine = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
-    return mine[(mine["marker_offset"] >= 0) & (mine["commit"] == 1)]
+    closed = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
+    return closed[(closed["marker_offset"] >= 0) & (closed["commit"] == 1)]
 
 
 def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
-    own = (
-        ()
-        if t.owner is None
-        else (
-            CheckCommand(
-                repairs.describe_id(t.owner),
-                f"its state is not Ongoing, or its partitions do not have {log.name}",
-            ),
-        )
-    )
-    return Advice(
-        Verdict.LOOK,
-        cost,
-        (Condition("no coordinator will end it", None, missing),),
-        (
-            CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}"),
-            _listed(log, t),
-            *own,
-        ),
-        then="abort nothing before they show that it hangs",
-    )
+    hangs = CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
+    look: tuple[CheckCommand, ...] = (hangs, _listed(log, t))
+    if t.owner is not None:
+        ended = f"its state is not Ongoing, or its partitions do not have {log.name}"
+        look = (*look, CheckCommand(repairs.describe_id(t.owner), ended))
+    condition = Condition("no coordinator will end it", None, missing)
+    return Advice(Verdict.LOOK, cost, (condition,), look, then="abort nothing before they show that it hangs")
 
 
 def _of_coordinator(log: LogView, t: OpenTransaction, entry: StateRecord, gone: bool) -> Advice:
-    """It is open at its coordinator: whoever aborts it by hand contradicts what that will decide, or has decided."""
+    # An abort by hand would contradict what the coordinator decides or has decided.
     if entry.state in PREPARED:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
     loses = "nothing" if gone else _records(t)
@@ -725,7 +698,7 @@ def _open_at_its_coordinator(transactional_id: str) -> Condition:
 
 
 def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
-    """It takes part in a two-phase commit: its coordinator never ends it by itself (KIP-939)."""
+    # Its coordinator never ends a two-phase commit by itself (KIP-939).
     return Advice(
         Verdict.LOOK,
         "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
@@ -739,9 +712,11 @@ def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
 
 
 def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) -> Advice:
-    """What to do about a transaction that its coordinator has open beyond its time-out. ``entry``: the last record of
-    its id; ``coordinator``: the partition of ``__transaction_state`` that has it; ``loses``: what is gone once it is
-    aborted."""
+    """Advise on a transaction that its coordinator has open past its timeout.
+
+    ``entry``: the last record of its id; ``coordinator``: the partition of ``__transaction_state`` that has it;
+    ``loses``: what an abort discards.
+    """
     transactional_id, history = entry.transactional_id, cluster.coordinator
     if history is not None and history.may_lack_since(coordinator, entry.time):
         return for_flink(transactional_id, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
@@ -761,8 +736,10 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
-    """Letting another broker load a partition of ``__transaction_state``, which sends what is decided again; one with a
-    CRC mismatch is loaded by nobody."""
+    """Describe how to let another broker load a partition of ``__transaction_state``, which re-sends markers.
+
+    A copy with a CRC mismatch must not be loaded.
+    """
     if _has_damaged_copy(cluster, coordinator):
         return (
             f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
@@ -779,21 +756,21 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
 
 
 def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
-    """Whether a coordinator that loads a partition of ``__transaction_state`` may read a batch with a CRC mismatch."""
     return cluster.coordinator is not None and coordinator in cluster.coordinator.damaged_copies
 
 
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
-    """An advice that has :func:`other_coordinator`, with what a restart of its broker puts at risk where it may be
-    one."""
+    """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
     if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
     return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
-    """A decided transaction whose marker is not in partition ``name`` yet. ``coordinator``: the partition of
-    ``__transaction_state`` that has it."""
+    """Advise on a decided transaction whose marker is not in partition ``name`` yet.
+
+    ``coordinator``: the partition of ``__transaction_state`` that has it.
+    """
     commit = state == "PrepareCommit"
     away = name in cluster.away
     back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
@@ -804,7 +781,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
         (decides,),
         (
             CheckCommand(
-                repairs.unavailable(), f"it lists {name}" if away else "it lists a partition of the transaction"
+                repairs.UNAVAILABLE, f"it lists {name}" if away else "it lists a partition of the transaction"
             ),
             _in_state(transactional_id, state),
         ),
@@ -858,8 +835,8 @@ def _brokers(log: LogView) -> list[str]:
 
 
 def _by_producer(log: LogView, t: OpenTransaction) -> str:
-    """The form that older brokers take, where the input does not show that the broker is of 3.0 or newer. (The
-    inter-broker protocol does not show that it is older: it may lag behind the release.)"""
+    # Releases before 3.0 take the producer's ids instead. inter.broker.protocol does not prove an old release: it may
+    # lag behind.
     if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
         return ""
     return (
@@ -871,11 +848,11 @@ def _by_producer(log: LogView, t: OpenTransaction) -> str:
 
 
 def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
-    """The coordinator epoch that a marker of the producer must have at least: an older one than stored is fenced."""
+    # Brokers fence a marker with an older coordinator epoch than the stored one.
     rows, states = log.leader.transactions, log.leader.producers
-    mine = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
+    epochs = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
     stored = states["coordinator_epoch"][states["producer_id"] == t.row["producer_id"]]
-    return max([0, *map(int, mine), *map(int, stored)])
+    return max([0, *map(int, epochs), *map(int, stored)])
 
 
 def _records(t: OpenTransaction) -> str:
@@ -884,8 +861,7 @@ def _records(t: OpenTransaction) -> str:
 
 
 def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
-    """What to do about a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT, so nobody is asked
-    for one."""
+    """Advise on a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT."""
     if by_hand:
         return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
     asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "

@@ -41,7 +41,7 @@ from auditor.model.transaction_states import (
     step_problem,
     value_problem,
 )
-from auditor.rules.lib.evidence import watched
+from auditor.rules.lib.evidence import CONSUMER_OFFSETS, watched
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.coordinator_history import (
     SKEW_MS,
@@ -66,7 +66,7 @@ from auditor.rules.transactions.windows import (
 )
 from auditor.rules.transactions.written_times import around, closed
 
-# The transactions of the coordinators' logs, a row each: what the rule on abort rates counts, and the table shows.
+# Transactions by the coordinators' logs, for transaction-abort-rate and the table coordinated_transactions.
 
 
 CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
@@ -78,9 +78,9 @@ BRANCH = np.dtype(
 
 
 class Transactions(NamedTuple):
-    """The transactions of a piece of a coordinator's log, by row numbers of it (-1: no such record).
+    """The transactions of one piece of a coordinator log, as row numbers of the piece (-1: no such record).
 
-    ``starts``: the first record that is left; ``forced``: whether its end was the coordinator's own.
+    ``starts``: the first record still stored; ``forced``: whether the coordinator itself aborted the transaction.
     """
 
     starts: np.ndarray
@@ -90,7 +90,7 @@ class Transactions(NamedTuple):
 
 
 def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactions:
-    """Those of a piece, in its order. ``damaged``: the batches of its log whose records are lost."""
+    """Find the transactions of a piece, in log order. ``damaged``: batches of the log whose records are lost."""
     numbers = windows_of(columns, damaged)
     starts = np.flatnonzero((numbers >= 0) & (np.append(-1, numbers[:-1])[: len(numbers)] != numbers))
     inside = numbers >= 0
@@ -100,50 +100,50 @@ def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactio
 
 
 def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.ndarray:
-    """Which aborts the coordinator decided by itself: the epoch rises from the record before to the abort (by two,
-    where each end raises it by one)."""
+    # The epoch rises from the record before to the abort: by one, or by two where each end bumps it (KIP-890).
     before = np.maximum(prepare - 1, -1)
-    known = (prepare >= 0) & (before >= starts)
+    in_transaction = (prepare >= 0) & (before >= starts)
     state, version = columns["state"], columns["client_version"] >= 2
-    failed = known & (state[before] != ONGOING)  # a decision whose append failed
+    failed = in_transaction & (state[before] != ONGOING)  # a decision whose append failed
     least = 1 + version[prepare] - (failed & version[before])
     rise = columns["producer_epoch"][prepare] - columns["producer_epoch"][before]
     same = columns["producer_id"][prepare] == columns["producer_id"][before]
-    found: np.ndarray = known & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
-    return found
+    return in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)
 
 
-def decisions(found: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each id how many transactions were decided, how many aborted, and how many of those by the coordinator.
+def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count per id the decided transactions, the aborted ones, and those aborted by the coordinator.
 
-    A decision that another record of its transaction is behind has failed, and counts for nothing.
+    A decision followed by another record of its transaction failed to append and is not counted.
     """
-    decided, aborted, forced = (np.zeros(found.id_count, np.int64) for _ in range(3))
-    for columns in found.all_pieces():
-        mine = transactions(columns, found.damaged)
-        ids, prepare = columns["id"][mine.starts], mine.ends.prepare
+    decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
+    for columns in state_log.all_pieces():
+        piece = transactions(columns, state_log.damaged)
+        ids, prepare = columns["id"][piece.starts], piece.ends.prepare
         abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
         tally(decided, ids[prepare >= 0])
         tally(aborted, ids[abort])
-        tally(forced, ids[mine.forced])
+        tally(forced, ids[piece.forced])
     return decided, aborted, forced
 
 
-def begun(columns: Columns, mine: Transactions) -> np.ndarray:
-    """When each began, by its coordinator's clock (ms; -1: not known). Every record of it has that time."""
-    times = columns["start"][mine.starts]
-    first = first_rows(mine.starts, columns["state"] == ONGOING)
-    at = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
-    found: np.ndarray = np.where((times < 0) & (first >= 0), at[first], times)
-    return found
+def begun(columns: Columns, piece: Transactions) -> np.ndarray:
+    """Return when each transaction began by the coordinator's clock (ms; -1: unknown)."""
+    times = columns["start"][piece.starts]
+    first = first_rows(piece.starts, columns["state"] == ONGOING)
+    update_time = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+    return np.where((times < 0) & (first >= 0), update_time[first], times)
 
 
-def decided_by(columns: Columns, mine: Transactions, began: np.ndarray) -> list[str | None]:
-    """Who decided each: the client, the coordinator after the time-out, another instance of the id (fenced), or an
-    operator who fenced it; None where it is open, or the log no longer shows."""
-    prepare, complete = mine.ends.prepare, mine.ends.complete
-    commit = mine.ends.decision == 1
-    seen = (prepare >= 0) & (prepare > mine.starts)
+def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list[str | None]:
+    """Tell who decided each transaction.
+
+    The client, the coordinator after the timeout, another instance of the id (fenced), or an operator
+    (Admin.fenceProducers). None where it is open or the log no longer shows it.
+    """
+    prepare, complete = piece.ends.prepare, piece.ends.complete
+    commit = piece.ends.decision == 1
+    has_records = (prepare >= 0) & (prepare > piece.starts)
     timeout = columns["timeout_ms"][prepare]
     waited = columns["last_update"][prepare] - began
     late = (began >= 0) & (timeout > 0) & (waited >= timeout)
@@ -151,17 +151,17 @@ def decided_by(columns: Columns, mine: Transactions, began: np.ndarray) -> list[
     after = np.minimum(last + 1, len(columns["id"]) - 1)
     same = (after > last) & (columns["id"][after] == columns["id"][last])
     asked = same & (columns["state"][after] == EMPTY) & (columns["timeout_ms"][after] == OPERATORS_TIMEOUT_MS)
-    forced = mine.forced
-    choices = [commit | (seen & ~forced), forced & late, forced & asked, forced & (began >= 0), forced]
+    forced = piece.forced
+    choices = [commit | (has_records & ~forced), forced & late, forced & asked, forced & (began >= 0), forced]
     names = [CLIENT, TIMEOUT, OPERATOR, FENCED, COORDINATOR, None]
     return [names[n] for n in np.select(choices, range(len(choices)), len(choices)).tolist()]
 
 
 class Share(NamedTuple):
-    """What one log has to say of the transactions of one partition of the coordinators' log.
+    """What one log adds to the transactions of one partition of ``__transaction_state``.
 
-    ``at``: cluster, broker and log directory of the leader replica, of that log itself alone; ``groups``: the consumer
-    groups whose offsets a transaction carries, by its producer id and the offset of its first record.
+    ``at``: cluster, broker and log directory of the leader replica, set for the coordinator log itself alone;
+    ``groups``: the consumer groups whose offsets a transaction commits, by producer id and first offset.
     """
 
     at: tuple[str | None, int | None, str] | None
@@ -171,26 +171,24 @@ class Share(NamedTuple):
 
 @once
 def windows_of_rows(log: LogView) -> np.ndarray:
-    """Of each transaction of the leader replica the row of ``naming(log).rows`` that it is a branch of, -1 for none."""
-    found, named = windows_of_markers(log), naming(log).rows
-    places = (
-        {
-            (int(row["producer_id"]), int(row["first_offset"])): number
-            for number, row in enumerate(log.leader.transactions)
-            if row["marker_offset"] < 0
-        }
-        if len(named)
-        else {}
-    )
+    """Return for each transaction of the leader replica its row in ``naming(log).rows``, -1 for none."""
+    window_rows, named = windows_of_markers(log), naming(log).rows
+    if not len(named):
+        return window_rows
+    places = {
+        (int(row["producer_id"]), int(row["first_offset"])): number
+        for number, row in enumerate(log.leader.transactions)
+        if row["marker_offset"] < 0
+    }
     for t in open_transactions(log) if places else ():
-        mine = naming(log).of(int(t.row["producer_id"]))
-        if t.klass in ("active", "late") and mine.stop > mine.start and not named["has_complete"][mine.stop - 1]:
-            found[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = mine.stop - 1
-    return found
+        span = naming(log).of(int(t.row["producer_id"]))
+        if t.klass in ("active", "late") and span.stop > span.start and not named["has_complete"][span.stop - 1]:
+            window_rows[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = span.stop - 1
+    return window_rows
 
 
 def keys(log: LogView) -> list[str | None]:
-    """What joins each transaction of the leader replica with the table of whole transactions."""
+    """Return the key that joins each transaction of the leader replica with ``coordinated_transactions``."""
     rows = naming(log).rows
     return [
         None if n < 0 else transaction_key(int(rows["producer_id"][n]), int(rows["offset"][n]))
@@ -199,19 +197,17 @@ def keys(log: LogView) -> list[str | None]:
 
 
 def begun_at(log: LogView) -> np.ndarray:
-    """When each of them began by its coordinator's clock, ms; -1 where that is not known."""
-    times = np.append(naming(log).rows["begun"], -1)
-    found: np.ndarray = times[windows_of_rows(log)]
-    return found
+    """Return when each transaction of the leader replica began by the coordinator's clock, ms; -1 where unknown."""
+    return np.append(naming(log).rows["begun"], -1)[windows_of_rows(log)]
 
 
 def transaction_key(producer_id: int, offset: int) -> str:
-    """A transaction's name. Its beginning would not do: a fast broker has two of one producer in a millisecond."""
+    """Name a transaction. Its start time is not unique: a fast broker begins two of one producer in a millisecond."""
     return f"{producer_id}:{offset}"
 
 
 def shares(log: LogView) -> Iterator[tuple[int, Share]]:
-    """What a log knows of transactions, by the partition of the coordinators' log that they are in."""
+    """Yield what a log adds to transactions, by the partition of ``__transaction_state`` that has them."""
     history = log.cluster.coordinator
     if history is None:
         return
@@ -219,16 +215,16 @@ def shares(log: LogView) -> Iterator[tuple[int, Share]]:
         c = log.leader
         yield log.partition, Share((c.cluster_id, c.broker_id, c.log_dir), np.empty(0, BRANCH), {})
         return
-    found = windows_of_rows(log)
-    which = np.flatnonzero(found >= 0)
+    window_rows = windows_of_rows(log)
+    which = np.flatnonzero(window_rows >= 0)
     if not len(which):
         return
-    windows, rows = naming(log).rows[found[which]], log.leader.transactions[which]
+    windows, rows = naming(log).rows[window_rows[which]], log.leader.transactions[which]
     groups = _groups(log, rows)
     partitions = _coordinators(log, windows)
     for partition in np.unique(partitions).tolist():
-        mine = np.flatnonzero(partitions == partition)
-        yield partition, Share(None, _branches(windows[mine], rows[mine]), _by_key(windows[mine], mine, groups))
+        inside = np.flatnonzero(partitions == partition)
+        yield partition, Share(None, _branches(windows[inside], rows[inside]), _by_key(windows[inside], inside, groups))
 
 
 def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -240,68 +236,63 @@ def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
-    """One row a transaction; ``logs``: whether its rows are of different logs."""
+    """Sum branches to one row per transaction; ``logs``: whether the rows come from different logs."""
     order = np.lexsort((branches["offset"], branches["producer_id"]))
     rows = branches[order]
     new = np.ones(len(rows), bool)
     new[1:] = (rows["producer_id"][1:] != rows["producer_id"][:-1]) | (rows["offset"][1:] != rows["offset"][:-1])
-    at = np.flatnonzero(new)
-    out = rows[at]
-    for name in ("logs", "batches", "records", "bytes") if len(at) else ():
+    starts = np.flatnonzero(new)
+    out = rows[starts]
+    for name in ("logs", "batches", "records", "bytes") if len(starts) else ():
         if logs or name != "logs":
-            out[name] = np.add.reduceat(rows[name], at)
+            out[name] = np.add.reduceat(rows[name], starts)
     return out
 
 
 def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """The partition of the coordinators' log that each of some windows counts in."""
     named, history = naming(log), log.cluster.coordinator
     assert history is not None
     out = np.full(len(windows), -1)
     rows = np.maximum.reduce([windows[name] for name in ("first_row", "prepare_row", "ongoing_row", "added_row")])
     for chunk in np.unique(windows["chunk"]).tolist():
-        mine = windows["chunk"] == chunk
+        in_chunk = windows["chunk"] == chunk
         source, columns = named.chunks[chunk]
         if source is history.shared:
-            out[mine] = source.first_partitions()[columns["id"][rows[mine]]]
+            out[in_chunk] = source.first_partitions()[columns["id"][rows[in_chunk]]]
         else:
-            out[mine] = columns["partition"][rows[mine]]
+            out[in_chunk] = columns["partition"][rows[in_chunk]]
     return out
 
 
 def _groups(log: LogView, rows: np.ndarray) -> list[list[str]]:
-    """For which groups each of some stretches of a partition of ``__consumer_offsets`` has offsets.
-
-    By the first and last commit of each producer for a group, in transactions that were not aborted.
-    """
-    seen = watched(log)
-    if seen is None:
+    # By the first and last commit of each producer for a group, in transactions that were not aborted.
+    if log.topic != CONSUMER_OFFSETS:
         return []
     of: dict[int, list[tuple[str, int, int]]] = {}
-    for group, producers in seen.committers.items():
+    for group, producers in watched(log).committers.items():
         for producer_id, (first, last) in producers.items():
             of.setdefault(producer_id, []).append((group, first.record_offset, last.record_offset))
     out = []
     for row in rows:
-        known = of.get(int(row["producer_id"]), []) if row["records"] > 0 else []
+        writers = of.get(int(row["producer_id"]), []) if row["records"] > 0 else []
         begin, end = int(row["first_offset"]), int(row["last_offset"])
-        inside = [group for group, first, last in known if len(known) == 1 or (first <= end and last >= begin)]
+        inside = [group for group, first, last in writers if len(writers) == 1 or (first <= end and last >= begin)]
         out.append(sorted(inside))
     return out
 
 
 def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> dict[tuple[int, int], list[str]]:
-    found: dict[tuple[int, int], list[str]] = {}
+    groups_by_key: dict[tuple[int, int], list[str]] = {}
     for window, number in zip(windows, which.tolist(), strict=True) if groups else ():
         if groups[number]:
-            found.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
-    return found
+            groups_by_key.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
+    return groups_by_key
 
 
-# Completed transactions whose marker a partition never got, and the later marker that ended their data there.
+# Completed transactions without a marker in a partition, and the later marker that ended their data there.
 #
-# A coordinator that skips a partition (KAFKA-20734) leaves its data open. Where the application goes on, the marker of
-# its next transaction ends both; where it does not, somebody may write one by hand.
+# A coordinator that skips a partition (KAFKA-20734) leaves its data open. The marker of the application's next
+# transaction then ends both, or an operator writes one by hand.
 
 
 DEFECT = policies.SKIPS_MARKERS
@@ -314,16 +305,16 @@ UNTIL_IT_IS_FIXED = (
 
 
 def until_it_is_fixed(advice: Advice) -> Advice:
-    """An advice that says how it is kept from happening again."""
+    """Add to an advice how to keep the defect from recurring."""
     return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Data of ``window``, whose own marker never came, that the marker of ``row`` (TRANSACTION) ended.
+    """Data of ``window``, whose own marker is missing, that the marker of ``row`` (TRANSACTION) ended.
 
-    ``by``: the later transaction whose marker that is; None for one that no coordinator decided. ``doubt``: its own
-    marker may have come before the data, and gone with what retention deleted.
+    ``by``: the later transaction that sent this marker; None if no coordinator decided it. ``doubt``: the own marker
+    may have been written before the data, and deleted by retention.
     """
 
     window: TransactionWindow
@@ -333,24 +324,24 @@ class Ended:
 
     @property
     def as_decided(self) -> bool:
-        """Whether that marker has the result that was decided."""
+        """Whether the marker has the result that was decided."""
         return self.window.prepare is not None and self.window.prepare.commit == bool(self.row["commit"])
 
     @property
     def sure(self) -> bool:
-        """Whether epochs tell whose data it is; before transaction.version 2 only times do."""
+        """Whether epochs prove whose data it is; before transaction.version 2 only times do."""
         return self.window.client_version >= 2 and self._first
 
     @property
     def _first(self) -> bool:
-        """Whether the data begins with this transaction's, not with that of one before it that was skipped as well."""
+        # Whether the data begins with this transaction, not with a skipped one before it.
         prepare = self.window.prepare
         by_epoch = self.window.client_version >= 2 and prepare is not None
         return not by_epoch or prepare is None or self.row["producer_epoch"] == prepare.producer_epoch - 1
 
     @property
     def span(self) -> tuple[int, int]:
-        """First and last offset of the data: the last one of both transactions' where they have the same epoch."""
+        """First and last offset of the data; the last of both transactions where they share an epoch."""
         t = self.row
         if not self._first:
             return int(t["risen_offset"]), int(t["last_offset"])
@@ -358,11 +349,11 @@ class Ended:
 
     @property
     def alone(self) -> bool:
-        """Whether all within :attr:`span` is of this transaction."""
+        """Whether all data within :attr:`span` is of this transaction."""
         return self._first and (self.by is None or bool(self.row["risen_offset"] >= 0))
 
     def evidence(self) -> Fields:
-        """What was ended, and by what."""
+        """Return the evidence: what was ended, and by which marker."""
         t, prepare = self.row, self.window.prepare
         first, last = self.span
         return {
@@ -383,7 +374,7 @@ class Ended:
         }
 
     def data(self) -> str:
-        """Its data in words."""
+        """Name the data's offsets in words."""
         first, last = self.span
         if self.alone:
             return f"offset {first}" if first == last else f"offsets {first} to {last}"
@@ -392,32 +383,32 @@ class Ended:
 
 @once
 def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
-    """Of completed transactions without a marker here, those whose data a later marker ended, by :func:`key`.
+    """Find completed transactions without a marker here whose data a later marker ended, by :func:`skipped_key`.
 
-    Not where an offset is missing in the marker's place, or bytes could not be read: it was there then, and is lost.
-    The log need not reach back to before the transaction, whose data shows that it does. Made once a log.
+    Skipped where an offset is missing in the marker's place or bytes could not be read: the marker was there and is
+    lost. The log need not reach back to before the transaction: its data shows that it does. Computed once per log.
     """
-    found: dict[tuple[int, int, int], Ended] = {}
+    by_key: dict[tuple[int, int, int], Ended] = {}
     leader = log.leader
     broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
     for window, between in () if broken else unmarked_windows(log):
         t = closed_behind(log, window.producer_id, between[0])
-        if t is None or t["marker_offset"] > between[1] or _was_there(log, between, t):
+        if t is None or t["marker_offset"] > between[1] or _marker_was_there(log, between, t):
             continue
         by = marker_window(log, t)
         if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
-            found[skipped_key(window)] = Ended(window, t, by, doubt=not was)
-    return found
+            by_key[skipped_key(window)] = Ended(window, t, by, doubt=not was)
+    return by_key
 
 
 def skipped_key(window: TransactionWindow) -> tuple[int, int, int]:
-    """What tells a prepared transaction from all others."""
+    """Identify a prepared transaction."""
     assert window.prepare is not None
     return window.producer_id, window.prepare.partition, window.prepare.offset
 
 
 def as_decided_after_all(log: LogView, t: np.void) -> bool:
-    """Whether a marker that no decision sent did what one had decided, whose own marker never came."""
+    """Whether a marker without a decision carried out one whose own marker is missing."""
     return int(t["marker_offset"]) in _late_ends(log)
 
 
@@ -428,11 +419,9 @@ def _late_ends(log: LogView) -> set[int]:
 
 
 def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: TransactionWindow | None) -> bool:
-    """Whether a closed stretch begins with the data of a transaction that its marker was not sent for.
-
-    Under transaction.version 2 epochs tell. Before it the data's times do: they lie before the next transaction had
-    the partition, and not behind this one's decision.
-    """
+    # Whether a closed stretch begins with data of a transaction that its marker was not sent for. Under
+    # transaction.version 2 epochs tell; before it the data's times do: before the next transaction added the partition,
+    # and not after this one's decision.
     prepare = window.prepare
     assert prepare is not None
     if by is None and not _may_end_by_hand(prepare.producer_epoch, window, t):
@@ -453,13 +442,10 @@ def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: Transaction
 
 
 def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
-    """Whether data was there before the decision of a transaction that it may be of: surely, perhaps (False) or not
-    (None).
-
-    Where an earlier marker of its producer is left, or the log's beginning, the decision's own would be there too, and
-    nobody asks. Of what retention left behind that it is another transaction's, unless it was there by then: by a
-    marker of anyone behind it, or by its stamps, as slow as its producer's clock can be.
-    """
+    # Whether the data was there before the decision of a transaction that it may be of: True, False (perhaps) or None
+    # (no). An earlier marker of the producer, or the log start, proves it: the decision's own marker would then be
+    # stored too. Otherwise retention may have deleted it; the data counts only if a marker behind it, or its stamps
+    # corrected for a slow client clock, place it before the decision.
     prepare, start = window.prepare, log.leader.log_start
     assert prepare is not None
     if start <= 0 or between[0] >= start or window.client_version >= 2:
@@ -467,35 +453,38 @@ def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int],
     apart = skew(log, prepare.partition)
     apart = 0 if apart <= SAME_CLOCK_MS else apart
     _, latest = around(log, window.producer_id, int(t["first_offset"]))
-    began, mine = log.time(t["first_time"]), closed(log)
-    mine = mine[mine["producer_id"] == window.producer_id]
-    slow = max(0, int((mine["marker_timestamp"] - mine["last_timestamp"]).min(initial=1 << 62)))
+    began, producer_rows = log.time(t["first_time"]), closed(log)
+    producer_rows = producer_rows[producer_rows["producer_id"] == window.producer_id]
+    slow = max(0, int((producer_rows["marker_timestamp"] - producer_rows["last_timestamp"]).min(initial=1 << 62)))
     if 0 <= latest <= prepare.time - apart or began + slow <= prepare.time - apart:
         return True
     return False if began <= prepare.time else None
 
 
 def _may_end_by_hand(epoch: int, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker has the decision's epoch, or is an abort with the data's, as kafka-transactions.sh writes it."""
+    # kafka-transactions.sh writes an abort with the epoch of the data.
     of_data = not t["commit"] and t["marker_epoch"] == t["last_epoch"] and window.client_version >= 2
     return bool(t["marker_epoch"] == epoch or of_data)
 
 
-def _was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
-    """Whether a single offset is missing where the marker should be, behind the data's beginning."""
+def _marker_was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
+    # A single offset missing there was the marker.
     low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
     return bool(low < high)
 
 
 @once
 def _single_holes(log: LogView) -> np.ndarray:
-    holes = ((int(e["first_missing_offset"]), int(e["base_offset"])) for e in log.events(EventKind.OFFSET_HOLE))
-    return np.array(sorted(at for at, behind in holes if at + 1 == behind), np.int64)
+    holes = log.events(EventKind.OFFSET_HOLE)
+    single = [e["base_offset"] for e in holes if e["first_missing_offset"] + 1 == e["base_offset"]]
+    return np.array(sorted(single), np.int64) - 1
 
 
 def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
-    """For the evidence: that the coordinator completed one of these while nobody led this partition, which brokers with
-    the defect do instead of waiting for a leader. None where that is not so."""
+    """Return evidence that the coordinator completed one of these while the partition had no leader (KAFKA-20734).
+
+    None where it did not. Brokers with the defect do so instead of waiting for a leader.
+    """
     history = log.cluster.coordinator
     for window in windows:
         done = window.complete
@@ -514,14 +503,14 @@ def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields 
 
 
 def defect_in_words(log: LogView) -> str:
-    """What the defect did."""
+    """Describe what the defect did."""
     return (
         f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
         f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
     )
 
 
-# The records of one partition of ``__transaction_state``, looked at by column: only what is odd becomes an object.
+# The records of one partition of ``__transaction_state``, by column: only odd ones become objects.
 
 
 TOPIC = "__transaction_state"
@@ -531,13 +520,13 @@ Found = TypeVar("Found")
 
 
 def records(log: LogView) -> CoordinatorLog | None:
-    """The records of this partition of ``__transaction_state``; None for other logs."""
+    """Return the records of this partition of ``__transaction_state``; None for other logs."""
     history = log.cluster.coordinator
     return history.logs.get(log.partition) if log.topic == TOPIC and history is not None else None
 
 
 def value(entry: StateRecord) -> TransactionValue | None:
-    """A record as the model's value, None for a tombstone."""
+    """Convert a record to the model's value, None for a tombstone."""
     if entry.state is None:
         return None
     return TransactionValue(
@@ -552,10 +541,10 @@ def value(entry: StateRecord) -> TransactionValue | None:
     )
 
 
-def kept(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
-    """What several rules ask for: kept for the next one where it is little, else found anew."""
-    found = _at_hand(log, find)
-    return find(log) if found is None else found
+def cached(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
+    """Return what several rules ask for: cached if it is at most :data:`AT_HAND` items, otherwise found again."""
+    cached = _at_hand(log, find)
+    return find(log) if cached is None else cached
 
 
 @once
@@ -564,25 +553,25 @@ def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[F
     return first if len(first) <= AT_HAND else None
 
 
-def alone(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
-    """Records that are not sound by themselves, with what is wrong; states that are never written among them."""
-    return kept(log, _found_alone)
+def unsound_records(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
+    """Return records that are unsound by themselves, with their problems, including states that are never written."""
+    return cached(log, _unsound_of_log)
 
 
-def _found_alone(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
-    found = records(log)
-    return iter(()) if found is None else _alone(found, log.leader.log_start)
+def _unsound_of_log(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
+    state_log = records(log)
+    return iter(()) if state_log is None else _unsound_in(state_log, log.leader.log_start)
 
 
-def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
-    for columns in found.all_pieces():
+def _unsound_in(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
+    for columns in state_log.all_pieces():
         state, start = columns["state"], columns["start"]
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
         odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
-        odd |= idle & (found.set_sizes(columns["set"]) > 0)
+        odd |= idle & (state_log.set_sizes(columns["set"]) > 0)
         odd |= (start == -1) != (state == EMPTY)
         odd &= (state != TOMBSTONE) & (columns["offset"] >= log_start)
-        for entry in found.entries(columns, np.flatnonzero(odd)):
+        for entry in state_log.entries(columns, np.flatnonzero(odd)):
             stored = value(entry) if entry.state in STATES else None
             problems = ["state_never_written"] if stored is None else value_problem(stored)
             if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
@@ -593,30 +582,30 @@ def _alone(found: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord,
 
 @once
 def last_records(log: LogView) -> tuple[Columns, np.ndarray]:
-    """The last judged record of every id, as columns by id, and which ids have one; no ids for other logs."""
-    found = records(log)
+    """Return the last judged record of each id, as columns by id, and which ids have one; no ids for other logs."""
+    state_log = records(log)
     none: tuple[Columns, np.ndarray] = ({}, np.empty(0, bool))
-    return none if found is None else found.last_rows(log.leader.log_start)
+    return none if state_log is None else state_log.last_rows(log.leader.log_start)
 
 
-def commit_offsets(found: CoordinatorLog, log_start: int) -> np.ndarray:
-    """Which ids have a judged record that names a partition of ``__consumer_offsets``."""
-    topics = [number for number, topic in enumerate(found.topics) if (topic + "-").startswith(OFFSETS)]
-    ends, elements = found.sets
+def commit_offsets(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Find the ids with a judged record that names a partition of ``__consumer_offsets``."""
+    topics = [number for number, topic in enumerate(state_log.topics) if (topic + "-").startswith(OFFSETS)]
+    ends, elements = state_log.sets
     having = np.zeros(len(ends), bool)
     having[np.searchsorted(ends, np.flatnonzero(np.isin(elements >> 32, topics)), side="right")] = True
-    out = np.zeros(found.id_count, bool)
-    for columns in found.all_pieces():
+    out = np.zeros(state_log.id_count, bool)
+    for columns in state_log.all_pieces():
         out[columns["id"][having[columns["set"]] & (columns["offset"] >= log_start)]] = True
     return out
 
 
-def producer_runs(found: CoordinatorLog, log_start: int) -> np.ndarray:
-    """Where an id's judged records begin to have another producer id: rows of id, producer id, piece, row."""
+def producer_runs(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Find where judged records of an id change to another producer id: rows of id, producer id, piece, row."""
     out = [np.empty((0, 4), np.int64)]
     last_id, last_producer = -1, 0
-    for number in range(len(found.pieces)):
-        columns = found.piece(number)
+    for number in range(len(state_log.pieces)):
+        columns = state_log.piece(number)
         rows = np.flatnonzero((columns["state"] != TOMBSTONE) & (columns["offset"] >= log_start))
         ids, producers = columns["id"][rows], columns["producer_id"][rows]
         new = np.append(last_id, ids[:-1])[: len(ids)] != ids
@@ -628,7 +617,7 @@ def producer_runs(found: CoordinatorLog, log_start: int) -> np.ndarray:
 
 
 def raised(columns: Columns) -> np.ndarray:
-    """Rows whose epoch is above that of the id's record before, other than by the end of its own transaction."""
+    """Return rows whose epoch is above the id's previous record, except where its own transaction ended."""
     state, epoch = columns["state"][1:], columns["producer_epoch"]
     ended = (state == PREPARE_ABORT) & (columns["client_version"][1:] < 2)
     same = (columns["id"][1:] == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
@@ -636,18 +625,17 @@ def raised(columns: Columns) -> np.ndarray:
 
 
 def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
-    """The last record of every id whose partition this is, where it is in one of these states."""
-    (columns, there), found = last_records(log), records(log)
-    if found is not None:
-        yield from found.entries(columns, np.flatnonzero(there & np.isin(columns["state"], states)))
+    """Yield the last record of each id of this partition that is in one of these states."""
+    (columns, has_record), state_log = last_records(log), records(log)
+    if state_log is not None:
+        yield from state_log.entries(columns, np.flatnonzero(has_record & np.isin(columns["state"], states)))
 
 
-# What the coordinators wrote of each id, record after record, judged by the model's account of an id.
+# The records of each id, one after the other, judged by the model's account of an id (IdAccount).
 #
-# The model judges each kind of step once: steps that agree in all that it looks at are of one kind, and a sound log of
-# ten million records has some dozens. Where a record does not follow the one before it, the account is replayed from
-# the
-# last place behind which nothing older matters.
+# The model judges each kind of step once: steps that agree in all its inputs are of one kind, and a sound log of ten
+# million records has some dozens. Where a record does not follow the one before it, the account is replayed from the
+# last record before which nothing matters.
 
 
 KIND_BITS = 21  # of a number of _kinds
@@ -655,8 +643,7 @@ LATEST = 64  # records of an id that matter for what its coordinator may have in
 
 
 class StateStep(NamedTuple):
-    """A record that does not follow the one before it: what is wrong, or which records before it are now known to have
-    failed."""
+    """A record that does not follow the previous one: its problems, or the earlier records now known to have failed."""
 
     old: StateRecord
     new: StateRecord
@@ -665,26 +652,26 @@ class StateStep(NamedTuple):
 
 
 def steps(log: LogView) -> Iterable[StateStep]:
-    """The intact records of every id that follow no state which their coordinator can have held."""
-    return kept(log, _problems)
+    """Return intact records of each id that follow no state their coordinator can have had in memory."""
+    return cached(log, _problems)
 
 
 def _problems(log: LogView) -> Iterator[StateStep]:
-    return (step for step in kept(log, _all) if step.problems)
+    return (step for step in cached(log, _all) if step.problems)
 
 
 def resumed(log: LogView) -> Iterator[StateStep]:
-    """The others: their coordinator went on from before records whose append has failed. Id by id."""
-    return (step for step in kept(log, _all) if step.failed)
+    """Yield steps whose coordinator continued from before records whose append failed, id by id."""
+    return (step for step in cached(log, _all) if step.failed)
 
 
 def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
-    """What a coordinator that has written the last record of an id may have in memory, should appends have failed."""
-    found, number = history.place(transactional_id)
-    if found is None:
+    """Return what the coordinator that wrote an id's last record may have in memory, if appends failed."""
+    state_log, number = history.place(transactional_id)
+    if state_log is None:
         return []
-    columns, span = list(found.rows_of(number))[-1]
-    first, *behind = found.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    columns, span = list(state_log.rows_of(number))[-1]
+    first, *behind = state_log.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
     if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
         return []
     last = behind[-1] if behind else first
@@ -693,40 +680,39 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
     account = IdAccount(value(first), first.leader_epoch, known=False)
     for entry in behind:
         account.take(value(entry), entry.leader_epoch)
-    return [held.value for held in account.held() if held.value is not None]
+    return [cached.value for cached in account.held() if cached.value is not None]
 
 
 def _all(log: LogView) -> Iterator[StateStep]:
-    found, history = records(log), log.cluster.coordinator
-    if found is None or history is None:
+    state_log, history = records(log), log.cluster.coordinator
+    if state_log is None or history is None:
         return iter(())
     intact = history.complete_from.get(log.partition, 1 << 62)
-    return odd_steps(found, log.leader.log_start, intact)
+    return odd_steps(state_log, log.leader.log_start, intact)
 
 
-def odd_steps(found: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
-    """The steps at or above ``log_start``, from records at or above ``intact``, that the record before does not
-    explain."""
-    sieve = _Sieve(found)
-    for columns in found.neighbours(log_start):
+def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
+    """Yield steps from ``log_start`` and ``intact`` on that the previous record does not explain."""
+    sieve = _Sieve(state_log)
+    for columns in state_log.neighbours(log_start):
         states = columns["state"]
-        known = states < len(STATES)
-        pairs = (columns["id"][1:] == columns["id"][:-1]) & known[1:] & known[:-1]
-        gaps = gaps_before(columns, found.damaged)
+        readable = states < len(STATES)
+        pairs = (columns["id"][1:] == columns["id"][:-1]) & readable[1:] & readable[:-1]
+        gaps = gaps_before(columns, state_log.damaged)
         lost = gaps[1:] != gaps[:-1]  # records between two rows are in a batch with a CRC mismatch
-        at = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
-        odd = at[~sieve.sound(columns, at)]
+        candidates = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
+        odd = candidates[~sieve.sound(columns, candidates)]
         if not len(odd):
             continue
         whole = (columns["offset"][odd] >= intact) & ~lost[odd]
         parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
         parted[odd[~whole] + 1] = True  # records between may have been cleaned away
-        yield from _replayed(found, columns, odd[whole], parted)
+        yield from _replayed(state_log, columns, odd[whole], parted)
 
 
 def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
-    """For each odd row the last one up to it from which its id's account can be replayed: the first one known, the last
-    one under a coordinator epoch, or a decision that was completed."""
+    # For each odd row the last row up to it from which the account can be replayed: the first one known, the last one
+    # under a coordinator epoch, or a decision that was completed.
     state, epoch = columns["state"], columns["leader_epoch"]
     decided = (state[:-1] == PREPARE_COMMIT) | (state[:-1] == PREPARE_ABORT)
     completed = decided & (state[1:] >= COMPLETE_COMMIT) & (state[1:] <= COMPLETE_ABORT)
@@ -735,29 +721,27 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     begins = parted.copy()
     begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
     begins[1:] |= completed & once
-    found: np.ndarray = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
-    return found
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
 
 
-def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
-    """The odd steps, each given by the row of its first record, with what the account says of them. ``parted``: rows
-    before which something else may have been."""
-    account, reached, told = None, -1, -1
+def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
+    # ``parted``: rows before which another record may have been.
+    account, reached, reported = None, -1, -1
     latest: deque[StateRecord] = deque(maxlen=AT_HAND)
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
         anew = account is None or begin > reached
-        entries = found.entries(columns, slice(begin if anew else reached + 1, row + 2))
+        entries = state_log.entries(columns, slice(begin if anew else reached + 1, row + 2))
         if account is None or anew:
             latest.append(next(entries))
             account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=not parted[begin])
-            told = begin - 1
+            reported = begin - 1
         judgement = Judgement([])
         for entry in entries:
             judgement = account.take(value(entry), entry.leader_epoch)
             latest.append(entry)
         reached = row + 1
-        failed = min(judgement.failed, row - told, len(latest) - 1)
-        told = row if failed else told
+        failed = min(judgement.failed, row - reported, len(latest) - 1)
+        reported = row if failed else reported
         behind = len(latest) - 1
         yield StateStep(
             latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
@@ -765,57 +749,56 @@ def _replayed(found: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: 
 
 
 class _Sieve:
-    """Which steps are sound by the record before alone, judged a kind at a time."""
+    """Judges steps by the previous record alone, once per kind of step."""
 
-    def __init__(self, found: CoordinatorLog) -> None:
-        self._found = found
+    def __init__(self, state_log: CoordinatorLog) -> None:
+        self._found = state_log
         self._judged = np.zeros(1 << KIND_BITS, np.int8)  # by kind: 1 sound, -1 not, 0 not judged yet
 
-    def sound(self, columns: Columns, at: np.ndarray) -> np.ndarray:
-        """Whether in the steps from these rows to the next ones nothing is wrong."""
-        kinds = _kinds(self._found, columns, at)
+    def sound(self, columns: Columns, old_rows: np.ndarray) -> np.ndarray:
+        """Whether each step from one of these rows to the next row is sound."""
+        kinds = _kinds(self._found, columns, old_rows)
         new, example = np.unique(kinds[self._judged[kinds] == 0], return_index=True)
-        rows = at[self._judged[kinds] == 0][example]
+        rows = old_rows[self._judged[kinds] == 0][example]
         for kind, row in zip(new.tolist(), rows.tolist(), strict=True):
             old, following = (value(entry) for entry in self._found.entries(columns, slice(row, row + 2)))
             self._judged[kind] = -1 if step_problem(CachedTransaction(old), following) else 1
         return self._judged[kinds] > 0
 
 
-def _kinds(found: CoordinatorLog, columns: Columns, at: np.ndarray) -> np.ndarray:
-    """All that :func:`step_problem` looks at in the step from each row to the next, a number a step."""
-
+def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.ndarray:
+    # Every input of step_problem, packed into one number per step.
     def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
-        return columns[name][at].astype(np.int64), columns[name][at + 1].astype(np.int64)
+        return columns[name][rows].astype(np.int64), columns[name][rows + 1].astype(np.int64)
 
     (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
     (old_producer, producer), (old_timeout, timeout) = pair("producer_id"), pair("timeout_ms")
     facts = (
-        columns["client_version"][at + 1] >= 2,
+        columns["client_version"][rows + 1] >= 2,
         producer == old_producer,
         old_epoch == LAST_EPOCH,
         epoch == LAST_EPOCH,
         epoch == 0,
         timeout == old_timeout,
         start == old_start,
-        start == columns["last_update"][at + 1],
+        start == columns["last_update"][rows + 1],
     )
     kind = (old_state + 1) << 4 | (state + 1)
     kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
-    kind = kind << 2 | _relation(found, *pair("set"), state)
+    kind = kind << 2 | _relation(state_log, *pair("set"), state)
     for fact in facts:
         kind = kind << 1 | fact
     return kind
 
 
-def _relation(found: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
-    """0 where the sets of partitions are the same, 1 where an Ongoing record adds some, 2 where they differ else."""
+def _relation(state_log: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
+    # 0: same sets of partitions; 1: an Ongoing record adds partitions; 2: they differ otherwise.
     out = np.where(old == new, 0, 2)
     grown = np.flatnonzero((old != new) & (state == ONGOING))
-    begun = found.set_sizes(old[grown]) == 0
+    begun = state_log.set_sizes(old[grown]) == 0
     out[grown[begun]] = 1
     grown = grown[~begun]
     both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
-    within = [found.partitions(one >> 32) <= found.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
+    within = [state_log.partitions(one >> 32) <= state_log.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
     out[grown[np.array(within, bool)[which]]] = 1
     return out

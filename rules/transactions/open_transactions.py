@@ -16,7 +16,7 @@ from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, skew, unmarked_behind
 from auditor.rules.transactions.written_times import at_the_latest, ended_since, recorded
 
-# Open transactions: which class each belongs to, and why (rules.md, *Classes of an open transaction*).
+# Classes of open transactions (rules.md, *Classes of an open transaction*).
 
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
@@ -27,12 +27,12 @@ LOST_DECISION = "what was decided may be in a batch of __transaction_state that 
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """One transaction that is open at the end of a log's leader replica, with its class and what the class rests on.
+    """A transaction open at the end of a log's leader replica, with its class and the evidence for it.
 
-    ``klass`` is one of active, late, hanging, orphan, ghost, undecidable. ``in_flight``: what contradicts the
-    coordinator may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b).
-    ``end_unknown``: its marker may lie where the log could not be read. ``ended``: it was open when its log was read,
-    and has ended since.
+    ``klass``: active, late, hanging, orphan, ghost or undecidable. ``in_flight``: the contradicting record or marker
+    may only be missing because the copy was made too early. ``since`` and ``age_ms`` go by time(b). ``end_unknown``:
+    its marker may be in an unreadable part of the log. ``ended``: it was open when its log was read and has ended
+    since.
     """
 
     row: np.void
@@ -49,7 +49,7 @@ class OpenTransaction:
     ended: bool = False
 
     def evidence(self) -> Fields:
-        """The facts compared, for a finding."""
+        """Return the facts compared, for a finding."""
         t, e = self.row, self.entry
         return {
             "class": self.klass,
@@ -72,7 +72,7 @@ class OpenTransaction:
 
 @once
 def open_transactions(log: LogView) -> list[OpenTransaction]:
-    """The transactions open at the end of the leader replica, by first offset, each with its class. Made once a log."""
+    """Return the transactions open at the end of the leader replica, by first offset. Computed once per log."""
     rows = log.leader.transactions
     if len(rows):
         rows = np.sort(rows[(rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)], order="first_offset")
@@ -80,16 +80,16 @@ def open_transactions(log: LogView) -> list[OpenTransaction]:
 
 
 def open_of(log: LogView, producer_id: int) -> list[OpenTransaction]:
-    """Those of one producer, looked up once."""
+    """Return the open transactions of one producer."""
     return _by_producer(log).get(producer_id, [])
 
 
 @once
 def _by_producer(log: LogView) -> dict[int, list[OpenTransaction]]:
-    found: dict[int, list[OpenTransaction]] = {}
+    by_producer: dict[int, list[OpenTransaction]] = {}
     for t in open_transactions(log):
-        found.setdefault(int(t.row["producer_id"]), []).append(t)
-    return found
+        by_producer.setdefault(int(t.row["producer_id"]), []).append(t)
+    return by_producer
 
 
 def _classify(log: LogView, row: np.void) -> OpenTransaction:
@@ -99,11 +99,11 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     timeout = time_allowed(entry)
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
-    settled = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight = (in_flight and not settled) or log.cluster.mixed
-    ended = (
-        in_flight and not log.cluster.mixed and klass in ("hanging", "ghost") and _ended_since(log, row, entry, timeout)
-    )
+    unchanged = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
+    in_flight = (in_flight and not unchanged) or log.cluster.mixed
+    ended = False
+    if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
+        ended = ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
@@ -122,21 +122,18 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     )
 
 
-def _ended_since(log: LogView, row: np.void, entry: StateRecord | None, timeout: int) -> bool:
-    return entry is not None and ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
-
-
 def time_allowed(entry: StateRecord | None) -> int:
-    """How long, in ms, a transaction may be open by its coordinator's record: its time-out; 15 minutes where none is
-    known, or where it has none (two-phase commit) and is decided, since its markers are sent at once."""
+    """Return how long, ms, a transaction may be open by its coordinator's record.
+
+    Its timeout; 15 minutes where it is unknown, or for a decided two-phase commit, whose markers are sent at once.
+    """
     if entry is None or entry.timeout_ms <= 0 or (entry.timeout_ms == NO_TIMEOUT_MS and entry.state in PREPARED):
         return DEFAULT_TIMEOUT_MS
     return entry.timeout_ms
 
 
 def unreadable_behind(log: LogView, row: np.void) -> bool:
-    """Whether bytes that could not be read, or are not there, lie behind the transaction's data: one of them may be its
-    marker."""
+    """Whether unreadable or missing bytes follow the transaction's data: they may hold its marker."""
     return bool(_unreadable_to(log) > row["last_offset"])
 
 
@@ -147,7 +144,6 @@ def _unreadable_to(log: LogView) -> int:
 
 @once
 def _ends_early(log: LogView) -> bool:
-    """Whether what is known of the leader replica breaks off before its end. Looked up once a log."""
     return log.leader.ends_early
 
 
@@ -181,9 +177,11 @@ def _class(
 
 
 def decision_may_be_lost(log: LogView, row: np.void, entry: StateRecord | None) -> bool:
-    """Whether the decision about open data may be in a batch of ``__transaction_state`` that has a CRC mismatch: where
-    no broker's clock shows that the data came behind that batch. ``entry``: the last record of its id, None where no id
-    is known, so that any partition may have it."""
+    """Whether the decision about open data may be in a ``__transaction_state`` batch with a CRC mismatch.
+
+    True unless a broker clock shows that the data was written after that batch. ``entry``: the last record of its id,
+    None where the id is unknown and any partition may have it.
+    """
     history = log.cluster.coordinator
     if history is None:
         return False
@@ -195,7 +193,7 @@ def decision_may_be_lost(log: LogView, row: np.void, entry: StateRecord | None) 
 def _ghost(
     log: LogView, row: np.void, history: CoordinatorHistory | None, entry: StateRecord | None
 ) -> tuple[str, str, bool, str | None]:
-    """Its data is gone. Whether somebody will still end it shows only where the coordinator's log was read whole."""
+    # Whether somebody will still end it is known only where the coordinator log was read whole.
     in_flight, missing = False, None
     if history is None:
         missing = "__transaction_state"
@@ -220,7 +218,6 @@ def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _late(log: LogView, entry: StateRecord, timeout: int) -> bool:
-    """Whether the coordinator should have ended its transaction, or sent the markers, by now."""
     if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
         return False
     begin = entry.start if entry.start >= 0 else entry.time
@@ -242,7 +239,7 @@ def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[s
 
 
 def _contradiction(log: LogView, row: np.void, entry: StateRecord) -> str | None:
-    """Why the coordinator will never decide this transaction, None while it still may (conditions a to c)."""
+    # Conditions a to c of rules.md.
     data_epoch = int(row["last_epoch"])
     if entry.state is None:
         return "the coordinator has forgotten the id (tombstone)"
@@ -259,11 +256,8 @@ def _contradiction(log: LogView, row: np.void, entry: StateRecord) -> str | None
 
 
 def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
-    """Whether the contradiction may only come of files that were copied at different times.
-
-    Either of both is enough: this log was copied before the marker of a transaction that is complete, or the
-    coordinator's log before the record of a later transaction.
-    """
+    # Either is enough: this log was copied before the marker of a completed transaction, or the coordinator log before
+    # the record of a later one.
     bounds, history = log.cluster.bounds.get((log.topic, log.partition)), log.cluster.coordinator
     lags = bounds is not None and bounds.out_of_sync
     if row["prev_marker_offset"] >= 0 and row["last_epoch"] < row["prev_marker_epoch"] and not lags:
@@ -283,38 +277,37 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
 
 
 def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
-    """Transactions of the coordinator that open data may belong to: they are complete, but have no marker here."""
+    """Return completed transactions without a marker here that open data may belong to."""
     windows = unmarked_behind(log, row)
     return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]
 
 
-# Whether a coordinator's log may have been copied before a transaction ended that it still has as open or decided.
+# Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
 #
-# The files of a running cluster are copied one after another. What the last record of an id says was so when its log
-# was
-# copied; whether it still is shows where the transaction has its data.
+# The files of a running cluster are copied one after another. The last record of an id shows the state when its log was
+# copied; the partitions of the transaction show whether it ended since.
 
 
 UNREADABLE = "a newer record of its id may be in a part of its coordinator's log that is damaged or could not be read"
 
 
 def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
-    """The partitions of an id's transaction in which it is open, by name, as far as they are in the input."""
+    """Return the partitions where an id's transaction is open, by name, as far as they are in the input."""
     begin = entry.start if entry.start >= 0 else entry.time
     raised = 2 if entry.state in PREPARED else 0
-    found = cluster.open_here.get(entry.producer_id, {})
-    mine = {name: found[name] for name in sorted(entry.partitions) if name in found}
+    open_logs = cluster.open_here.get(entry.producer_id, {})
+    named = {name: open_logs[name] for name in sorted(entry.partitions) if name in open_logs}
     return {
         name: here
-        for name, here in mine.items()
+        for name, here in named.items()
         if 0 <= entry.producer_epoch - here.epoch <= raised and here.ended_before <= begin + SKEW_MS
     }
 
 
 def ended(cluster: Cluster, entry: StateRecord) -> str | None:
-    """How it shows that the transaction ended after its coordinator's log was copied, None where nothing shows that.
+    """Explain how the input shows that the transaction ended after its coordinator log was copied; None if it does not.
 
-    A marker came behind the record, and no partition where the transaction is open was copied later than that.
+    A marker was written after the record, and no partition with the open transaction was copied later.
     """
     history = cluster.coordinator
     if history is not None and history.may_be_outdated(entry):
@@ -331,10 +324,10 @@ def ended(cluster: Cluster, entry: StateRecord) -> str | None:
 
 
 def never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
-    """Why an open transaction may never have begun, None where it did or where nobody can tell.
+    """Explain why an open transaction may never have begun; None where it did or nothing tells.
 
-    The append of the record that began it may have failed: then no partition has data or a marker of it, all of which
-    have to be in the input, as they were after that record.
+    The append of its first record may have failed. Then no partition has data or a marker of it; all of them have to be
+    in the input, as they were after that record.
     """
     alone = entry.state == "Ongoing" and 0 <= entry.start == entry.last_update
     marked = any(time > entry.start - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
@@ -348,10 +341,10 @@ def never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
 
 
 def unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
-    """Why the transaction may have ended by ``due`` (ms), None where nothing suggests that.
+    """Explain why the transaction may have ended by ``due`` (ms); None where nothing suggests it.
 
-    Besides :func:`ended`: it is known by what holds all that was written until ``due``, the coordinator's own log, and
-    those in which it is open. Where they end before and others go on, they may have been copied before.
+    Besides :func:`ended`: the coordinator log and the logs with the open transaction end before ``due``, while other
+    logs of the input are newer.
     """
     history = cluster.coordinator
     if history is not None and history.may_be_outdated(entry):
@@ -361,15 +354,15 @@ def unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
     if (how := ended(cluster, entry)) is not None:
         return how
     names = (_log_of(entry), *still_open(cluster, entry))
-    seen = max(_whole_until(cluster, name) for name in names)
-    if seen >= due:
+    whole_until = max(_whole_until(cluster, name) for name in names)
+    if whole_until >= due:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
     others_go_on = cluster.newest_time >= due - SKEW_MS
-    if not others_go_on or not _others_newer(cluster, seen, history.brokers.get(entry.partition)):
+    if not others_go_on or not _others_newer(cluster, whole_until, history.brokers.get(entry.partition)):
         return None
-    return f"other logs of the input are newer than its coordinator's, which ends at {iso(seen)}"
+    return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
 
 
 def _log_of(entry: StateRecord) -> str:
@@ -377,27 +370,23 @@ def _log_of(entry: StateRecord) -> str:
 
 
 def _of_one_moment(cluster: Cluster, entry: StateRecord) -> bool:
-    """Whether the coordinator's log is of the same moment as all that is beside it."""
+    # The coordinator log and everything beside it are of the same time.
     bounds = _bounds(cluster, _log_of(entry))
     return cluster.at_once or (bounds is not None and bounds.clean_shutdown)
 
 
-def _others_newer(cluster: Cluster, seen: int, broker: int | None) -> bool:
-    """Whether some log has what was written behind ``seen`` (ms), by more than the clocks of two brokers differ."""
+def _others_newer(cluster: Cluster, time: int, broker: int | None) -> bool:
     for bounds in cluster.bounds.values():
         same = broker is not None and bounds.broker_id == broker
-        if min(bounds.copy_time, cluster.newest_time) > seen + (SAME_CLOCK_MS if same else SKEW_MS):
+        if min(bounds.copy_time, cluster.newest_time) > time + (SAME_CLOCK_MS if same else SKEW_MS):
             return True
     return False
 
 
 def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) -> int | None:
-    """When (ms) a marker was written behind the end of its coordinator's log that can only be of what was decided
-    after this record, if there is one.
-
-    One with a higher epoch, or a newer one than all that was decided by then: an open transaction is ended by the first
-    marker behind its record; of a decided one, which has its own, the one before it was then newer than its beginning.
-    """
+    # When (ms) a marker was written after the end of the coordinator log that can only carry out a later decision. Its
+    # epoch is higher, or it is newer than every decision made by then: an open transaction is ended by the first marker
+    # after its record; a decided one has its own marker, so the marker before must be newer than its start.
     coordinator, copied = history.brokers.get(entry.partition), _copied(cluster, _log_of(entry))
     for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
         apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
@@ -409,29 +398,24 @@ def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) ->
 
 
 def _all_ended(cluster: Cluster, entry: StateRecord) -> bool:
-    """Whether every partition of a decided transaction is in the input, and a marker came behind the decision."""
-    there = all(_bounds(cluster, name) is not None for name in entry.partitions)
+    all_present = all(_bounds(cluster, name) is not None for name in entry.partitions)
     marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
-    return bool(entry.partitions) and there and marked
+    return bool(entry.partitions) and all_present and marked
 
 
 def _copied(cluster: Cluster, name: str) -> int:
-    """The newest time (ms) in a partition's log: it was copied then or later."""
+    # The log was copied at its newest time or later.
     bounds = _bounds(cluster, name)
     return -1 if bounds is None else bounds.copy_time
 
 
 def _whole_until(cluster: Cluster, name: str) -> int:
-    """The time (ms) until which a log holds all that was written."""
     bounds = _bounds(cluster, name)
     if bounds is None:
         return -1
-    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, _passed(cluster, name))
-
-
-def _passed(cluster: Cluster, name: str) -> int:
     topic, _, partition = name.rpartition("-")
-    return cluster.passed(topic, int(partition)) if partition.isdecimal() else -1
+    passed = cluster.passed(topic, int(partition))
+    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, passed)
 
 
 def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:

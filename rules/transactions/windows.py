@@ -14,12 +14,10 @@ from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 
-# Which decision of a coordinator each marker of a producer carries out, in one partition.
+# Match each marker of a producer in one partition to the coordinator's decision.
 #
-# By the epoch of the Prepare and the result, in the order of both logs. Times choose among the candidates that are
-# left:
-# first as they are, then as far apart as clocks may be, then by clocks that differ as the order shows. They veto
-# nothing.
+# By the epoch of the Prepare and the result, in the order of both logs. Times only choose between candidates: first as
+# they are, then with the slack of two clocks, then with the clock difference that the order shows.
 
 
 SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
@@ -34,84 +32,81 @@ def paired(
     slack: int,
     *,
     whole: Asked,
-    there: Asked,
+    complete: Asked,
     other_clocks: bool,
     until: int,
 ) -> np.ndarray:
-    """The number of the window that each marker is of, -1 for none; a marker that was sent again is of the same one.
+    """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in the order of the
-    coordinator's log;
-    ``given``: times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in the
-    order of the partition's. ``slack``: how far (ms) their clocks may be apart where nothing shows more. ``whole``:
-    whether all of both were ever kept; ``there``: whether neither can lack anything because it was copied too early;
-    ``other_clocks``: whether brokers of both may be different ones. ``until``: the time (ms) of the last marker in the
-    partition, of any producer.
-    Cost: some passes over both; more only where clocks leave some of both over.
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in log order; ``given``:
+    times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in partition
+    order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
+    complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
+    ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the last marker in
+    the partition, of any producer.
+
+    Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
     numbers, exact = _by_time(windows, given, slack)
     if _left_on_both_sides(windows, given, numbers) and not (
         _all_behind(windows, numbers, until - slack) and not whole()
     ):
-        return _by_order(windows, given, slack, numbers, exact, whole, there, other_clocks=other_clocks)
+        return _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
     return numbers
 
 
 def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
-    """Whether most markers lie between decision and completion of a window of theirs, by clocks as they are: only then
-    is it sure which goes with which, where either of both may begin later than the other."""
+    """Whether most markers lie between decision and completion of a window, without slack.
+
+    Only then is the match certain where either log may begin later than the other.
+    """
     return 2 * _by_time(windows, given, 0)[1] >= len(given[0])
 
 
 def _by_time(windows: np.ndarray, given: list[np.ndarray], slack: int, ahead: int = 0) -> tuple[np.ndarray, int]:
-    """Numbers of windows by clocks of which the markers' is ``ahead`` ms ahead, and how many fit without any slack.
-
-    First without: where transactions follow one another within milliseconds, slack takes a neighbour's.
-    """
+    # ``ahead``: how many ms the markers' clock is ahead. Without slack first: where transactions follow within
+    # milliseconds, slack would match a neighbour. Also returns how many fit without slack.
     numbers = np.full(len(given[0]), -1)
     exact = 0
-    for span, mine in _stretches(windows, given[0]):
-        here = windows[mine]
+    for span, window_span in _stretches(windows, given[0]):
+        here = windows[window_span]
         stamps, *others = (column[span] for column in given)
-        found, ends, taken = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
+        matched, ends, used = np.full(len(stamps), -1), np.empty(len(stamps), np.int64), np.zeros(len(here), np.bool_)
         for allowed in (0, slack):
             if allowed:
-                _pair_repeats(here, stamps - ahead, *others, allowed, found)
-            _pair(here, stamps - ahead, *others, allowed, found, ends, taken)
-            _pair_repeats(here, stamps - ahead, *others, allowed, found)
-            taken[found[found >= 0]] = True
-            exact += int((found >= 0).sum()) if not allowed else 0
-        numbers[span] = np.where(found >= 0, found + mine.start, -1)
+                _pair_repeats(here, stamps - ahead, *others, allowed, matched)
+            _pair(here, stamps - ahead, *others, allowed, matched, ends, used)
+            _pair_repeats(here, stamps - ahead, *others, allowed, matched)
+            used[matched[matched >= 0]] = True
+            exact += int((matched >= 0).sum()) if not allowed else 0
+        numbers[span] = np.where(matched >= 0, matched + window_span.start, -1)
     return numbers, exact
 
 
 def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice, slice]]:
-    """Markers and windows of one stretch of time each: cut where a clock went back. Both logs end at about one time, so
-    the last stretches of both belong together, where one of them begins later than the other."""
+    # Cut where a clock went back. Both logs end at about the same time, so the last stretches belong together where one
+    # log begins later.
     decided = np.flatnonzero(windows["has_prepare"])
     falls = [
-        at[1:][np.diff(times) < -SAME_CLOCK_MS]
-        for at, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
+        indexes[1:][np.diff(times) < -SAME_CLOCK_MS]
+        for indexes, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
     ]
     count = min(map(len, falls)) + 1
     cuts = (
         [0, *fell.tolist(), end][-count - 1 :] for fell, end in zip(falls, map(len, (stamps, windows)), strict=True)
     )
-    for span, mine in zip(*map(pairwise, cuts), strict=True):
-        yield slice(*span), slice(*mine)
+    for span, window_span in zip(*map(pairwise, cuts), strict=True):
+        yield slice(*span), slice(*window_span)
 
 
 def _all_behind(windows: np.ndarray, numbers: np.ndarray, end: int) -> bool:
-    """Whether no marker fits any window, and each window may have its marker behind the end (ms) of the log.
-
-    Where the cleaner has taken away older transactions, the markers are theirs. No pair shows that clocks are apart.
-    """
-    open_ended = ~windows["has_complete"] | (windows["ended"] < 0)
-    return bool((numbers < 0).all() and (open_ended | (windows["ended"] >= end)).all())
+    # Where the cleaner removed older transactions the markers are theirs, and no pair shows that the clocks differ.
+    may_follow = ~windows["has_complete"] | (windows["ended"] < 0) | (windows["ended"] >= end)
+    return bool((numbers < 0).all() and may_follow.all())
 
 
 def _left_on_both_sides(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
-    """Whether a marker is left, and a prepared window of its epoch and result: clocks may be what parts them."""
+    # Differing clocks may be what separates them.
     _, epochs, commits, _ = given
     free = windows["has_prepare"] & (windows["decision"] != NONE)
     free[numbers[numbers >= 0]] = False
@@ -136,29 +131,25 @@ def _by_order(
     by_time: np.ndarray,
     exact: int,
     whole: Asked,
-    there: Asked,
+    complete: Asked,
     *,
     other_clocks: bool,
 ) -> np.ndarray:
-    """The same where clocks leave markers and windows of one epoch and result over: by the order of both logs.
-
-    Times choose where more than one order is possible, by clocks that differ as those pairs show that would be if the
-    first, or the last, of both were of one transaction. What is left then, between pairs, goes in order: times veto
-    nothing.
-    """
+    # Match by the order of both logs. Times only choose between possible orders, by the clock difference that the
+    # first, or the last, pairs of both logs show. The rest is matched in order between the pairs.
     stamps, epochs, commits, firsts = given
-    each = _one_each(windows, given) if whole() else None
-    if each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or there()):
-        return each
+    one_each = _one_each(windows, given) if whole() else None
+    if one_each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or complete()):
+        return one_each
     numbers, enough = by_time, 2 * exact + 1
     for ahead in _differences(windows, given) if other_clocks else ():
-        found, fit = _by_time(windows, given, slack, ahead)
+        candidates, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
-            numbers, enough = found, fit + 1
-    taken = np.zeros(len(windows), np.bool_)
-    taken[numbers[numbers >= 0]] = True
+            numbers, enough = candidates, fit + 1
+    used = np.zeros(len(windows), np.bool_)
+    used[numbers[numbers >= 0]] = True
     filled = numbers.copy()
-    _fill(windows, epochs, commits, firsts, filled, np.empty(len(stamps), np.int64), taken)
+    _fill(windows, epochs, commits, firsts, filled, np.empty(len(stamps), np.int64), used)
     for k in np.flatnonzero(filled[:-1] < 0)[:MOST_BETWEEN].tolist():  # the marker behind it is the same, sent again
         n = filled[k + 1]
         again = n >= 0 and firsts[k + 1] < 0 and _same_end(windows[n], epochs[k], commits[k])
@@ -173,14 +164,14 @@ def _by_order(
 
 
 def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None:
-    """The pairs where there are as many decisions as markers, or as markers that close data, with the same epochs and
-    results in the same order; None where there are not. A marker that was sent again is of the one before it."""
+    # The counts, epochs and results of decisions equal those of all markers, or of those that close data. A repeated
+    # marker has the number of the one before it.
     stamps, epochs, commits, firsts = given
     decided = np.flatnonzero(windows["decision"] != NONE)
-    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
-        if len(at) == len(decided) and np.array_equal(_keys(epochs[at], commits[at]), _keys_of(windows[decided])):
+    for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+        if len(rows) == len(decided) and np.array_equal(_keys(epochs[rows], commits[rows]), _keys_of(windows[decided])):
             numbers = np.full(len(stamps), -1)
-            numbers[at] = decided
+            numbers[rows] = decided
             for k in np.flatnonzero(numbers < 0).tolist():
                 if k and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
                     numbers[k] = numbers[k - 1]
@@ -189,15 +180,15 @@ def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None
 
 
 def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
-    """By how much (ms) the markers' clock may be ahead: as pairs show in the order of both logs, from their beginning
-    and from their end, of all markers and of those that close data (one that was sent again closes nothing)."""
+    # From the beginning and from the end, of all markers and of those that close data (a repeated marker closes
+    # nothing).
     stamps, epochs, commits, firsts = given
-    for at in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
+    for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
         for step in (1, -1):
-            order = np.full(len(at), -1)
-            _in_order(windows[::step], epochs[at][::step], commits[at][::step], order)
+            order = np.full(len(rows), -1)
+            _in_order(windows[::step], epochs[rows][::step], commits[rows][::step], order)
             prepared = windows["prepared"][::step][order[order >= 0]]
-            lags = stamps[at][::step][order >= 0] - prepared
+            lags = stamps[rows][::step][order >= 0] - prepared
             if len(lags):  # those of right pairs lie close together: where one is lost, wrong ones are scattered
                 lags.sort()
                 close = np.searchsorted(lags, lags + CLOSE_MS, "right") - np.arange(len(lags))
@@ -205,7 +196,7 @@ def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
 
 
 def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
-    """Whether what clocks leave over are markers at one end and windows at the other one: all pairs are off by some."""
+    # Unmatched markers at one end and unmatched windows at the other: every pair is off by some.
     free = windows["decision"] != NONE
     free[numbers[numbers >= 0]] = False
     left, free = np.flatnonzero(numbers < 0), np.flatnonzero(free)
@@ -216,23 +207,23 @@ def _is_shifted(windows: np.ndarray, numbers: np.ndarray) -> bool:
 
 @kernel
 def _in_order(windows, epochs, commits, numbers):  # type: ignore[no-untyped-def]
-    """Pairs each marker with the next window of its epoch and result; backwards where all is given backwards."""
+    # Both sides may be given backwards.
     behind = len(windows)
     n = 0
     for k in range(len(numbers)):
-        at = n
-        while at < behind and not _same_end(windows[at], epochs[k], commits[k]):
-            at += 1
-            if at - n > MOST_BETWEEN:
-                at = behind
-        if at < behind:
-            numbers[k] = at
-            n = at + 1
+        row = n
+        while row < behind and not _same_end(windows[row], epochs[k], commits[k]):
+            row += 1
+            if row - n > MOST_BETWEEN:
+                row = behind
+        if row < behind:
+            numbers[k] = row
+            n = row + 1
 
 
 @kernel
-def _fill(windows, epochs, commits, firsts, numbers, ends, taken):  # type: ignore[no-untyped-def]
-    """Pairs what is left, between the pairs that are there, in the order of both. ``ends`` is room as for ``_pair``."""
+def _fill(windows, epochs, commits, firsts, numbers, ends, used):  # type: ignore[no-untyped-def]
+    # ``ends``: scratch space as in ``_pair``.
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
         if numbers[k] >= 0:
@@ -242,53 +233,49 @@ def _fill(windows, epochs, commits, firsts, numbers, ends, taken):  # type: igno
     for k in range(len(numbers)):
         if numbers[k] < 0:
             until = min(ends[k], n + MOST_BETWEEN)
-            at = n
-            while at < until and (taken[at] or not _same_end(windows[at], epochs[k], commits[k])):
-                at += 1
+            row = n
+            while row < until and (used[row] or not _same_end(windows[row], epochs[k], commits[k])):
+                row += 1
             if firsts[k] < 0 and k > 0 and epochs[k] == epochs[k - 1] and commits[k] == commits[k - 1]:
                 numbers[k] = numbers[k - 1]  # sent again, first of all
-            elif at < until:
-                numbers[k] = at
-                taken[at] = True
+            elif row < until:
+                numbers[k] = row
+                used[row] = True
         n = max(n, numbers[k] + 1)
 
 
 @kernel
 def _same_end(window, epoch, commit):  # type: ignore[no-untyped-def]
-    """Whether a marker can be a prepared window's by epoch and result."""
     return window.has_prepare and window.epoch == epoch and (window.decision == COMMIT) == (commit != 0)
 
 
 @kernel
-def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, taken):  # type: ignore[no-untyped-def]
-    """Pairs what is left of markers and windows, in the order of both, between the pairs that are there already.
-
-    Cost: one pass over both, since windows that ended ``slack`` ms before a marker are behind for good. ``ends`` is
-    room for the number of the first window behind each marker that is taken.
-    """
+def _pair(windows, stamps, epochs, commits, firsts, slack, numbers, ends, used):  # type: ignore[no-untyped-def]
+    # One pass over both, since windows that ended ``slack`` ms before a marker never match later ones. ``ends``:
+    # scratch space for the number of the first used window after each marker.
     limit = len(windows)
     for k in range(len(numbers) - 1, -1, -1):
         if numbers[k] >= 0:
             limit = numbers[k]
         ends[k] = limit
-    at = 0
+    row = 0
     for k in range(len(numbers)):
         stamp = stamps[k]
         if numbers[k] < 0:
-            while at < ends[k] and windows[at].has_complete and windows[at].ended < stamp - slack:
-                at += 1
-            n = at
+            while row < ends[k] and windows[row].has_complete and windows[row].ended < stamp - slack:
+                row += 1
+            n = row
             while n < ends[k] and (not windows[n].has_prepare or windows[n].prepared <= stamp + slack):
-                if not taken[n] and _fits(windows[n], stamp, epochs[k], commits[k], slack):
+                if not used[n] and _fits(windows[n], stamp, epochs[k], commits[k], slack):
                     numbers[k] = n
                     break
                 n += 1
-        at = max(at, numbers[k] + 1)
+        row = max(row, numbers[k] + 1)
 
 
 @kernel
 def _pair_repeats(windows, stamps, epochs, commits, firsts, slack, numbers):  # type: ignore[no-untyped-def]
-    """A marker that was sent again closes nothing and belongs to the window of the one before it."""
+    # A repeated marker closes nothing and belongs to the window of the one before it.
     before = -1
     for k in range(len(numbers)):
         lone = firsts[k] < 0 and numbers[k] < 0 and before >= 0
@@ -300,7 +287,6 @@ def _pair_repeats(windows, stamps, epochs, commits, firsts, slack, numbers):  # 
 
 @kernel
 def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
-    """Whether a marker can be one of this window's: by epoch, result and the time between decision and completion."""
     if window.decision == NONE or (window.decision == COMMIT) != (commit != 0):
         return False
     if window.has_prepare and window.epoch != epoch:
@@ -309,10 +295,10 @@ def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
     return begin - slack <= stamp and (not window.has_complete or stamp <= window.ended + slack)
 
 
-# Which transaction of a coordinator a marker or a stretch of data in a partition belongs to.
+# The coordinator's transaction that a marker or a stretch of data in a partition belongs to.
 #
-# Within a partition the markers of a producer come in the order of the coordinator's decisions, so both are matched one
-# to one in that order, by epoch, result and time; a neighbour's marker never stands in for a missing one.
+# Within a partition the markers of a producer have the order of the coordinator's decisions, so both are matched one to
+# one in that order, by epoch, result and time; a neighbour's marker never replaces a missing one.
 
 
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
@@ -323,13 +309,13 @@ MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "c
 class Matching:
     """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW`, in the order of the log, of which the
-    first is row
-    ``first`` of ``named``. ``markers``: offsets, ascending; ``numbers``: which of the windows each is of, -1 for none.
-    ``unmarked``: numbers of the prepared windows that no marker was found for. Where the log was not read from its
-    start (:func:`begins_inside`), windows that were over before that are left out, ``unmarked`` are those alone whose
-    marker comes behind one that was read, and ``unsure`` says that nobody knows which marker is of which window: then
-    there are none.
+    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` in log order, from row ``first`` of
+    ``named`` on. ``markers``: offsets, ascending; ``numbers``: the window of each, -1 for none. ``unmarked``: numbers
+    of the prepared windows without a marker.
+
+    Where the log was not read from its start (:func:`begins_inside`), windows completed before that are excluded and
+    ``unmarked`` has only those whose marker would follow one that was read. ``unsure``: the match is unknown, and there
+    are no windows.
     """
 
     named: NamedTransactions
@@ -341,23 +327,22 @@ class Matching:
     unsure: bool = False
 
     def number(self, marker_offset: int) -> int | None:
-        """The number of the window that a marker is of."""
-        at = int(np.searchsorted(self.markers, marker_offset))
-        there = at < len(self.markers) and self.markers[at] == marker_offset
-        return int(self.numbers[at]) if there and self.numbers[at] >= 0 else None
+        """Return the number of a marker's window."""
+        index = int(np.searchsorted(self.markers, marker_offset))
+        exists = index < len(self.markers) and self.markers[index] == marker_offset
+        return int(self.numbers[index]) if exists and self.numbers[index] >= 0 else None
 
     def is_first(self, marker_offset: int) -> bool:
-        """Whether no marker before this one is of any window."""
+        """Whether no earlier marker has a window."""
         return not (self.numbers[self.markers < marker_offset] >= 0).any()
 
     def window(self, number: int) -> TransactionWindow:
-        """A window as an object."""
+        """Return a window as an object."""
         return self.named.window(self.first + number)
 
 
 def base_skew(log: LogView, partition: int | None) -> int:
-    """How far the clocks of a coordinator partition's broker and of this log's leader replica may be apart, in ms, as
-    far as nothing shows more."""
+    """Return how far (ms) a coordinator broker's clock and this log's leader's may differ by default."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
     same = broker is not None and broker == log.leader.broker_id
@@ -365,7 +350,7 @@ def base_skew(log: LogView, partition: int | None) -> int:
 
 
 def skew(log: LogView, partition: int | None) -> int:
-    """The same, and as far as pairs of decisions and markers show that they are apart."""
+    """Return :func:`base_skew`, or more where pairs of decisions and markers show it."""
     usual = base_skew(log, partition)
     apart = clocks_apart(log)
     return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
@@ -373,44 +358,44 @@ def skew(log: LogView, partition: int | None) -> int:
 
 @once
 def clocks_apart(log: LogView) -> dict[int, int]:
-    """By partition of the coordinators' log how far, in ms, its clock and this log's are apart at most: a marker is
-    written behind its decision, and before that is complete. Only where it is more than clocks may usually be.
+    """Measure by coordinator partition how far, ms, its clock and this log's differ, where above :func:`base_skew`.
 
-    Cost: the first call matches all producers of the log.
+    A marker is written after its decision and before its completion. Cost: the first call matches all producers.
     """
-    found: dict[int, int] = {}
+    skews: dict[int, int] = {}
     rows = naming(log).rows
     for producer_id in np.unique(rows["producer_id"]).tolist():
         of = matching(log, producer_id)
-        at = np.flatnonzero(of.numbers >= 0)
-        windows = of.windows[of.numbers[at]]
-        ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, at)["marker_timestamp"]))
+        matched = np.flatnonzero(of.numbers >= 0)
+        windows = of.windows[of.numbers[matched]]
+        ahead = np.abs(ahead_by(windows, markers_of(log, producer_id, matched)["marker_timestamp"]))
         for partition in np.unique(windows["partition"]).tolist():
-            mine = windows["partition"] == partition
-            apart = int(ahead[mine].max(initial=0))
+            in_partition = windows["partition"] == partition
+            apart = int(ahead[in_partition].max(initial=0))
             if apart > base_skew(log, partition):
-                found[partition] = max(found.get(partition, 0), apart + SAME_CLOCK_MS)
-    return found
+                skews[partition] = max(skews.get(partition, 0), apart + SAME_CLOCK_MS)
+    return skews
 
 
 def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
-    """By how much (ms, at least) each marker's clock is ahead of its decision's, negative for behind."""
+    """Return by how much (ms, at least) each marker's clock is ahead of its decision's; negative for behind."""
     behind = np.where(windows["has_prepare"] & (windows["prepared"] >= 0), windows["prepared"] - stamps, 0)
     ahead = np.where(windows["has_complete"] & (windows["ended"] >= 0), stamps - windows["ended"], 0)
     return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
 
 
 def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
-    """Rows of the leader replica's transactions: some of a producer's markers, by their numbers in its matching."""
+    """Return the leader replica's rows of some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
     begin = int(np.searchsorted(markers["producer_id"], producer_id))
-    rows: np.ndarray = log.leader.transactions[markers["row"][begin + which]]
-    return rows
+    return log.leader.transactions[markers["row"][begin + which]]
 
 
 def owner_complete(log: LogView, producer_id: int) -> bool:
-    """Whether the whole history of the id that has this producer id, or of all ids if none has it, is in the input, and
-    it is known what of it is this log's."""
+    """Whether the input has the whole history of the id with this producer id, or of all ids if none has it.
+
+    False where it is unknown which part of it is this log's.
+    """
     history = log.cluster.coordinator
     if history is None or naming(log).left_out or (begins_inside(log) and matching(log, int(producer_id)).unsure):
         return False
@@ -419,7 +404,7 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
 
 
 def matching(log: LogView, producer_id: int) -> Matching:
-    """The matching of one producer, kept for the next question."""
+    """Return the matching of one producer, cached."""
     made = _matchings(log)
     if producer_id not in made:
         if len(made) >= MATCHINGS_AT_HAND:
@@ -430,90 +415,87 @@ def matching(log: LogView, producer_id: int) -> Matching:
 
 @once
 def _matchings(log: LogView) -> dict[int, Matching]:
-    """Those at hand, which :func:`matching` fills."""
+    # The cache of :func:`matching`.
     return {}
 
 
 @once
 def naming(log: LogView) -> NamedTransactions:
-    """What the coordinators wrote of this partition, looked up once a log."""
+    """Return the coordinators' transactions that name this partition, looked up once per log."""
     history = log.cluster.coordinator
     return NamedTransactions() if history is None else history.named(log.name)
 
 
 @once
 def _markers(log: LogView) -> dict[str, np.ndarray]:
-    """The markers of all producers by column: by producer id, those of one in the order of the log."""
+    # By column, ordered by producer id, then log order.
     rows = log.leader.transactions
-    at = np.flatnonzero(rows["marker_offset"] >= 0)
-    at = at[np.lexsort((rows["marker_offset"][at], rows["producer_id"][at]))]
-    return {"row": at} | {name: np.ascontiguousarray(rows[name][at]) for name in MARKER}
+    which = np.flatnonzero(rows["marker_offset"] >= 0)
+    which = which[np.lexsort((rows["marker_offset"][which], rows["producer_id"][which]))]
+    return {"row": which} | {name: np.ascontiguousarray(rows[name][which]) for name in MARKER}
 
 
 def windows_of_markers(log: LogView) -> np.ndarray:
-    """Of each transaction of the leader replica the row of ``naming(log).rows`` that its marker is of, -1 for none."""
+    """Return for each transaction of the leader replica its marker's row in ``naming(log).rows``, -1 for none."""
     rows, markers = naming(log).rows, _markers(log)
     out = np.full(len(log.leader.transactions), -1)
     for producer_id in np.intersect1d(rows["producer_id"], markers["producer_id"]).tolist():
         begin, end = np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist()
-        found = matching(log, producer_id)
-        out[markers["row"][begin:end]] = np.where(found.numbers >= 0, found.first + found.numbers, -1)
+        matched = matching(log, producer_id)
+        out[markers["row"][begin:end]] = np.where(matched.numbers >= 0, matched.first + matched.numbers, -1)
     return out
 
 
 def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
-    """A producer's first closed stretch of data whose marker lies behind an offset."""
+    """Return a producer's first closed stretch of data whose marker follows an offset."""
     markers = _markers(log)
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     closed = (markers["marker_offset"][span] > offset) & (markers["first_offset"][span] >= 0)
-    found = np.flatnonzero(closed)[:1]
-    row: np.void | None = log.leader.transactions[markers["row"][span][found[0]]] if len(found) else None
-    return row
+    candidates = np.flatnonzero(closed)[:1]
+    return log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
 
 
 def _match(log: LogView, producer_id: int) -> Matching:
     named, markers = naming(log), _markers(log)
-    mine = named.of(producer_id)
+    rows = named.of(producer_id)
     if begins_inside(log):
-        mine = slice(mine.start + _over_before(log, named.rows[mine]), mine.stop)
-    windows = named.rows[mine]
+        rows = slice(rows.start + _over_before(log, named.rows[rows]), rows.stop)
+    windows = named.rows[rows]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
     numbers = np.full(len(offset), -1)
     if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
-        return Matching(named, mine.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
+        return Matching(named, rows.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
-        known = windows[windows["decision"] != NONE]
-        slack = base_skew(log, int(known["partition"][0]) if len(known) else None)
+        decided = windows[windows["decision"] != NONE]
+        slack = base_skew(log, int(decided["partition"][0]) if len(decided) else None)
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
-        whole, there = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
+        whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
         until = int(markers["marker_timestamp"].max())
-        numbers = paired(windows, given, slack, whole=whole, there=there, other_clocks=several, until=until)
-    taken = np.zeros(len(windows), np.bool_)
-    taken[numbers[numbers >= 0]] = True
-    unmarked = np.flatnonzero(windows["has_prepare"] & ~taken)
+        numbers = paired(windows, given, slack, whole=whole, complete=complete, other_clocks=several, until=until)
+    used = np.zeros(len(windows), np.bool_)
+    used[numbers[numbers >= 0]] = True
+    unmarked = np.flatnonzero(windows["has_prepare"] & ~used)
     if begins_inside(log):
         unmarked = unmarked[_would_be_here(log, windows, unmarked, numbers)]
-    return Matching(named, mine.start, windows, offset, numbers, unmarked)
+    return Matching(named, rows.start, windows, offset, numbers, unmarked)
 
 
 def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """Whether the marker of each of some windows, given by number, would be in what is left or was read of the log:
-    behind that of an earlier window, or decided after the first marker there was written."""
+    # Its marker follows that of an earlier window, or the decision is newer than the first marker read.
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
-    found: np.ndarray = (which > first) | later
-    return found
+    return (which > first) | later
 
 
 def begins_inside(log: LogView) -> bool:
-    """Whether the leader replica was not read from its log's start: markers may be where nobody looked."""
+    """Whether the leader replica was not read from its log start: markers may be in the unread part."""
     return log.leader.unread_from >= 0
 
 
 @once
 def _first_marker_time(log: LogView) -> int:
-    """When (ms) the first marker that was read was written, beyond all times where there is none."""
+    # Beyond all times where there is no marker.
     rows = log.leader.transactions
     rows = rows[rows["marker_offset"] >= log.leader.log_start]
     first = rows["marker_timestamp"][np.argsort(rows["marker_offset"])[:1]]
@@ -521,8 +503,8 @@ def _first_marker_time(log: LogView) -> int:
 
 
 def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """:func:`base_skew` of the coordinator partition of each window; within one broker by how much its clock was set
-    back: a marker is written behind the decision, and before the completion."""
+    # Within one broker by how much its clock was set back: a marker is written after the decision and before the
+    # completion.
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
     slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
@@ -530,33 +512,25 @@ def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
 
 
 def _over_before(log: LogView, windows: np.ndarray) -> int:
-    """How many windows were complete before the first marker that was read, as far as clocks may be apart."""
     going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
     return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
 
 
 def _has_other_brokers(log: LogView) -> bool:
-    """Whether the cluster has more than one broker, as far as the input shows."""
-    known: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
-    return len(known.union(*log.cluster.in_sync.values())) > 1
+    brokers: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
+    return len(brokers.union(*log.cluster.in_sync.values())) > 1
 
 
 def _is_whole(log: LogView, producer_id: int) -> bool:
-    """Whether all transactions and all markers of a producer are there, as far as files were copied at one time."""
     whole = log.leader.own_start == 0 and not begins_inside(log)
     return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
 
 
 def _is_there(log: LogView, windows: np.ndarray) -> bool:
-    """Whether neither a decision nor a marker can be missing only because its file was copied too early."""
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
     logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
-    bounds = [log.cluster.bounds.get(at) for at in logs]
-    return log.cluster.at_once or all(each is not None and each.clean_shutdown for each in bounds)
-
-
-def _epoch_fits(windows: np.ndarray, t: np.void) -> np.ndarray:
-    return ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
+    bounds = [log.cluster.bounds.get(place) for place in logs]
+    return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
 
 def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
@@ -566,49 +540,49 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
 
 
 def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
-    """:func:`skew` of the coordinator partition that decided each window."""
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
 def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """The window that sent this marker, None where none fits or the transaction is open."""
-    found = matching(log, int(t["producer_id"]))
-    number = found.number(int(t["marker_offset"]))
-    return None if number is None else found.window(number)
+    """Return the window that sent this marker, None where none fits."""
+    matched = matching(log, int(t["producer_id"]))
+    number = matched.number(int(t["marker_offset"]))
+    return None if number is None else matched.window(number)
 
 
 def is_late(t: np.void, window: TransactionWindow) -> bool:
-    """Whether a marker that closed data of a transaction looks like that of the one before it, sent again or late.
+    """Whether a marker that closed data looks like a repeated or late one of the previous transaction.
 
-    Under transaction.version 2 a transaction's own marker has an epoch above its data's; that of the one before it has
-    the data's, as an operator's abort has.
+    Under transaction.version 2 the own marker has an epoch above its data's; that of the previous transaction has the
+    data's epoch, as an operator's abort has.
     """
     repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
     return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
 
 
 def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """A window without a marker of its own here, whose decision this unmatched marker denies right in its time."""
-    found = matching(log, int(t["producer_id"]))
-    if found.number(int(t["marker_offset"])) is not None:
+    """Return a window without its own marker whose decision this unmatched marker contradicts in time."""
+    matched = matching(log, int(t["producer_id"]))
+    if matched.number(int(t["marker_offset"])) is not None:
         return None
-    numbers = _unmarked_behind(log, found, t)
+    numbers = _unmarked_behind(log, matched, t)
     if not len(numbers):
         return None
-    windows = found.windows[numbers]
-    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & _epoch_fits(windows, t)
+    windows = matched.windows[numbers]
+    denied = ((windows["decision"] == COMMIT) != bool(t["commit"])) & (
+        ~windows["has_prepare"] | (windows["epoch"] == t["marker_epoch"])
+    )
     in_time = _decided_at(windows, t, _slacks(log, windows))
     for number, sure in zip(numbers[denied].tolist(), in_time[denied].tolist(), strict=True):
-        window = found.window(number)
+        window = matched.window(number)
         if (sure or window.client_version >= 2) and not _may_be_of_one_before(log, window, t):
             return window
     return None
 
 
 def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -> bool:
-    """Whether a marker may be of an older decision that the cleaner took away, and the window's own come behind the
-    copy of this log."""
+    # The cleaner may have removed the older decision, and the window's own marker may follow the copy of this log.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
         return False
@@ -617,18 +591,18 @@ def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -
 
 
 def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
-    """The transaction that a closed stretch of data belongs to, of those that no marker before its end carried out.
+    """Return the transaction that a closed stretch of data belongs to, among those without an earlier marker.
 
-    Goes by the data, whenever and by whomever it was ended: the first transaction behind the marker before it that had
-    the partition by then, with the data's epoch. That marker, or one that came later, may be on either result.
+    By the data, whenever and by whomever it was ended: the first transaction after the previous marker that had the
+    partition by then, with the data's epoch. Markers with either result count.
     """
-    found = matching(log, int(t["producer_id"]))
-    if not len(found.windows):  # as where the coordinator's log was cleaned: of nearly all markers
+    matched = matching(log, int(t["producer_id"]))
+    if not len(matched.windows):  # as where the coordinator's log was cleaned: of nearly all markers
         return None
-    carried_out = found.numbers[(found.markers < t["marker_offset"]) & (found.numbers >= 0)]
+    carried_out = matched.numbers[(matched.markers < t["marker_offset"]) & (matched.numbers >= 0)]
     if begins_inside(log) and not len(carried_out):
         return None
-    windows = found.windows
+    windows = matched.windows
     behind = np.arange(len(windows)) > carried_out.max(initial=-1)
     data_time, epoch = log.time(t["first_time"]), int(t["producer_epoch"])
     added = windows["added_row"] >= 0
@@ -639,86 +613,85 @@ def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
     slack = _slacks(log, windows)
     latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
     fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
-    window = _first(found, fits & (data_time <= windows["decided_time"] + slack))
+    window = _first(matched, fits & (data_time <= windows["decided_time"] + slack))
     return None if window is None or _may_be_of_one_before(log, window, t) else window
 
 
-def _first(found: Matching, fits: np.ndarray) -> TransactionWindow | None:
+def _first(matched: Matching, fits: np.ndarray) -> TransactionWindow | None:
     numbers = np.flatnonzero(fits)
-    return found.window(int(numbers[0])) if len(numbers) else None
+    return matched.window(int(numbers[0])) if len(numbers) else None
 
 
 def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
-    """Decided windows without a marker here that come behind the marker before this data: markers keep their order.
+    """Yield decided windows without a marker here that follow the marker before this data: markers keep their order.
 
-    Where nobody knows whose that marker is, those remain that ended after it: the cleaner takes the markers of older
-    ones away, and the coordinator's log may end before it.
+    Where that marker's window is unknown, windows remain that ended after it: the cleaner removes older markers, and
+    the coordinator log may end before it.
     """
-    found = matching(log, int(t["producer_id"]))
-    return (found.window(number) for number in _unmarked_behind(log, found, t).tolist())
+    matched = matching(log, int(t["producer_id"]))
+    return (matched.window(number) for number in _unmarked_behind(log, matched, t).tolist())
 
 
 def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
-    """Those of :func:`unmarked_behind` whose marker is not in what was deleted, or not read, at the log's beginning."""
-    found = matching(log, int(t["producer_id"]))
-    numbers = _unmarked_behind(log, found, t)
+    """Yield those of :func:`unmarked_behind` whose marker is not in a deleted or unread part at the log start."""
+    matched = matching(log, int(t["producer_id"]))
+    numbers = _unmarked_behind(log, matched, t)
     if log.leader.log_start > 0:
-        numbers = numbers[_would_be_here(log, found.windows, numbers, found.numbers)]
-    return map(found.window, numbers.tolist())
+        numbers = numbers[_would_be_here(log, matched.windows, numbers, matched.numbers)]
+    return map(matched.window, numbers.tolist())
 
 
-def _unmarked_behind(log: LogView, found: Matching, t: np.void) -> np.ndarray:
-    """Their numbers."""
-    if not len(found.unmarked):
-        return found.unmarked
-    behind = found.number(int(t["prev_marker_offset"]))
+def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
+    if not len(matched.unmarked):
+        return matched.unmarked
+    behind = matched.number(int(t["prev_marker_offset"]))
     if behind is not None:
-        return found.unmarked[found.unmarked > behind]
+        return matched.unmarked[matched.unmarked > behind]
     if t["prev_marker_offset"] < 0:
-        return found.unmarked
-    return found.unmarked[_may_follow(log, found.windows[found.unmarked], int(t["prev_marker_time"]))]
+        return matched.unmarked
+    return matched.unmarked[_may_follow(log, matched.windows[matched.unmarked], int(t["prev_marker_time"]))]
 
 
 def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
-    """Complete windows that name this partition and of which no marker is found in the leader replica.
+    """Yield completed windows that name this partition and have no marker in the leader replica.
 
-    Each with the offsets between which its marker should be: of the producer's markers of windows before and after.
+    Each with the offsets that bound where its marker belongs: the producer's markers of earlier and later windows.
     """
     rows = naming(log).rows
     if not len(rows):
         return
     for producer_id in np.unique(rows["producer_id"][rows["has_complete"]]).tolist():
-        found = matching(log, producer_id)
-        for number in found.unmarked[found.windows["has_complete"][found.unmarked]].tolist():
-            before = found.markers[(found.numbers >= 0) & (found.numbers < number)]
-            behind = found.markers[found.numbers > number]
-            yield found.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
+        matched = matching(log, producer_id)
+        for number in matched.unmarked[matched.windows["has_complete"][matched.unmarked]].tolist():
+            before = matched.markers[(matched.numbers >= 0) & (matched.numbers < number)]
+            behind = matched.markers[matched.numbers > number]
+            yield matched.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
 def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
-    """A window of the producer that names the partition and may have allowed this data after the marker before it.
+    """Return a window that names the partition and may have allowed this data after the previous marker.
 
-    Closed data belongs to the window of its own marker, if that is a later one than the marker's before. Open data may
-    belong to any later window that had the partition by then; stamps of clients may be earlier than the record that
-    allowed the batch: that is what the slack is for.
+    Closed data belongs to the window of its own marker, if that is later than the previous marker's. Open data may
+    belong to any later window that had the partition by then; client timestamps may precede the record that allowed the
+    batch, which the slack allows for.
     """
-    found = matching(log, int(t["producer_id"]))
-    before = found.number(int(t["prev_marker_offset"]))
-    own = found.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
+    matched = matching(log, int(t["producer_id"]))
+    before = matched.number(int(t["prev_marker_offset"]))
+    own = matched.number(int(t["marker_offset"])) if t["marker_offset"] >= 0 else None
     if own is not None:
-        return found.window(own) if before is None or own > before else None
-    windows = found.windows
+        return matched.window(own) if before is None or own > before else None
+    windows = matched.windows
     if before is not None:
         later = np.arange(len(windows)) > before
     else:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
     later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
-    later[found.numbers[found.numbers >= 0]] = False
-    return _first(found, later)
+    later[matched.numbers[matched.numbers >= 0]] = False
+    return _first(matched, later)
 
 
 def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
-    """Whether windows may come behind a marker of another one: they did not end before it, as far as clocks show."""
+    # They did not end before the marker, as far as clocks show.
     slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
     return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)

@@ -1,4 +1,4 @@
-"""When data was written and when logs were read, by brokers' clocks."""
+"""When data was written and logs were read, by broker clocks."""
 
 from __future__ import annotations
 
@@ -12,28 +12,26 @@ from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, owner_complete, skew
 
-# What the times at which logs were read decide of an open transaction, where a copy says them.
+# Open transactions by the times at which logs were read, where a copy's manifest has them.
 #
-# They are the copy's claim, and are gone by only where nothing in its logs contradicts them. Data is read first, then
-# its
-# coordinator's log: so a transaction that ended in between is open in the one and over in the other.
+# These times only count where nothing in the logs contradicts them. Data is read before its coordinator's log, so a
+# transaction that ended in between is open in the one and completed in the other.
 
 
 def read_of(log: LogView) -> ReadTimes | None:
-    """When a log was read."""
+    """Return when a log was read, None where no copy says it."""
     bounds = log.cluster.bounds.get((log.topic, log.partition))
     return None if bounds is None else bounds.read
 
 
 def read_behind(cluster: Cluster, log: tuple[str, int], other: tuple[str, int]) -> bool:
-    """Whether another log was read behind this one, as a copy of both says: it has what this one's needed."""
-    first, then = (bounds.read if (bounds := cluster.bounds.get(at)) else None for at in (log, other))
+    """Whether another log was read after this one by the same clock: it then has the records this one needed."""
+    first, then = (bounds.read if (bounds := cluster.bounds.get(place)) else None for place in (log, other))
     return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
 
 
 def ended_behind(log: LogView, window: TransactionWindow) -> bool:
-    """Whether a transaction was complete no sooner than its log was read, where a copy says when that was: its marker
-    may have come behind it, and that it lacks it says nothing. The next copy shows it."""
+    """Whether a transaction completed no sooner than its log was read: its marker may have come after the copy."""
     read, end = read_of(log), window.end_time
     if read is None or end is None or window.complete is None:
         return False
@@ -43,11 +41,11 @@ def ended_behind(log: LogView, window: TransactionWindow) -> bool:
 
 
 def ended_since(log: LogView, row: np.void, entry: StateRecord, ends: list[TransactionWindow], allowed_ms: int) -> bool:
-    """Whether a transaction was open when its log was read, and ended behind that.
+    """Whether a transaction was open when its log was read and ended afterwards.
 
-    ``entry``: the last record of its id, which has nothing of it; ``ends``: the transactions of the id, complete there,
-    that it may be. That of one came behind the reading; or the cleaner has taken away what came since, of a transaction
-    that is no older than its time-out (``allowed_ms``) allows.
+    ``entry``: the last record of its id, which does not show it; ``ends``: completed transactions of the id that it may
+    be. Either one of them ended after the read, or the cleaner removed the later records of a transaction that is
+    within ``allowed_ms``.
     """
     read, bounds = read_of(log), log.cluster.bounds.get((TRANSACTION_STATE, entry.partition))
     coordinators = None if bounds is None else bounds.read
@@ -61,8 +59,8 @@ def ended_since(log: LogView, row: np.void, entry: StateRecord, ends: list[Trans
 
 
 def open_in_time(log: LogView, entry: StateRecord, begun: int, allowed_ms: int) -> bool:
-    """Whether a transaction that its coordinator has as open, read behind the data, was open for no longer than is
-    allowed when that was read. ``begun``: ms."""
+    """Whether a transaction was within ``allowed_ms`` when its coordinator log was read, after the data. ``begun``:
+    ms."""
     coordinators = TRANSACTION_STATE, entry.partition
     bounds = log.cluster.bounds.get(coordinators)
     read = None if bounds is None else bounds.read
@@ -70,7 +68,7 @@ def open_in_time(log: LogView, entry: StateRecord, begun: int, allowed_ms: int) 
     return read is not None and behind and read.begun <= begun + allowed_ms
 
 
-# When data was written, by brokers' clocks: clients may stamp records with the times of events, however old.
+# When data was written, by broker clocks: clients may stamp records with event times, however old.
 
 
 UNBOUNDED = 1 << 62  # ms; later than any file was copied
@@ -78,52 +76,50 @@ CLIENT_MS = 250  # from a client's stamp, or the last broker's stamp before a ba
 
 
 def around(log: LogView, producer_id: int, offset: int) -> tuple[int, int]:
-    """No earlier and no later than when data at an offset was written, in ms; -1: no bound.
+    """Bound when data at an offset was written: earliest and latest, ms; -1: no bound.
 
-    Markers before and behind it in the leader replica carry a broker's time, and no data is older than the first record
-    of its producer id at the coordinator, or than the checkpoint that it came behind.
+    Markers before and after it in the leader replica carry broker times. Data is also no older than the first
+    coordinator record of its producer id, and than the checkpoint below which it is not.
     """
     earliest, latest = around_each(log, np.array([producer_id]), np.array([offset]))
     return int(earliest[0]), int(latest[0])
 
 
-def around_each(log: LogView, producer_ids: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of many."""
+def around_each(log: LogView, producer_ids: np.ndarray, at_offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`around` for many."""
     offsets, newest, oldest = _marker_clocks(log)
-    before, behind = offsets.searchsorted(at, "left"), offsets.searchsorted(at, "right")
+    before, behind = offsets.searchsorted(at_offsets, "left"), offsets.searchsorted(at_offsets, "right")
     ids, which = np.unique(producer_ids, return_inverse=True)
-    known = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
+    known_from = np.array([_known_from(log, producer_id) for producer_id in ids.tolist()], np.int64)[which]
     entry, written = log.leader.high_watermark, log.cluster.checkpointed.get(log.leader.log_dir, -1)
-    checkpointed = np.where(at >= entry, written, -1) if entry is not None else np.full(len(at), -1)
-    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known, checkpointed])
+    checkpointed = np.where(at_offsets >= entry, written, -1) if entry is not None else np.full(len(at_offsets), -1)
+    earliest = np.maximum.reduce([np.append(newest, -1)[before - 1], known_from, checkpointed])
     return earliest, np.append(oldest, -1)[behind]
 
 
 def written_bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
-    """:func:`around` of the first data of each transaction of a replica, -1 too where it has none."""
+    """:func:`around` for the first data of each transaction of a replica; -1 too where it has none."""
     rows = replica.transactions
-    found = np.full((2, len(rows)), -1)
+    bounds = np.full((2, len(rows)), -1)
     data = np.flatnonzero(rows["first_offset"] >= 0)
     if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
-        found[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
-    return found[0], found[1]
+        bounds[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return bounds[0], bounds[1]
 
 
 def last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
-    """When each producer of a replica wrote last, at the earliest, by brokers' clocks, in ms; -1: nothing tells."""
+    """Return the earliest time each producer of a replica can have written last, by broker clocks, ms; -1: unknown."""
     rows = replica.producers
     offsets, newest, _ = _marker_clocks(log)
     before = offsets.searchsorted(rows["data_last_offset"], "left")
-    found: np.ndarray = np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
-    return found
+    return np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
 
 
 def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> int:
-    """The time (ms) that a file must have been copied after, to hold what was written before this data.
+    """Return the time (ms) after which a file must have been copied to hold what was written before this data.
 
-    That is its stamp, unless what brokers wrote shows that the data is younger: then the marker behind it, and
-    :data:`UNBOUNDED` where none is. A stamp that is too early by no more than two clocks may differ can be such a
-    clock's: the data came no later than that much behind it.
+    Its timestamp, unless broker times show that the data is younger: then the marker after it, or :data:`UNBOUNDED` for
+    none. A timestamp up to :data:`SKEW_MS` too early may come from a slow clock, and bounds the data by that much.
     """
     earliest, latest = around(log, producer_id, offset)
     if stamp >= earliest:
@@ -133,17 +129,16 @@ def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> in
 
 
 def recorded(log: LogView, partition: int, t: np.void) -> bool:
-    """Whether the coordinator's file would hold the record that let a transaction write: it precedes the first batch.
+    """Whether the coordinator file would hold the record that let a transaction write: it precedes the first batch.
 
-    Clients stamp records before they ask the coordinator, and brokers do not stamp them: that much is allowed for.
-    Where a marker lies behind the data, its time bounds that of the record, however old the stamps are. Data that was
-    committed when the broker wrote its checkpoint shows the same without any clock, and so does data that was read
-    before.
+    Clients stamp records before they ask the coordinator, which :data:`CLIENT_MS` allows for. A marker after the data
+    bounds the record's time, however old the timestamps are. Data committed when the broker wrote its checkpoint, or
+    read before the coordinator log, proves it without any clock.
     """
-    at, entry = (log.topic, log.partition), log.leader.high_watermark
-    if read_behind(log.cluster, at, (TRANSACTION_STATE, partition)):
+    own, entry = (log.topic, log.partition), log.leader.high_watermark
+    if read_behind(log.cluster, own, (TRANSACTION_STATE, partition)):
         return True
-    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(at, (TRANSACTION_STATE, partition)):
+    if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(own, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
     stamp = log.time(t["first_time"]) + CLIENT_MS
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
@@ -154,10 +149,8 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
 
 @once
 def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The offsets of the leader replica's markers in order, for each the newest time up to it and the oldest from it.
-
-    Worked out once a log: a search for each transaction, and no pass over all markers.
-    """
+    # Offsets of the leader replica's markers, the newest time up to each and the oldest from each: a search per
+    # transaction in place of a pass over all markers.
     rows = log.leader.transactions
     rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
     order = np.argsort(rows["marker_offset"], kind="stable")
@@ -167,7 +160,6 @@ def _marker_clocks(log: LogView) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _known_from(log: LogView, producer_id: int) -> int:
-    """When the coordinator first wrote of a producer id, in ms; -1 where its history is not whole."""
     history = log.cluster.coordinator
     if history is None or not owner_complete(log, producer_id):
         return -1
@@ -177,10 +169,12 @@ def _known_from(log: LogView, producer_id: int) -> int:
 
 @once
 def began(log: LogView) -> int:
-    """When (ms, brokers' clocks) the log began: its first stamp is a client's, whose clock the markers behind its data
-    show to be slow by as much as none of them came sooner. What is left of a log, or was read of it, began no later
-    than its first marker was written: its clients' stamps may be any. -1: nothing shows when, as where no marker that
-    is left lies behind its data: a clock may have been set back since."""
+    """Return when the log began, ms by broker clocks; -1: unknown.
+
+    Of a whole log: its first timestamp, corrected by the least lag of markers behind their data, since a client clock
+    may be slow. Otherwise no later than the first marker stored or read: timestamps of clients may be any. Unknown too
+    where no marker follows its data: a clock may have been set back.
+    """
     ended, markers = closed(log), log.leader.transactions
     if log.leader.log_start == 0:
         slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
@@ -191,16 +185,16 @@ def began(log: LogView) -> int:
 
 
 def closed(log: LogView) -> np.ndarray:
-    """The rows of the transactions of the leader replica that have data and a marker."""
+    """Return the leader replica's transactions that have data and a marker."""
     rows = log.leader.transactions
     return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
 
 
 def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) -> bool:
-    """Whether the log reaches back far enough, uncleaned, that the window's marker would still be in it.
+    """Whether the log reaches back far enough, uncleaned, that it would still have the window's marker.
 
-    ``before``: the offset of the last marker of an earlier decision of its producer; where that is kept, behind all
-    that was cleaned, the order of both logs tells, and no clock is asked.
+    ``before``: the offset of the producer's last marker of an earlier decision. If it is stored above everything
+    cleaned, the order of both logs decides and no clock is needed.
     """
     prepare, replica = window.prepare, log.leader
     assert prepare is not None

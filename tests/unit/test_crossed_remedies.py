@@ -47,18 +47,18 @@ def test_one_remedy_alone_stays_as_it_is() -> None:
     view = log(1, 2, 3)
     remedy = repairs.refetch(view, of(view, 1))
     assert moved_and_sources([about(remedy)]) == ({1}, {2, 3})
-    assert [f.advice for f in resolve.settled([about(remedy)])] == [remedy]
+    assert [f.advice for f in resolve.without_conflicts([about(remedy)])] == [remedy]
 
 
 def test_a_source_that_is_moved_itself_is_left_out() -> None:
     view = log(1, 2, 3)
-    found = resolve.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2)])
+    found = resolve.without_conflicts([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2)])
     assert moved_and_sources(found) == ({1, 2}, {3})
 
 
 def test_where_no_source_is_left_nothing_is_moved() -> None:
     view = log(1, 2, 3)
-    found = resolve.settled([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
+    found = resolve.without_conflicts([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
     assert moved_and_sources(found) == (set(), set())
     assert all(f.remedy.startswith("Do not act") and "keeps its replica of t-0" in f.remedy for f in found)
 
@@ -67,10 +67,10 @@ def test_nobody_is_made_leader_that_is_moved() -> None:
     view = log(1, 2, 3)
     again = repairs.refetch(view, of(view, 1), of(view, 2))
     leads = replace(again, act=(*repairs.lead(view, of(view, 2)), *again.act), moves=replace(again.moves, leads=2))
-    alone = resolve.settled([about(leads)])
+    alone = resolve.without_conflicts([about(leads)])
     assert [f.advice for f in alone] == [leads]
     for order in itertools.permutations([leads, repairs.refetch(view, of(view, 2), of(view, 3))]):
-        moved, sources = moved_and_sources(resolve.settled([about(remedy) for remedy in order]))
+        moved, sources = moved_and_sources(resolve.without_conflicts([about(remedy) for remedy in order]))
         assert not moved & sources
         assert moved == {2}
 
@@ -79,7 +79,7 @@ def test_other_partitions_are_none_of_its_business() -> None:
     view = log(1, 2)
     given = [about(repairs.refetch(view, of(view, 1))), about(repairs.refetch(view, of(view, 2)), 1)]
     before = [f.remedy for f in given]
-    assert [f.remedy for f in resolve.settled(given)] == before
+    assert [f.remedy for f in resolve.without_conflicts(given)] == before
 
 
 def test_nothing_is_fetched_from_a_replica_that_is_damaged() -> None:

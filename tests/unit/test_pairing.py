@@ -29,7 +29,7 @@ def markers(*stamps: int) -> list[np.ndarray]:
 
 def pairs(decided: np.ndarray, given: list[np.ndarray], *, whole: bool) -> list[int]:
     return paired(
-        decided, given, SAME_CLOCK_MS, whole=lambda: whole, there=lambda: False, other_clocks=False, until=LAST
+        decided, given, SAME_CLOCK_MS, whole=lambda: whole, complete=lambda: False, other_clocks=False, until=LAST
     ).tolist()
 
 
