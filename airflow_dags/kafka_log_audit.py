@@ -103,10 +103,10 @@ def named(cluster: str) -> str:
 def summary_of(folder: str) -> dict[str, Any] | None:
     """The summary of a whole run, None where the results are not whole."""
     try:
-        found: dict[str, Any] = json.loads((opened(folder) / SUMMARY).read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads((opened(folder) / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return found
+    return summary
 
 
 class AuditOperator(SparkSubmitOperator):
@@ -115,8 +115,8 @@ class AuditOperator(SparkSubmitOperator):
     def execute(self, context: Any) -> Any:
         """Runs the job. Errors: those of the submission, and of a job that could not read all of its input."""
         args = list(self.application_args)
-        found = summary_of(args[args.index("--out") + 1])
-        if found is not None and found["complete"]:
+        summary = summary_of(args[args.index("--out") + 1])
+        if summary is not None and summary["complete"]:
             self.log.info("the results of this run are whole; nothing to do")
             return None
         return super().execute(context)
@@ -173,8 +173,8 @@ def judge(cluster: dict[str, Any]) -> dict[str, int]:
     if any(counts[name] for name in failing):
         with (opened(folder) / "findings.jsonl").open(encoding="utf-8") as lines:  # the most severe come first
             shown = [json.loads(line) for _, line in zip(range(SHOWN), lines, strict=False)]
-        said = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
-        raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{said}")
+        messages = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
+        raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{messages}")
     if not summary["complete"]:
         why = summary.get("empty_input") or f"part of the input could not be read: {summary['unreadable'][:SHOWN]}"
         raise AirflowFailException(why)
@@ -195,8 +195,8 @@ def publish(cluster: dict[str, Any], *, outlet_events: Any = None) -> str:
     latest = below(context["params"]["out"], "latest", *([named(cluster["name"])] if cluster["name"] else []))
     for name in PUBLISHED:
         put(opened(latest), name, (opened(folder) / name).read_bytes())
-    told = {"run_id": context["run_id"], "cluster": cluster["name"]}
-    outlet_events[REPORT].extra = told | {"counts": summary["counts"]["by_severity"]}
+    extra = {"run_id": context["run_id"], "cluster": cluster["name"]}
+    outlet_events[REPORT].extra = extra | {"counts": summary["counts"]["by_severity"]}
     return below(latest, "report.html")
 
 

@@ -97,10 +97,10 @@ class Open:
             self.row.get("log_end"),
             log.get("log_end"),
         )
-        known = [end for end in ends if end is not None]
-        if not known or self.lso is None:
+        ends_known = [end for end in ends if end is not None]
+        if not ends_known or self.lso is None:
             return None
-        return max(0, next((end for end in known if end >= self.lso), known[-1]) - self.lso)
+        return max(0, next((end for end in ends_known if end >= self.lso), ends_known[-1]) - self.lso)
 
     @property
     def standing(self) -> str:
@@ -146,8 +146,8 @@ class Open:
     def advice(self) -> Values:
         """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
         own = self._own
-        mine = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
-        about = [a for f in mine if (a := whole(f.get("advice")))]
+        blocking = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
+        about = [a for f in blocking if (a := whole(f.get("advice")))]
         alike = (a for a in about if (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
         crossed = own["act"] and about and not any(a["act"] for a in about)  # another finding speaks against its acts
         return about[0] if crossed else next(alike, own)
@@ -219,17 +219,17 @@ def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary, map(_log, transactions))
     about = _by_producer(findings)
-    found: dict[tuple[Hashable, ...], Open] = {}
+    entries: dict[tuple[Hashable, ...], Open] = {}
     for row in transactions:
         cluster = clusters.get(row.get("log_dir"))
         key = (cluster, *(row[k] for k in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")))
-        entry = found.get(key)
+        entry = entries.get(key)
         if entry is None:
-            entry = found[key] = Open(row, cluster, log=logs.get(_log(row)), findings=_about(row, about))
+            entry = entries[key] = Open(row, cluster, log=logs.get(_log(row)), findings=_about(row, about))
         if row.get("broker_id") is not None and row["broker_id"] not in entry.brokers:
             entry.brokers.append(row["broker_id"])
     order = list(KINDS)
-    return sorted(found.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
+    return sorted(entries.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
 
 
 def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[BlockedSummary]:
@@ -238,33 +238,33 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
     A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
     transaction was handed in for makes a row of its own.
     """
-    held: dict[tuple[str | None, str], list[Open]] = {}
+    by_partition: dict[tuple[str | None, str], list[Open]] = {}
     given = _given(findings, summary)
     for entry in [e for e in transactions if e.blocks] if given is None else given:
-        held.setdefault((entry.cluster, entry.name), []).append(entry)
+        by_partition.setdefault((entry.cluster, entry.name), []).append(entry)
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
-    known = {name for _, name in held}
+    listed_names = {name for _, name in by_partition}
     alone = [
         (((f["evidence"] or {}).get("log_dir"), f["topic"], f["partition"]), f)
         for f in findings
-        if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
+        if _blocks_log(f) and id(f) not in attached and log_name(f) not in listed_names
     ]
     logs = _logs(summary, (log for log, _ in alone))
     for log, finding in alone:
         entry = Open(_as_transaction(finding), findings=[finding], log=logs.get(log))
-        held.setdefault((None, log_name(finding)), []).append(entry)
+        by_partition.setdefault((None, log_name(finding)), []).append(entry)
     kept_out: dict[str, set[str]] = {}
     for finding in findings:
         if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
             kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
     about, rows = _blocking(findings, summary), []
-    for (cluster, name), entries in held.items():
+    for (cluster, name), entries in by_partition.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
         groups = sorted(kept_out.get(name, ()))
         given_others = holder.row.get("others")
         others = len({o.row["producer_id"] for o in entries}) - 1 if given_others is None else given_others
-        mine = {id(finding) for finding in holder.findings}
-        behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in mine]
+        holder_findings = {id(finding) for finding in holder.findings}
+        behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in holder_findings]
         rows.append(BlockedSummary(holder, others, groups, behind if others else []))
     return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
 
@@ -272,12 +272,12 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
 def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | None, str], list[Finding]]:
     """What was found about the transactions that hold a partition, by cluster and partition, by offset."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
-    found: dict[tuple[str | None, str], list[Finding]] = {}
+    by_partition: dict[tuple[str | None, str], list[Finding]] = {}
     for finding in findings:
         if _blocks_log(finding) and finding["offset"] is not None and finding["producer_id"] is not None:
             of = clusters.get((finding["evidence"] or {}).get("log_dir")), log_name(finding)
-            found.setdefault(of, []).append(finding)
-    return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
+            by_partition.setdefault(of, []).append(finding)
+    return {of: sorted(rows, key=lambda f: f["offset"]) for of, rows in by_partition.items()}
 
 
 def _place(row: Values) -> tuple[str, int]:
@@ -292,15 +292,15 @@ def _given(findings: Sequence[Finding], summary: Values) -> list[Open] | None:
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs, about = _logs(summary, map(_log, summary["blocked"])), _by_producer(findings)
     at_coordinator = _at_coordinator(findings)
-    found = []
+    entries = []
     for row in summary["blocked"]:
         entry = Open(row, clusters.get(row["log_dir"]), log=logs.get(_log(row)))
         entry.findings = _about(row, about)
         if not any(_declared(f, "blocks") for f in entry.findings):
             entry.findings = [*at_coordinator.get(row["transactional_id"], ()), *entry.findings]
         entry.brokers = [] if row["broker_id"] is None else [row["broker_id"]]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def advised(finding: Finding) -> tuple[str, str]:
@@ -348,8 +348,8 @@ def suppressed_findings(findings: Iterable[Finding], summary: Values) -> dict[st
     """Findings that a baseline suppresses, by severity: the summary's counts, or counted where it has none."""
     given = ((summary.get("baseline") or {}).get("counts") or {}).get("by_severity")
     if given is None:
-        mine = [f["severity"] for f in findings if f.get("accepted")]
-        given = {name: mine.count(name) for name in SEVERITIES}
+        severities = [f["severity"] for f in findings if f.get("accepted")]
+        given = {name: severities.count(name) for name in SEVERITIES}
     return {name: given[name] for name in SEVERITIES if given.get(name)}
 
 
@@ -376,8 +376,8 @@ def missing(findings: Iterable[Finding]) -> list[str]:
 
 def _unsure(finding: Finding) -> bool:
     evidence = finding.get("evidence") or {}
-    said = (evidence.get("confidence"), evidence.get("class"))
-    return "undecidable" in said or bool(evidence.get("in_flight"))
+    labels = (evidence.get("confidence"), evidence.get("class"))
+    return "undecidable" in labels or bool(evidence.get("in_flight"))
 
 
 def _cost_of_abort(row: Values, state: str) -> str:
@@ -385,10 +385,10 @@ def _cost_of_abort(row: Values, state: str) -> str:
     lost = "the transaction's records" if count is None else plural(count, "record")
     lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
     verb = "becomes" if count == 1 else "become"
-    said = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
+    sentence = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
     if state == "CompleteCommit":
-        said += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
-    return said
+        sentence += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
+    return sentence
 
 
 def _log(row: Values) -> tuple[Hashable, ...]:
@@ -423,8 +423,8 @@ def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Findin
 
 def _about(row: Values, about: Mapping[tuple[Hashable, ...], list[Finding]]) -> list[Finding]:
     """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
-    mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
-    return sorted(mine, key=lambda f: not _declared(f, "blocks"))
+    overlapping = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
+    return sorted(overlapping, key=lambda f: not _declared(f, "blocks"))
 
 
 def _overlaps(finding: Finding, row: Values) -> bool:
@@ -510,10 +510,10 @@ def decide(
     """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
     lost = [f for f in unaccepted(findings) if is_loss(f)]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
-    held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
+    blocked_rows = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
     blocking = [f for f in unaccepted(findings) if f.get("outcome") == BLOCKED and f["severity"] in GRAVE]
-    tone, headline = _headline(lost, held, blocking, named, counts, summary)
+    tone, headline = _headline(lost, blocked_rows, blocking, named, counts, summary)
     if any((suppressed := suppressed_findings(findings, summary)).values()):
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
@@ -521,10 +521,10 @@ def decide(
         many = plural(len(accepted), "partition")
         headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
-    if said := _scope(summary.get("scope") or {}):
-        headline += f"; {said}"
+    if scope_text := _scope(summary.get("scope") or {}):
+        headline += f"; {scope_text}"
     grave = sum(counts.get(name, 0) for name in GRAVE)
-    return RunVerdict(tone, headline, lost, held, named, accepted, grave, suppressed)
+    return RunVerdict(tone, headline, lost, blocked_rows, named, accepted, grave, suppressed)
 
 
 def is_loss(finding: Finding) -> bool:
@@ -540,16 +540,16 @@ def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
 
 def _headline(
     lost: Sequence[Finding],
-    held: Sequence[BlockedSummary],
+    blocked_rows: Sequence[BlockedSummary],
     blocking: Sequence[Finding],
     named: Sequence[BlockedSummary],
     counts: Mapping[str, int],
     summary: Values,
 ) -> tuple[str, str]:
-    blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
+    blocked = f"{plural(len(blocked_rows), 'partition')} {_are(len(blocked_rows))} blocked"
     if lost:
-        return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
-    if held:
+        return "bad", "; ".join([_of_loss(lost), *([blocked] if blocked_rows else [])])
+    if blocked_rows:
         return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in GRAVE}
     unknown = [row for row in named if row.holder.standing == "unknown"]
@@ -570,8 +570,8 @@ def _headline(
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
         return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
     if empty := summary.get("empty_input"):
-        said = empty[:1].upper() + empty[1:]
-        return "unsure", f"{said}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else said
+        reason = empty[:1].upper() + empty[1:]
+        return "unsure", f"{reason}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else reason
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
             return "unsure", "Nothing could be read"
@@ -593,25 +593,25 @@ def _of_loss(findings: Sequence[Finding]) -> str:
 
 def _scope(scope: Values) -> str:
     """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
-    said = []
+    clauses = []
     if left_out := scope.get("rules_left_out"):
-        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
     asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
     if read := was_read(*asked):
-        said.append(visible(read))
+        clauses.append(visible(read))
     left = scope.get("left_out") or {}
     if left.get("copies"):
-        said.append(
+        clauses.append(
             f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
         )
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")
-        said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
+        clauses.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if unlooked := scope.get("without_records"):
-        said.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
+        clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
     if lacking := scope.get("not_in_input"):
-        said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
-    return ", and ".join(said)
+        clauses.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
+    return ", and ".join(clauses)
 
 
 def _were(count: int) -> str:
@@ -625,7 +625,7 @@ def _are(count: int) -> str:
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     """The time that ages go by, and how old the copy is. ``now``: the clock on the wall; None where the same input must
     give the same text."""
-    said = f"As of {instant(summary['as_of'])}"
+    text = f"As of {instant(summary['as_of'])}"
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
     if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
         return "As of an unknown time: nothing that was read shows one"
@@ -633,8 +633,8 @@ def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     until = now if chosen else as_of
     old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
     if old > OLD_COPY_MS:
-        return f"{said}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
-    return f"{said}, the newest in the input (--as-of now: the clock)" if chosen else said
+        return f"{text}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
+    return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
 
 
 def _moment(iso: object) -> datetime.datetime | None:
@@ -648,13 +648,13 @@ def baseline(row: Values) -> str:
     """What a baseline accepts, in words: ``row`` is the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
-    said = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    text = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
     back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
     more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
-    said += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
     gone = len(row["gone"])
-    said += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
-    return said
+    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    return text
 
 
 def counted(by_severity: Mapping[str, int]) -> str:
@@ -705,14 +705,14 @@ def begun(row: Values) -> str:
         return ""
     if not row.get("since_by_producer"):
         return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
-    said, least, most = (
+    text, least, most = (
         instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
     )
-    bounds = [f"no earlier than {least}"] if least and least != said else []
-    bounds += [f"no later than {most}"] if most and most != said else []
-    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    bounds = [f"no earlier than {least}"] if least and least != text else []
+    bounds += [f"no later than {most}"] if most and most != text else []
+    text += " at the earliest" if text == least else " at the latest" if text == most else ""
     by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
-    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"
+    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
 
 
 # The shapes that the report is made from, with every key there: what the maker left out is null.

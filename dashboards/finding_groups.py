@@ -70,18 +70,18 @@ def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
     for finding in findings:
         owners = by_kind.setdefault((finding["severity"], finding["rule"], kind(finding)), {})
         owners.setdefault(_owner(finding), []).append(finding)
-    found: list[Cause] = []
+    result: list[Cause] = []
     for (severity, rule, name), owners in sorted(by_kind.items(), key=lambda item: SEVERITIES.index(item[0][0])):
         few = most if severity != SEVERITIES[-1] else 1
         total = sum(map(len, owners.values()))
-        named = [mine for mine in owners.values() if len(owners) <= few or len(mine) * few >= total]
-        rest = [mine for mine in owners.values() if not (len(owners) <= few or len(mine) * few >= total)]
-        found += [Cause(rule, name, severity, _who(mine), 1, mine) for mine in named]
+        named = [members for members in owners.values() if len(owners) <= few or len(members) * few >= total]
+        rest = [members for members in owners.values() if not (len(owners) <= few or len(members) * few >= total)]
+        result += [Cause(rule, name, severity, _who(members), 1, members) for members in named]
         if rest:
-            said = f"{len(rest):,} {'more ' if named else ''}producers or groups"
-            others = [f for mine in rest for f in mine]
-            found.append(Cause(rule, name, severity, said if len(rest) > 1 else _who(others), len(rest), others))
-    return found
+            label = f"{len(rest):,} {'more ' if named else ''}producers or groups"
+            others = [f for members in rest for f in members]
+            result.append(Cause(rule, name, severity, label if len(rest) > 1 else _who(others), len(rest), others))
+    return result
 
 
 def alone(finding: Finding) -> Cause:
@@ -131,13 +131,13 @@ class ProducerPartitions:
 
 def holders(rows: Sequence[BlockedSummary]) -> list[ProducerPartitions]:
     """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
-    found: dict[tuple[object, ...], list[BlockedSummary]] = {}
+    by_holder: dict[tuple[object, ...], list[BlockedSummary]] = {}
     for row in rows:
         holder = row.holder
         name = holder.row.get("transactional_id")
         owner = (name, holder.row["producer_id"] if name is None else None)
-        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
-    return [ProducerPartitions(mine) for mine in found.values()]
+        by_holder.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
+    return [ProducerPartitions(members) for members in by_holder.values()]
 
 
 # Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
@@ -230,8 +230,8 @@ def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Gro
     groups = []
     for rule, parts in by_rule.items():
         parts.sort(key=lambda p: (SEVERITIES.index(p.cause.severity), -len(p.cause.findings)))
-        mine = sum(len(part.cause.findings) for part in parts)
-        entry = Group(rule, parts[0].cause.severity, parts, max(mine, given.get(rule, 0)))
+        count = sum(len(part.cause.findings) for part in parts)
+        entry = Group(rule, parts[0].cause.severity, parts, max(count, given.get(rule, 0)))
         for part in parts:
             name = part.cause.severity
             entry.by_severity[name] = entry.by_severity.get(name, 0) + len(part.cause.findings)
@@ -247,9 +247,9 @@ def _share_out(groups: Sequence[Group]) -> None:
     share = _level([sum(len(part.cause.findings) for part in g.parts) for g in groups], MAX_ROWS_PER_RULE, MAX_ROWS)
     room, anchors = MAX_TEXT, set[str]()
     for entry in groups:
-        each = _level([len(part.cause.findings) for part in entry.parts], share, share)
+        quota = _level([len(part.cause.findings) for part in entry.parts], share, share)
         for part in entry.parts:
-            for finding in part.cause.findings[:each]:
+            for finding in part.cause.findings[:quota]:
                 anchor = short_fingerprint(finding)
                 row = _row(finding, "" if anchor in anchors else anchor)
                 anchors.add(anchor)
@@ -284,21 +284,21 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
             above: tuple[str, str] = ("", "")
             for n, f in enumerate(rest):
                 broker = "" if f["broker_id"] is None else f" broker {f['broker_id']}"
-                mine = visible((log_name(f) or f["file"] or "") + broker), visible(who(f))
-                place, owner = ("=" if n and new == old else new for new, old in zip(mine, above, strict=True))
+                columns = visible((log_name(f) or f["file"] or "") + broker), visible(who(f))
+                place, owner = ("=" if n and new == old else new for new, old in zip(columns, above, strict=True))
                 line = "\t".join((place, offsets(f["offset"], f["last_offset"]), owner, short_fingerprint(f)))
                 room -= len(line) + 1
                 if room < 0:
                     left += len(rest) - n
                     break
                 lines.append(line)
-                above = mine
+                above = columns
     return Markup("\n").join(lines), left
 
 
 def _row(finding: Finding, anchor: str) -> FindingRow:
     evidence = finding.get("evidence") or {}
-    facts = [(name, clip(said, _FACT)) for name, said in in_words(evidence)]
+    facts = [(name, clip(text, _FACT)) for name, text in in_words(evidence)]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
     message, remedy = clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY)
@@ -324,11 +324,11 @@ class Remedy:
     others: int
 
 
-def remedies(findings: Sequence[Finding], held: Sequence[BlockedSummary]) -> list[Remedy]:
+def remedies(findings: Sequence[Finding], blocked_rows: Sequence[BlockedSummary]) -> list[Remedy]:
     """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
     before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
     with them. Findings that a baseline accepts are left out too. Cost: linear."""
-    answered = {kind(finding) for row in held for finding in row.holder.findings}
+    answered = {kind(finding) for row in blocked_rows for finding in row.holder.findings}
     by_kind: dict[str, list[Finding]] = {}
     for finding in unaccepted(findings):
         if finding["severity"] in GRAVE and kind(finding) not in answered:
@@ -336,29 +336,29 @@ def remedies(findings: Sequence[Finding], held: Sequence[BlockedSummary]) -> lis
     return _merged(sorted(by_kind.values(), key=_order))
 
 
-def _order(found: Sequence[Finding]) -> tuple[int, int, int, str]:
-    worst = _worst(found)
+def _order(findings: Sequence[Finding]) -> tuple[int, int, int, str]:
+    worst = _worst(findings)
     loss = list(LOSSES).index(worst["outcome"]) if is_loss(worst) else len(LOSSES)
-    return SEVERITIES.index(worst["severity"]), loss, -len(found), kind(worst)
+    return SEVERITIES.index(worst["severity"]), loss, -len(findings), kind(worst)
 
 
-def _worst(found: Sequence[Finding]) -> Finding:
-    return min(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
+def _worst(findings: Sequence[Finding]) -> Finding:
+    return min(findings, key=lambda finding: SEVERITIES.index(finding["severity"]))
 
 
 def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
     """Kinds with the same text share it: two may find the two sides of one loss."""
     made: dict[str, Remedy] = {}
-    for found in kinds:
-        first = _worst(found)
+    for findings in kinds:
+        first = _worst(findings)
         text = str(first.get("remedy") or "")
-        same = sum(finding.get("remedy") == text for finding in found)
+        same = sum(finding.get("remedy") == text for finding in findings)
         if text in made:
             made[text].rules += [first["rule"]] if first["rule"] not in made[text].rules else []
             made[text].count += same
-            made[text].others += len(found) - same
+            made[text].others += len(findings) - same
         elif text:
-            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(found) - same)
+            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(findings) - same)
     return list(made.values())
 
 
@@ -513,14 +513,16 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     if name is None and group is None and (holder is None or producer is None):
         return ""
     owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
-    known = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
-    at = f" in cluster {cluster}" if cluster else ""
+    producer_id = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
+    place = f" in cluster {cluster}" if cluster else ""
     if holder is None:
-        said = f"about your {owned}{known}{at}: {finding['message']}"
+        text = f"about your {owned}{producer_id}{place}: {finding['message']}"
     else:
-        said = f"your {owned}{known} left {_left(holder.row)}{at}.{_waited(holder)} {_done(holder.advice, name)}"
-    said = said[:1].upper() + said[1:]
-    return visible(f"{said}{'' if said.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
+        text = (
+            f"your {owned}{producer_id} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder.advice, name)}"
+        )
+    text = text[:1].upper() + text[1:]
+    return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 
 
 def _epoch(row: Values) -> str:

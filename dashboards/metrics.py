@@ -130,9 +130,9 @@ def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
     columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
 
     def values(row: Values) -> tuple[str, ...]:
-        known = row["labels"] or {}
+        own_labels = row["labels"] or {}
         return tuple(
-            map(_label, (row["cluster_id"], row["name"], row["owner"], *(known.get(key, "") for key in labels)))
+            map(_label, (row["cluster_id"], row["name"], row["owner"], *(own_labels.get(key, "") for key in labels)))
         )
 
     return columns, {values(row): 1.0 for row in named}
@@ -192,41 +192,47 @@ def _standing(row: answers.BlockedSummary) -> str:
 
 def _key(place: int, row: answers.BlockedSummary) -> tuple[str, ...]:
     """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
-    at, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
+    transaction, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
         return (cluster, "", OTHERS, "", standing)
-    return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)
+    return (
+        cluster,
+        _label(transaction["broker_id"]),
+        _label(transaction["topic"]),
+        _label(transaction["partition"]),
+        standing,
+    )
 
 
 def _lags(rows: Sequence[answers.BlockedSummary]) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.waiting is not None:
             key = _key(rank, row)
-            found[key] = found.get(key, 0) + row.holder.waiting
-    return found
+            samples[key] = samples.get(key, 0) + row.holder.waiting
+    return samples
 
 
 def _ages(rows: Sequence[answers.BlockedSummary]) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.row.get("age_ms") is not None:
             key = _key(rank, row)
-            found[key] = max(found.get(key, 0), row.holder.row["age_ms"] / 1000)
-    return found
+            samples[key] = max(samples.get(key, 0), row.holder.row["age_ms"] / 1000)
+    return samples
 
 
 def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...], int]:
     """Open transactions by class, each once however many findings are about it; every class is there, zeros too."""
     if (given := summary.get("open_transactions")) is not None:
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}
-    seen = set()
+    transactions = set()
     for finding in findings:
         kind = (finding.get("evidence") or {}).get("class")
         if kind in answers.CLASSES:
             key = ("topic", "partition", "producer_id", "producer_epoch", "offset")
-            seen.add((kind, *(finding[name] for name in key)))
-    counted = Counter(entry[0] for entry in seen)
+            transactions.add((kind, *(finding[name] for name in key)))
+    counted = Counter(entry[0] for entry in transactions)
     return {(kind,): counted[kind] for kind in answers.CLASSES}
 
 

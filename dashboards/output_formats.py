@@ -125,12 +125,12 @@ def _rule(name: str, rule: Values) -> Fields:
 
 def _notifications(summary: Values) -> list[Fields]:
     """What could not be read, and that there was nothing to judge."""
-    said = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
-    found = [{"level": "error", "message": {"text": visible(text)}} for text in said]
+    errors = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
+    notifications = [{"level": "error", "message": {"text": visible(text)}} for text in errors]
     if empty := summary.get("empty_input"):
         level = "note" if summary.get("complete", True) else "error"
-        found.append({"level": level, "message": {"text": visible(empty)}})
-    return found
+        notifications.append({"level": level, "message": {"text": visible(empty)}})
+    return notifications
 
 
 def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
@@ -185,9 +185,9 @@ def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
     by_rule: dict[str, list[Finding]] = {name: [] for name in rules}
     for finding in findings:
         by_rule.setdefault(finding["rule"], []).append(finding)
-    for rule, mine in by_rule.items():
+    for rule, rule_findings in by_rule.items():
         suite = ET.SubElement(top, "testsuite", name=rule)
-        for finding in mine:
+        for finding in rule_findings:
             _case(suite, finding, failing)
         hidden = rules.get(rule, {}).get("hidden", 0)
         if hidden:
@@ -195,7 +195,7 @@ def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
             ET.SubElement(
                 case, "skipped", message=f"{plural(hidden, 'finding')} accepted by the baseline or not chosen"
             )
-        elif not mine:
+        elif not rule_findings:
             ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="nothing found")
     _input(ET.SubElement(top, "testsuite", name="input"), summary)
     for suite in (*top, top):
@@ -309,5 +309,5 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
     """What to do; indented by four a command is code, whatever signs it holds."""
-    said = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
-    yield "\n".join(said)
+    lines = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
+    yield "\n".join(lines)

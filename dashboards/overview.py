@@ -80,13 +80,13 @@ class Columns:
 
 def columns(boards: Sequence[Board]) -> Columns:
     """What is blocked, the oldest hold first; what is lost; what is new, the gravest first."""
-    held = [(board.cluster, row) for board in boards for row in board.verdict.held]
+    blocked = [(board.cluster, row) for board in boards for row in board.verdict.held]
     lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
     new = [(board.cluster, row) for board in boards for row in board.new or ()]
-    held.sort(key=lambda item: _begun(item[1].holder.row))
+    blocked.sort(key=lambda item: _begun(item[1].holder.row))
     new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
     return Columns(
-        _column(held),
+        _column(blocked),
         _column(lost),
         _column(new),
         any(board.new is not None for board in boards),
@@ -213,14 +213,14 @@ class RunPoint:
     @property
     def blocked(self) -> int | None:
         """How many partitions were blocked; None where an earlier release kept it."""
-        found = (self.facts.get("held") or {}).get("blocked")
-        return None if found is None else int(found)
+        count = (self.facts.get("held") or {}).get("blocked")
+        return None if count is None else int(count)
 
     @property
     def said(self) -> str:
         """The run in a line."""
-        held = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
-        counted = held + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
+        blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
+        counted = blocked + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
         also = f"; {self.accepted:,} accepted" if self.accepted else ""
         return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}{also}"
 
@@ -247,7 +247,7 @@ def step(run_id: str, created: str, facts: Values, partly: str = "") -> RunPoint
 
 def render_overview(
     steps: Sequence[RunPoint],
-    at: int,
+    position: int,
     shown: Board | None,
     partitions: Sequence[Tally],
     producers: Sequence[Tally],
@@ -262,7 +262,7 @@ def render_overview(
     tally a run, the last that of the run; ``several``: whether there are other clusters; ``late``: that a run is
     missing, in words. Cost: linear in what is given.
     """
-    window = steps[max(0, min(at - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
+    window = steps[max(0, min(position - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
     new, gone = (shown.new, shown.gone) if shown else (None, None)
     return page.render(
         "runs.html.j2",
@@ -273,10 +273,10 @@ def render_overview(
         named=False,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
-        shown=steps[at] if steps else None,
-        before=steps[at - 1] if at > 0 else None,
-        latest=at >= len(steps) - 1,
-        verdict=_verdict(steps[at] if steps else None, shown, late),
+        shown=steps[position] if steps else None,
+        before=steps[position - 1] if position > 0 else None,
+        latest=position >= len(steps) - 1,
+        verdict=_verdict(steps[position] if steps else None, shown, late),
         trend=draw(window),
         changes=[
             (kind, title, answers.with_all_keys((rows or ())[:MAX_CHANGES], answers.FINDING), len(rows or ()))
@@ -292,15 +292,17 @@ def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
-    tone, said = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
-    return "unsure" if tone == "good" and (late or shown.partly) else tone, f"{said}; overdue: {late}" if late else said
+    tone, headline_text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
+    return "unsure" if tone == "good" and (
+        late or shown.partly
+    ) else tone, f"{headline_text}; overdue: {late}" if late else headline_text
 
 
 def draw(steps: Sequence[RunPoint]) -> timeline.Trend[RunPoint]:
     """Runs over time; infos have no lane."""
-    counts: dict[str, list[int | None]] = {"blocked": [each.blocked for each in steps]}
-    counts |= {name: [each.counts[name] for each in steps] for name in SEVERITIES[:-1]}
-    return timeline.draw_trend(steps, [each.at for each in steps], counts)
+    counts: dict[str, list[int | None]] = {"blocked": [point.blocked for point in steps]}
+    counts |= {name: [point.counts[name] for point in steps] for name in SEVERITIES[:-1]}
+    return timeline.draw_trend(steps, [point.at for point in steps], counts)
 
 
 def rank(tallies: Sequence[Tally]) -> list[Rank]:
@@ -315,11 +317,11 @@ def rank(tallies: Sequence[Tally]) -> list[Rank]:
 
 def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
     """Rows of ``names``, ``severity`` and ``count`` as a tally; rows that name nobody are left out."""
-    found: dict[tuple[Any, ...], Counter[str]] = {}
+    tally: dict[tuple[Any, ...], Counter[str]] = {}
     for row in rows:
         if any(row[name] is not None for name in names if name != "cluster_id"):
-            found.setdefault(tuple(row[name] for name in names), Counter())[row["severity"]] += row["count"]
-    return found
+            tally.setdefault(tuple(row[name] for name in names), Counter())[row["severity"]] += row["count"]
+    return tally
 
 
 # The page that a history of many clusters opens with: what is blocked, lost and new in any, and a row each. Pure.
@@ -365,8 +367,8 @@ class ClusterRow:
     @property
     def unsure(self) -> bool:
         """Whether its last run, which saw more than is read of it here, was sure of nothing being wrong."""
-        kept = (self.facts.get("verdict") or {}).get("tone")
-        return "unsure" in (kept, self.board.verdict.tone)
+        tone = (self.facts.get("verdict") or {}).get("tone")
+        return "unsure" in (tone, self.board.verdict.tone)
 
     @property
     def late(self) -> str:
@@ -382,26 +384,26 @@ def missing(silent_ms: int, every_ms: int | None) -> str:
 def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
     """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
     many nothing new is known."""
-    held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
+    blocked, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
-    said = []
+    sentences = []
     if lost:
-        said.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
-    if held:
+        sentences.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
+    if blocked:
         since = oldest([row.board for row in rows])
         of = sum(bool(row.board.verdict.held) for row in rows)
-        many = f"{plural(held, 'partition')} {'is' if held == 1 else 'are'} blocked in {of:,} of "
-        said.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
-    if not said and grave:
-        said.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
-    elif not said:
-        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
+        many = f"{plural(blocked, 'partition')} {'is' if blocked == 1 else 'are'} blocked in {of:,} of "
+        sentences.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
+    if not sentences and grave:
+        sentences.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
+    elif not sentences:
+        sentences.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
     late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} read in part"] if partly else []
-    bad = held or lost or any(row.counts["critical"] for row in rows)
+    bad = blocked or lost or any(row.counts["critical"] for row in rows)
     unsure = also or any(row.unsure for row in rows)
-    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
+    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*sentences, *also])
 
 
 def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
@@ -480,10 +482,12 @@ class FindingOverRuns:
 def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> str:
     """The page; ``as_of``: the time that its last run judged by."""
     row, holder = story.row, story.held.holder if story.held else None
-    facts = [(name, fact(name, said)) for name, said in sorted((row["evidence"] or {}).items()) if said is not None]
-    counts = {name: [int(found == name) for _, found in story.seen] for name in SEVERITIES}
+    facts = [
+        (name, fact(name, content)) for name, content in sorted((row["evidence"] or {}).items()) if content is not None
+    ]
+    counts = {name: [int(severity == name) for _, severity in story.seen] for name in SEVERITIES}
     steps = [step for step, _ in story.seen]
-    seen = {name: values for name, values in counts.items() if any(values)}
+    lanes = {name: values for name, values in counts.items() if any(values)}
     return page.render(
         "finding_page.html.j2",
         story=story,
@@ -494,7 +498,7 @@ def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> s
         facts=facts,
         sections=SECTIONS,
         tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
-        trend=timeline.draw_trend(steps, [step.at for step in steps], seen),
+        trend=timeline.draw_trend(steps, [step.at for step in steps], lanes),
         digits=short_fingerprint(row),
         message=finding_groups.message(row, holder, story.cluster.name),
     )

@@ -57,14 +57,14 @@ def when(finding: Values) -> str | None:
 def stories(events: Iterable[Values], findings: Sequence[Values]) -> list[PartitionTimeline]:
     """One a partition of which the metadata tells, in the order given. ``events``: rows of the summary's
     ``cluster_events``; findings without a time, and infos, are left out."""
-    told = []
+    timelines = []
     for row in events:
         name = log_name(row)
-        mine = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
+        own_findings = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
         entries = [TimelineEntry(e.get("time"), e["says"]) for e in row["events"] or ()]
-        entries += [TimelineEntry(when(f), f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
-        told.append(PartitionTimeline(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
-    return told
+        entries += [TimelineEntry(when(f), f["message"], f["severity"]) for f in own_findings[:MAX_FINDINGS]]
+        timelines.append(PartitionTimeline(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
+    return timelines
 
 
 def unknown(events: Sequence[Values] | None, finding: Values) -> str:
@@ -83,10 +83,10 @@ def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
     """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)
     entries = [TimelineEntry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]
-    at = when(finding)
-    if at is None:
+    time = when(finding)
+    if time is None:
         return entries[-2 * AROUND :]
-    before = [e for e in entries if (e.time or "") <= at]
+    before = [e for e in entries if (e.time or "") <= time]
     return before[-AROUND:] + entries[len(before) :][:AROUND]
 
 
@@ -149,8 +149,8 @@ def _kept_templates() -> FileSystemBytecodeCache | None:
     folder = folder_for(__name__, __file__)
     if folder is None:
         return None
-    told = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
-    return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(told.encode()).hexdigest()[:16]}-%s.cache")
+    source = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
+    return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(source.encode()).hexdigest()[:16]}-%s.cache")
 
 
 def _finalize(content: object) -> object:

@@ -66,23 +66,23 @@ def table(
     """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
     these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
     have a row on the page. Cost: linear."""
-    blocked = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.held)]
-    named = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.named)]
-    accepted = [BlockedRow(held, "the baseline accepts it") for held in finding_groups.holders(decided.accepted)]
-    known = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
+    blocked = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.held)]
+    named = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.named)]
+    accepted = [BlockedRow(group, "the baseline accepts it") for group in finding_groups.holders(decided.accepted)]
+    listed = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
         BlockedRow(
             finding_groups.ProducerPartitions([BlockedSummary(entry)]), "behind the one that holds its partition"
         )
         for entry in everything
-        if _key(entry) not in known
+        if _key(entry) not in listed
     ]
     unsure, waiting = ([row for row in named if (row.first.standing == "waiting") is so] for so in (False, True))
     rows = [*blocked, *unsure, *waiting, *accepted, *behind]
     advised = blocked[:ADVISED]
-    said = {one.text: f"do-about-{n}" for n, one in enumerate(remedies, 1)}
+    anchor_of = {one.text: f"do-about-{n}" for n, one in enumerate(remedies, 1)}
     for row in unsure:
-        row.anchor = said.get(advice.text(row.first.advice), "")
+        row.anchor = anchor_of.get(advice.text(row.first.advice), "")
     own = [row for row in unsure if not row.anchor][:UNSURE]
     for n, row in enumerate((*advised, *own), 1):
         row.anchor = f"do-{n}"
@@ -211,13 +211,13 @@ def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -
     Several clusters may have a log of one name, so logs are told apart by where they lie; of runs that were kept before
     timelines said that, by name alone.
     """
-    known: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
+    open_by_log: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        said = {**entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing}
+        transaction = {**entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing}
         for place in ((entry.row.get("log_dir"), entry.name), (None, entry.name)):
-            known.setdefault(place, {})[key] = said
+            open_by_log.setdefault(place, {})[key] = transaction
             if entry.blocks:
                 blocking.add(place)
 
@@ -225,12 +225,12 @@ def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -
         return row.get("log_dir"), wording.log_name(row)
 
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: place_of(row) not in blocking)
-    return [_drawn(row, known.get(place_of(row), {})) for row in map(answers.timeline, first)]
+    return [_drawn(row, open_by_log.get(place_of(row), {})) for row in map(answers.timeline, first)]
 
 
-def _drawn(row: Values, known: Mapping[tuple[int, int], Values]) -> Drawn:
-    part, whole = timeline.focus(row), timeline.draw_timeline(row, known)
-    return (row, whole, None) if part is None else (row, timeline.draw_timeline(row, known, part), whole)
+def _drawn(row: Values, open_transactions: Mapping[tuple[int, int], Values]) -> Drawn:
+    part, whole = timeline.focus(row), timeline.draw_timeline(row, open_transactions)
+    return (row, whole, None) if part is None else (row, timeline.draw_timeline(row, open_transactions, part), whole)
 
 
 def _tables(logs: Iterable[Values]) -> tuple[FirstRows, FirstRows]:

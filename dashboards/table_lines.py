@@ -61,22 +61,22 @@ def cleaner_cells(row: Values) -> tuple[str, ...]:
 
 def cleaner_note(row: Values) -> str:
     """What else there is to know of it."""
-    said = []
+    notes = []
     if row["fault"] is not None:
-        at = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
-        said.append(f"{row['fault']}{at}, byte {row['fault_position']} of {row['fault_file']}")
+        offset = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
+        notes.append(f"{row['fault']}{offset}, byte {row['fault_position']} of {row['fault_file']}")
     if row["due_because"] == "max_compaction_lag":
-        said.append("due by max.compaction.lag.ms")
+        notes.append("due by max.compaction.lag.ms")
     if HELD[row["held_by"]]:
         producer = row["held_producer_id"]
         who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
         until = f" until {instant(row['held_until'])}" if row["held_until"] else who
-        said.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
+        notes.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
     if row["horizons"]:
-        said.append(
+        notes.append(
             f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"
         )
-    return "; ".join(said)
+    return "; ".join(notes)
 
 
 # What keeps segments on the disk, as lines of a terminal: by cause, by topic, by who wrote what keeps them.
@@ -111,8 +111,8 @@ def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     yield f"{plural(len(rows), 'segment')}, {size(whole)}, of which {size(aborted)} of aborted transactions\n\n"
     yield from _sums("cause", rows, lambda row: CAUSES[cause(row)])
     yield from _sums("topic and cause", rows, lambda row: f"{row['topic']}: {CAUSES[cause(row)]}")
-    held = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
-    yield from _sums("producer of the newest timestamp, in the future", held, producer)
+    in_future = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
+    yield from _sums("producer of the newest timestamp, in the future", in_future, producer)
     yield from _sums("not sure, since", [row for row in rows if row["undecided"]], lambda row: row["undecided"])
     shown = [row for row in rows if every or space_row_matters(row)]
     if shown:
@@ -159,14 +159,14 @@ def space_cells(row: Values) -> tuple[str, ...]:
 
 def space_note(row: Values) -> str:
     """What else there is to know of it."""
-    said = []
+    notes = []
     if row["kept_by"] == "timestamp_in_the_future":
-        said.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
+        notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
     if row["kept_by_file"] is not None:
-        said.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
+        notes.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
     if row["held_from"] is not None:
-        said.append(f"a transaction is open at {row['held_from']}")
-    return "; ".join(said)
+        notes.append(f"a transaction is open at {row['held_from']}")
+    return "; ".join(notes)
 
 
 def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> Iterator[str]:
@@ -227,12 +227,12 @@ def lag_row_matters(row: Values) -> bool:
 
 def lag_cells(row: Values) -> tuple[str, ...]:
     """A position under :data:`HEADS`."""
-    at = row["committed_offset"]
+    offset = row["committed_offset"]
     behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
     return (
         row["group_id"] + (" (share)" if row["kind"] == "share" else ""),
         log_name(row),
-        "–" if at is None else str(at),
+        "–" if offset is None else str(offset),
         number(row["offsets"]),
         _between(row["committed_records"], row["committed_most"]),
         _between(row["uncommitted_records"], row["uncommitted_most"]),
@@ -254,24 +254,24 @@ def lag_note(row: Values) -> str:
     """What else there is to know of a position."""
     if row["undecided"] is not None:
         return f"not decided: {row['undecided']}"
-    said = []
+    notes = []
     if row["stands"] == "beyond_end":
-        said.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
+        notes.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
         decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group goes on at the start
-        said.append(f"before the start {row['log_start']}: {decides}counted from the start")
+        notes.append(f"before the start {row['log_start']}: {decides}counted from the start")
     elif row["stands"] in ("gap", "marker"):
-        said.append(f"at a {row['stands']}")
+        notes.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:
         who = row["held_by"] or f"producer {row['held_producer_id']}"
         began = f" since {instant(row['held_since'])}" if row["held_since"] else ""
-        said.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
+        notes.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
     if row["pending_offset"] is not None:
-        said.append(f"a commit of {row['pending_offset']} waits for its transaction")
+        notes.append(f"a commit of {row['pending_offset']} waits for its transaction")
     hidden = [f"{number(row['aborted_records'])} aborted"] if row["aborted_records"] else []
     hidden += [plural(row["marker_offsets"], "marker")] if row["marker_offsets"] else []
     hidden += [f"{number(row['missing_offsets'])} gone"] if row["missing_offsets"] else []
-    return "; ".join([*said, *([", ".join(hidden)] if hidden else [])])
+    return "; ".join([*notes, *([", ".join(hidden)] if hidden else [])])
 
 
 def _between(least: int | None, most: int | None) -> str:
@@ -342,15 +342,15 @@ def _span(values: list[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _estimate(found: Values) -> Iterator[str]:
-    large, small = (size(value) for value in found["batches_of_bytes"])
+def _estimate(estimate: Values) -> Iterator[str]:
+    large, small = (size(value) for value in estimate["batches_of_bytes"])
     yield f"Estimates, from batches of {large} to batches of {small}; they depend on the machine:"
-    if found["seconds"] is None:
-        yield f"  time: {_span(found['cpu_seconds'])} of one core; divide by the cores of the cluster"
+    if estimate["seconds"] is None:
+        yield f"  time: {_span(estimate['cpu_seconds'])} of one core; divide by the cores of the cluster"
     else:
-        yield f"  time: {_span(found['seconds'])} ({_span(found['cpu_seconds'])} of one core)"
-    yield f"  a disk of 500 MiB/s gives these bytes in {_span([found['disk_seconds']] * 2)}"
-    memory = found["memory_bytes"]
+        yield f"  time: {_span(estimate['seconds'])} ({_span(estimate['cpu_seconds'])} of one core)"
+    yield f"  a disk of 500 MiB/s gives these bytes in {_span([estimate['disk_seconds']] * 2)}"
+    memory = estimate["memory_bytes"]
     yield f"  memory: driver {size(memory['driver'])}, each worker {size(memory['worker'])}"
     if memory["comparing"]:
         least, most = map(size, memory["comparing"])
@@ -360,23 +360,23 @@ def _estimate(found: Values) -> Iterator[str]:
 # What became of what a run found, as lines of a terminal.
 
 
-def recheck_lines(told: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
+def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
     """A line per question with its answer, what to do where one is still there, and how many have which answer; an
     advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was
     not compared."""
-    seen = []
-    counts = Counter(row["answer"] for row in told)
-    yield f"{len(told)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
-    for row in told:
+    printed = []
+    counts = Counter(row["answer"] for row in rows)
+    yield f"{len(rows)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
+    for row in rows:
         yield ""
         yield from wrap(visible(f"{str(row['answer']).upper()}  {_about(row)}: {row['why']}"), width)
         advice = _advice(row)
-        if advice in seen:
+        if advice in printed:
             continue
-        seen.append(advice)
-        for kind, said in advice:
+        printed.append(advice)
+        for kind, text in advice:
             yield from (
-                [f"    {visible(said)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(said), width - 2)]
+                [f"    {visible(text)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(text), width - 2)]
             )
 
     yield ""
@@ -386,10 +386,12 @@ def recheck_lines(told: Sequence[Values], notes: Sequence[str], width: int) -> I
 
 def _about(row: Values) -> str:
     place = f"{row['topic']}-{row['partition']}"
-    at = "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
+    offset = "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
     if row["fingerprint"] is not None:
-        return f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}{at}' if row['topic'] else ''}"
-    return f"{place}{at}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
+        return (
+            f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}{offset}' if row['topic'] else ''}"
+        )
+    return f"{place}{offset}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
 
 
 def _advice(row: Values) -> list[tuple[str, str]]:

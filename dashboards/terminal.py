@@ -74,27 +74,27 @@ def blocked_table_lines(
         else finding_groups.holders(rows)
     )
     shown = parts if every else parts[:ROWS]
-    made = [row for held in shown for row in _rows(held, as_of or "")]
-    rest = sum(len(held.rows) for held in parts[len(shown) :])
+    made = [row for part in shown for row in _rows(part, as_of or "")]
+    rest = sum(len(part.rows) for part in parts[len(shown) :])
     more = wrap(f"… {rest:,} more: --verbose lists them", width) if rest else []
     return [*_laid_out(made, width), *more]
 
 
-def _rows(held: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
-    first, holder = held.rows[0], held.first
+def _rows(group: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
+    first, holder = group.rows[0], group.first
     fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
     rows = [
         TableCells(
             visible(holder.name),
             _since(holder.row, as_of),
             _holder(holder.row),
-            number(held.waiting),
+            number(group.waiting),
             holder.word,
             fingerprint,
-            len(held.rows) - 1,
+            len(group.rows) - 1,
         )
     ]
-    if len(held.rows) > 1:
+    if len(group.rows) > 1:
         return rows
     rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
     unnamed = first.others - len(first.behind[:BEHIND])
@@ -188,9 +188,11 @@ def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.
     """The headline and the clock."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
     lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
-    for each in summary["clusters"]:
-        owner = f", of {each['owner']}" if each["owner"] else ""
-        lines += wrap(visible(f"Cluster {each['name']}{owner}{': ' if each['link'] else ''}{each['link']}"), width)
+    for cluster in summary["clusters"]:
+        owner = f", of {cluster['owner']}" if cluster["owner"] else ""
+        lines += wrap(
+            visible(f"Cluster {cluster['name']}{owner}{': ' if cluster['link'] else ''}{cluster['link']}"), width
+        )
     return lines
 
 
@@ -202,14 +204,14 @@ def first_answer(
     What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
     those that are held as is normal too. ``shown``: which partitions.
     """
-    held, named, accepted = (
+    blocked, named, accepted = (
         [row for row in rows if shown.holds(dict(row.holder.row))]
         for rows in (decided.held, decided.named, decided.accepted)
     )
     as_of = summary["as_of"]
-    lines = ["", *blocked_table_lines(held, as_of, width, every)] if held else []
-    lines += _advice_of_blocked(held, width, every, LINES - len(lines))
-    if hidden := len(decided.held) - len(held):
+    lines = ["", *blocked_table_lines(blocked, as_of, width, every)] if blocked else []
+    lines += _advice_of_blocked(blocked, width, every, LINES - len(lines))
+    if hidden := len(decided.held) - len(blocked):
         lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {_are(hidden)} blocked", width)]
     unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
     lines += _not_known(unsure, as_of, width, every)
@@ -219,13 +221,13 @@ def first_answer(
         lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
         lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
         lines += _more_blocked(accepted[NAMED:], width)
-    about = [f for row in held for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
-    said = {tuple(row.holder.told): row.holder.name for row in held}
-    for row in held:
+    about = [f for row in blocked for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
+    partition_of = {tuple(row.holder.told): row.holder.name for row in blocked}
+    for row in blocked:
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
         texts = (tuple(told(f["advice"], "")) for f in same)
-        said |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
-    return FirstLines(lines, about, said)
+        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
+    return FirstLines(lines, about, partition_of)
 
 
 def _blocks(finding: Finding) -> bool:
@@ -247,28 +249,28 @@ def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width:
     for row in rows:
         by_reason.setdefault(answers.stands(row.holder), []).append(row)
     lines = []
-    for reason, mine in by_reason.items():
-        said = f"Held, but not known to be blocked for longer than is normal: {reason}"
-        lines += ["", *wrap(said, width), *blocked_table_lines(mine, as_of, width, every)]
+    for reason, group in by_reason.items():
+        heading = f"Held, but not known to be blocked for longer than is normal: {reason}"
+        lines += ["", *wrap(heading, width), *blocked_table_lines(group, as_of, width, every)]
     return lines
 
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
     """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
-    groups = [Alike([at], row.holder.told) for at, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
+    groups = [Alike([index], row.holder.told) for index, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
     lines: list[str] = []
     left: list[answers.BlockedSummary] = []
     for group in groups:
-        mine = [rows[at] for at in group.members]
-        paragraph = ["", *_paragraph(group, mine, width, None if every else max(3, room - len(lines)))]
+        members = [rows[index] for index in group.members]
+        paragraph = ["", *_paragraph(group, members, width, None if every else max(3, room - len(lines)))]
         if lines and not every and (left or len(lines) + len(paragraph) > room):
-            left += mine
+            left += members
         else:
             lines += paragraph
     left += [] if every else rows[COMPARED:]
     if left:
-        said = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
-        lines += ["", *wrap(said, width)]
+        hint = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
+        lines += ["", *wrap(hint, width)]
     return lines
 
 
@@ -281,11 +283,11 @@ def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int,
     """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
     parts = [part for part in group.parts if part[0]]
     lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
-    for name, said in (
+    for name, groups in (
         ("cannot start", _all(row.groups for row in rows)),
         ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
     ):
-        lines += indented(f"groups that {name}: {said}", width, 2) if said else []
+        lines += indented(f"groups that {name}: {groups}", width, 2) if groups else []
     for part, text in parts:
         lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
     return lines + values_in_lines(
@@ -311,9 +313,9 @@ def _several(group: Alike, rows: Sequence[answers.BlockedSummary], width: int) -
 
 
 def _all(names: Iterable[Iterable[str]]) -> str:
-    found = list(dict.fromkeys(name for several in names for name in several))
-    more = f" and {len(found) - BLOCKED_SHOWN:,} more" if len(found) > BLOCKED_SHOWN else ""
-    return ", ".join(found[:BLOCKED_SHOWN]) + more
+    distinct = list(dict.fromkeys(name for several in names for name in several))
+    more = f" and {len(distinct) - BLOCKED_SHOWN:,} more" if len(distinct) > BLOCKED_SHOWN else ""
+    return ", ".join(distinct[:BLOCKED_SHOWN]) + more
 
 
 def _places(rows: Sequence[answers.BlockedSummary]) -> str:
@@ -336,10 +338,10 @@ def _numbers(partitions: Sequence[int]) -> str:
 
 def _brief(row: answers.BlockedSummary) -> str:
     holder = row.holder
-    at = "" if holder.lso is None else f" at offset {holder.lso}"
+    offset = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
     digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
-    return f"{holder.name}{at}, by {by}, {answers.held_for(holder.row)}: {answers.stands(holder)}{digits}"
+    return f"{holder.name}{offset}, by {by}, {answers.held_for(holder.row)}: {answers.stands(holder)}{digits}"
 
 
 # What else was found, on a terminal: a few lines a cause, and what to do about it, each text once.
@@ -374,7 +376,7 @@ def painter(color: bool) -> Callable[[str, str], str]:
     return paint if color and not os.environ.get("NO_COLOR") else lambda line, _: line
 
 
-def cause_lines(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
+def cause_lines(cause: finding_groups.Cause, width: int, printed: Said) -> list[str]:
     """A cause: how grave, which rule, how often, where and whose; what the first of its findings says; and what to do
     about it, unless that was said above."""
     first = cause.findings[0]
@@ -389,25 +391,25 @@ def cause_lines(cause: finding_groups.Cause, width: int, said: Said) -> list[str
     begun, *rest = wrap(" · ".join(filter(None, head)), width)
     message = clip(first["message"] or "", _MESSAGE)
     lines = [begun, *(line for part in rest for line in indented(part, width, 2)), *indented(message, width, 2)]
-    return lines + _advice_of_cause(cause, width, said) if first["severity"] in GRAVE else lines
+    return lines + _advice_of_cause(cause, width, printed) if first["severity"] in GRAVE else lines
 
 
-def _advice_of_cause(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
+def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: Said) -> list[str]:
     first = cause.findings[0]
     text = _told(first)
     if not text:
         return []
-    if text in said.by:
-        return indented(f"What to do: as for {said.by[text]}", width, 2) if cause.kind not in said.kinds else []
-    if said.most is not None and (len(said.kinds) >= said.most or cause.kind in said.kinds):
-        said.unsaid = True
+    if text in printed.by:
+        return indented(f"What to do: as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+    if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
+        printed.unsaid = True
         stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
         return indented(text[0][1], width, 2) if stop else []
-    said.kinds.add(cause.kind)
-    told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
-    group = alike(told)[0]
+    printed.kinds.add(cause.kind)
+    advices = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
+    group = alike(advices)[0]
     for member in group.members:
-        said.by.setdefault(told[member][1], _name(first))
+        printed.by.setdefault(advices[member][1], _name(first))
     lines = []
     for what, part in group.parts:
         lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)
@@ -467,17 +469,17 @@ def print_findings(
     decided = answers.of_run(whole, full)
     listed, notes = _listed(whole, shown, verbose)
     answer = first_answer(decided, full, width, shown, verbose)
-    told = set() if verbose else {id(finding) for finding in answer.findings}
-    lost, others = _causes([f for f in listed if id(f) not in told], decided.lost, verbose)
-    said = Said(None if verbose else SHOWN, dict(answer.said))
+    answered = set() if verbose else {id(finding) for finding in answer.findings}
+    lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, verbose)
+    printed = Said(None if verbose else SHOWN, dict(answer.said))
     paint = painter(color)
     lines = top(decided, full, width, now)
-    lines += _of_causes(lost, width, said, paint)
+    lines += _of_causes(lost, width, printed, paint)
     lines += answer.lines
-    lines += _of_causes(others if verbose else others[:TOP], width, said, paint)
+    lines += _of_causes(others if verbose else others[:TOP], width, printed, paint)
     if len(others) > TOP and not verbose:
         lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
-    if said.unsaid:
+    if printed.unsaid:
         lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
     named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
     lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
@@ -513,28 +515,28 @@ def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple
     listed = [finding for finding in answers.unaccepted(findings) if shown.shows(finding)]
     if infos or shown.infos:
         return listed, 0
-    kept = [finding for finding in listed if finding["severity"] != LEAST]
-    return kept, len(listed) - len(kept)
+    above_info = [finding for finding in listed if finding["severity"] != LEAST]
+    return above_info, len(listed) - len(above_info)
 
 
 def _causes(
-    findings: Sequence[Finding], lost: Sequence[Finding], each: bool
+    findings: Sequence[Finding], lost: Sequence[Finding], every: bool
 ) -> tuple[list[finding_groups.Cause], list[finding_groups.Cause]]:
     """The causes of findings, with ``each`` one a finding: of what is lost, and all others."""
     marked = {id(finding) for finding in lost}
-    found = [finding_groups.alone(finding) for finding in findings] if each else finding_groups.causes(findings)
+    causes = [finding_groups.alone(finding) for finding in findings] if every else finding_groups.causes(findings)
     parts: tuple[list[finding_groups.Cause], list[finding_groups.Cause]] = ([], [])
-    for cause in found:
+    for cause in causes:
         parts[not any(id(finding) in marked for finding in cause.findings)].append(cause)
     return parts
 
 
 def _of_causes(
-    found: Sequence[finding_groups.Cause], width: int, said: Said, paint: Callable[[str, str], str]
+    causes: Sequence[finding_groups.Cause], width: int, printed: Said, paint: Callable[[str, str], str]
 ) -> list[str]:
     lines = []
-    for cause in found:
-        begun, *rest = cause_lines(cause, width, said)
+    for cause in causes:
+        begun, *rest = cause_lines(cause, width, printed)
         lines += ["", paint(begun, cause.severity), *rest]
     return lines
 
@@ -585,13 +587,13 @@ def _hints(
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
     """How many of each severity; infos that are not printed as notes, with what prints them."""
-    told = [
+    parts = [
         f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}"
         for name, count in counts.items()
         if count - (notes if name == LEAST else 0) > 0
     ]
     more = f"{plural(notes, 'note')}: --verbose" if notes else ""
-    return f"Findings: {'; '.join(filter(None, (', '.join(told), more))) or 'none'}"
+    return f"Findings: {'; '.join(filter(None, (', '.join(parts), more))) or 'none'}"
 
 
 def _read(summary: Values) -> list[str]:
@@ -605,8 +607,8 @@ def _read(summary: Values) -> list[str]:
         lines.append(f"{'; '.join(parts)}, of {size(volume['total'])}" if len(parts) > 1 else parts[0])
     for row in summary["unreadable"][:5]:
         place = visible("/".join(filter(None, (row["log_dir"], row["file"]))))
-        at = "" if row["position"] is None else f" at byte {row['position']}"
-        lines.append(f"Not read: {place}{at}: {visible(str(row['detail'] or row['reason']))}")
+        position = "" if row["position"] is None else f" at byte {row['position']}"
+        lines.append(f"Not read: {place}{position}: {visible(str(row['detail'] or row['reason']))}")
     if len(summary["unreadable"]) > 5:
         lines.append(f"Not read: {plural(len(summary['unreadable']) - 5, 'more place')}, see summary.json")
     return lines

@@ -108,7 +108,9 @@ class Picture:
         return {bar.kind for lane in self.lanes for bar in lane.bars}
 
 
-def draw_timeline(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part | None = None) -> Picture:
+def draw_timeline(
+    timeline: Values, open_transactions: Mapping[tuple[int, int], Values], part: Part | None = None
+) -> Picture:
     """Lay one timeline out, whole or a part of it.
 
     ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
@@ -116,26 +118,26 @@ def draw_timeline(timeline: Values, known: Mapping[tuple[int, int], Values], par
     (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
     together.
     """
-    there = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
-    rows = _shown(there)
+    in_part = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
+    rows = _shown(in_part)
     first, end = part or (_begin(timeline, rows), timeline["log_end"])
     scale = _scale(first, end)
     lanes, hidden = _lanes(rows)
     for lane, own in lanes:
-        _fill(lane, own, scale, known)
+        _fill(lane, own, scale, open_transactions)
     lso = timeline.get("lso")
-    at = None if lso is None or lso < first else scale(lso)
+    lso_x = None if lso is None or lso < first else scale(lso)
     return Picture(
         height=TOP + TIMELINE_LANE * len(lanes) + 26,
         lanes=[lane for lane, _ in lanes],
         ticks=[(scale(tick), tick) for tick in _ticks(first, end)],
-        lso=at,
-        lso_label_end=at is not None and at > TIMELINE_WIDTH / 2,
+        lso=lso_x,
+        lso_label_end=lso_x is not None and lso_x > TIMELINE_WIDTH / 2,
         log_end=scale(end),
         start_cut=first > timeline["log_start"],
         end_cut=end < timeline["log_end"],
         hidden_producers=hidden,
-        hidden_transactions=len(there) - len(rows) + (0 if part else timeline.get("truncated") or 0),
+        hidden_transactions=len(in_part) - len(rows) + (0 if part else timeline.get("truncated") or 0),
     )
 
 
@@ -171,13 +173,13 @@ def _in(row: Values, part: Part) -> bool:
 
 def in_words(row: Values, since: str | None = None, age: str = "") -> str:
     """One transaction of a timeline as a line of text."""
-    said = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
+    text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
-        said += ", open" + (f" since {instant(begun)}" if begun else "")
-        return said + (f" ({age})" if age else "")
-    said += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
-    return said + (f" on {instant(row['end'])}" if row.get("end") else "")
+        text += ", open" + (f" since {instant(begun)}" if begun else "")
+        return text + (f" ({age})" if age else "")
+    text += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
+    return text + (f" on {instant(row['end'])}" if row.get("end") else "")
 
 
 def _range(row: Values) -> str:
@@ -232,8 +234,8 @@ def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values
 
     order = sorted(own.items(), key=rank)
     shown = [
-        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), mine)
-        for n, (producer, mine) in enumerate(order[:MAX_LANES])
+        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), transactions)
+        for n, (producer, transactions) in enumerate(order[:MAX_LANES])
     ]
     return shown, len(order) - len(shown)
 
@@ -242,11 +244,11 @@ def _fill(
     lane: TimelineLane,
     rows: Sequence[Values],
     scale: object,
-    known: Mapping[tuple[int, int], Values],
+    open_transactions: Mapping[tuple[int, int], Values],
 ) -> None:
     highest: int | None = None
     for row in rows:
-        more = known.get((row["producer_id"], _first(row)), {})
+        more = open_transactions.get((row["producer_id"], _first(row)), {})
         since, age = more.get("since"), "" if more.get("age_ms") is None else aged(more)
         bar = _bar(row, scale, in_words(row, since, age), _open_kind(row, more))
         lane.bars.append(bar)
@@ -274,8 +276,8 @@ def _mark_epoch(lane: TimelineLane, x: float, epoch: int, highest: int | None) -
     """Mark an epoch where it begins, in words if there is room for them. Returns the highest epoch so far."""
     fenced = highest is not None and epoch < highest
     if highest is None or fenced or epoch > highest:
-        said = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
-        mark = EpochMark(x, said, fenced, left=x + _SIGN * len(said) > TIMELINE_WIDTH)
+        label = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
+        mark = EpochMark(x, label, fenced, left=x + _SIGN * len(label) > TIMELINE_WIDTH)
         last = next((mark.span[1] for mark in reversed(lane.epochs) if mark.label), 0.0)
         lane.epochs.append(mark if fenced or mark.span[0] >= last else EpochMark(x, "", fenced))
     return epoch if highest is None else max(highest, epoch)
@@ -291,8 +293,16 @@ def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
         tail = max(0.0, round(RIGHT - x - width, 1))
         return Bar(min(x, RIGHT - _MIN_BAR), width, tail, kind, "OPEN", title, None)
     commit = row.get("outcome") == "COMMIT"
-    at = scale(marker)
-    return Bar(x, max(width, round(at - x, 1)), 0.0, "commit" if commit else "abort", "C" if commit else "A", title, at)
+    marker_x = scale(marker)
+    return Bar(
+        x,
+        max(width, round(marker_x - x, 1)),
+        0.0,
+        "commit" if commit else "abort",
+        "C" if commit else "A",
+        title,
+        marker_x,
+    )
 
 
 # An axis of time for small pictures: where a moment stands, and the ticks that say so. Pure.
@@ -333,8 +343,8 @@ class Axis(NamedTuple):
         most = max(1, int((self.right - self.left) / PER_TICK))
         step = next((step for step in STEPS if (self.end - self.start) // step < most), STEPS[-1])
         first = -(-self.start // step) * step
-        found = [Tick(self.x(ms), _label(ms, step)) for ms in range(first, self.end + 1, step)][: most + 1]
-        return found or [Tick(self.x(self.end), _label(self.end, MINUTE))]
+        ticks = [Tick(self.x(ms), _label(ms, step)) for ms in range(first, self.end + 1, step)][: most + 1]
+        return ticks or [Tick(self.x(self.end), _label(self.end, MINUTE))]
 
 
 def axis(moments: Sequence[int], left: float, right: float) -> Axis:
@@ -425,8 +435,8 @@ def lane(
     """One count: as high as its share of the most; whatever is not zero can be seen."""
     most = max((value for value in values if value), default=1)
     path, labels, before, free = [], [], None, 0.0
-    for at, (x, value) in enumerate(zip(xs, values, strict=True)):
-        right = xs[at + 1] if at + 1 < len(xs) else width
+    for column, (x, value) in enumerate(zip(xs, values, strict=True)):
+        right = xs[column + 1] if column + 1 < len(xs) else width
         if value:
             top = round(y - max(2.0, high * value / most), 1)
             path.append(f"M{x} {y}V{top}H{max(right, x + 1)}V{y}Z")

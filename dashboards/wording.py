@@ -164,9 +164,9 @@ def short_fingerprint(finding: Finding) -> str:
 
 def unsaid(remedy: str, verdict: str) -> str:
     """A remedy that stands behind its verdict ("Wait", "Do not abort"), without saying that again."""
-    said = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
-    rest = remedy[said.end() :] if said else remedy
-    return rest[:1].upper() + rest[1:] if said and rest.split(" ")[0].isalpha() else rest
+    match = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
+    rest = remedy[match.end() :] if match else remedy
+    return rest[:1].upper() + rest[1:] if match and rest.split(" ")[0].isalpha() else rest
 
 
 def new_in(remedy: str, before: str) -> str:
@@ -180,32 +180,32 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
 
     What stands in backticks is code; a ``kafka-*.sh`` call with arguments is a command, with or without backticks.
     """
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     end = 0
     for match in _CODE.finditer(remedy):
         code = match[1] or match[2].rstrip(" .,;:)")
         stop = match.end() if match[1] else match.start() + len(code)
-        found += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
+        parts += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
         end = stop
-    found.append(("text", remedy[end:]))
+    parts.append(("text", remedy[end:]))
     # A command stands on a line of its own: the punctuation that followed it in the sentence would hang in the air.
-    after = ["", *(kind for kind, _ in found)]
+    after = ["", *(kind for kind, _ in parts)]
     tidy = [
         (kind, _begun(text.lstrip(" .;,")) if before == "command" and kind == "text" else text)
-        for before, (kind, text) in zip(after, found, strict=False)
+        for before, (kind, text) in zip(after, parts, strict=False)
     ]
     return [(kind, text) for kind, text in tidy if text.strip()]
 
 
 def sentences(remedy: str) -> list[tuple[str, str]]:
     """A remedy as ``(kind, text)`` for who prints lines: ``command``, or ``text``, which names stay a part of."""
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for kind, text in pieces(remedy):
-        if kind != "command" and found and found[-1][0] == "text":
-            found[-1] = ("text", found[-1][1] + text)
+        if kind != "command" and parts and parts[-1][0] == "text":
+            parts[-1] = ("text", parts[-1][1] + text)
         else:
-            found.append((kind if kind == "command" else "text", text))
-    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in found]
+            parts.append((kind if kind == "command" else "text", text))
+    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in parts]
     return [(kind, text) for kind, text in tidy if text]
 
 
@@ -214,10 +214,10 @@ def told(given: Values | None, remedy: str) -> list[tuple[str, str]]:
     in its place."""
     if given is None or "tone" in given:
         return sentences(remedy)
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for kind, text in advice.pieces(given):
-        found += [(kind, text)] if kind == "command" else sentences(text)
-    return found
+        parts += [(kind, text)] if kind == "command" else sentences(text)
+    return parts
 
 
 def _begun(text: str) -> str:
@@ -355,21 +355,21 @@ class _Slot:
     names: frozenset[str]
 
 
-def alike(told: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
+def alike(texts: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
     """The places that share a text, in the order of the first of each. Cost: places times texts that differ."""
-    found: list[tuple[Alike, list[_Slot]]] = []
-    for number, (names, parts) in enumerate(told):
-        for at, (group, slots) in enumerate(found):
-            first = told[group.members[0]][1]
+    groups: list[tuple[Alike, list[_Slot]]] = []
+    for number, (names, parts) in enumerate(texts):
+        for position, (group, slots) in enumerate(groups):
+            first = texts[group.members[0]][1]
             if _shape(first) == _shape(parts) and (both := _both(slots, _words(parts), names)) is not None:
                 group.members.append(number)
-                found[at] = group, both
+                groups[position] = group, both
                 break
         else:
-            found.append((Alike([number]), [_Slot(word, True, _known(word, names)) for word in _words(parts)]))
-    for group, slots in found:
-        _finish(group, slots, told)
-    return [group for group, _ in found]
+            groups.append((Alike([number]), [_Slot(word, True, _known(word, names)) for word in _words(parts)]))
+    for group, slots in groups:
+        _finish(group, slots, texts)
+    return [group for group, _ in groups]
 
 
 def names(row: Values) -> Names:
@@ -425,40 +425,47 @@ def _core(word: str) -> tuple[str, str, str]:
 
 def _both(slots: Sequence[_Slot], words: Sequence[str], names: Names) -> list[_Slot] | None:
     """What is common to a text and one more; None where a word differs that is nobody's value."""
-    found = []
+    common_slots = []
     for slot, word in zip(slots, words, strict=True):
-        said = PLURAL.get(word, word)
-        fixed = slot.fixed and said == PLURAL.get(slot.word, slot.word)
+        plural_form = PLURAL.get(word, word)
+        fixed = slot.fixed and plural_form == PLURAL.get(slot.word, slot.word)
         around = _core(slot.word)[::2] == _core(word)[::2]
         common = slot.names & _known(word, names) if around else frozenset()
         if not fixed and not common:
             return None
-        found.append(_Slot(slot.word if slot.word == word else said if fixed else slot.word, fixed, common))
-    return found
+        common_slots.append(
+            _Slot(slot.word if slot.word == word else plural_form if fixed else slot.word, fixed, common)
+        )
+    return common_slots
 
 
-def _finish(group: Alike, slots: Sequence[_Slot], told: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
-    names, parts = told[group.members[0]]
+def _finish(group: Alike, slots: Sequence[_Slot], texts: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
+    names, parts = texts[group.members[0]]
     if len(group.members) == 1:
         group.parts = list(parts)
         return
-    mine = [told[number][0] for number in group.members]
-    differ = {name for name in names if len({each.get(name) for each in mine}) > 1}
+    member_names = [texts[number][0] for number in group.members]
+    differ = {name for name in names if len({values.get(name) for values in member_names}) > 1}
     place = "-".join(name if name in differ else str(names.get(name)) for name in (TOPIC, NUMBER))
     used = {TOPIC, NUMBER}
-    at = 0
+    position = 0
     for kind, text in parts:
         words = []
         for _ in text.split(" "):
-            slot, before, behind = slots[at], *(slots[n].word if 0 <= n < len(slots) else "" for n in (at - 1, at + 1))
+            slot, before, behind = (
+                slots[position],
+                *(slots[n].word if 0 <= n < len(slots) else "" for n in (position - 1, position + 1)),
+            )
             name = "" if slot.fixed else _chosen(slot.names, before, behind, names)
             used.add(name)
             start, _, end = _core(slot.word)
             words.append(f"{start}{place if name == PLACE else name}{end}" if name else slot.word)
-            at += 1
+            position += 1
         group.parts.append((kind, " ".join(words)))
     group.columns = [name for name in names if name in used & differ and name != PLACE]
-    group.values = [[each.get(name, "-") for name in group.columns] for each in mine] if group.columns else []
+    group.values = (
+        [[values.get(name, "-") for name in group.columns] for values in member_names] if group.columns else []
+    )
 
 
 def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> str:
@@ -499,8 +506,8 @@ _DEEPEST = 3
 
 def in_words(evidence: Values) -> list[tuple[str, str]]:
     """Each fact that is known as its name and what it says, what was expected and found first. Cost: linear."""
-    known = [str(name) for name in evidence if evidence[name] is not None]
-    order = sorted(known, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    facts = [str(name) for name in evidence if evidence[name] is not None]
+    order = sorted(facts, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return [(clip(_name(name), 80), _said(name, evidence[name], 0)) for name in order]
 
 
@@ -532,14 +539,18 @@ def _pairs(fact: Values, depth: int) -> str:
     if isinstance(fact.get("message"), str):
         kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))
         return f"{kind}: {fact['message']}" if kind else str(fact["message"])
-    own = [f"{_name(str(name))} {_said(str(name), each, depth + 1)}" for name, each in fact.items() if each is not None]
-    deep = any(isinstance(each, Mapping) for each in fact.values())
+    own = [
+        f"{_name(str(name))} {_said(str(name), content, depth + 1)}"
+        for name, content in fact.items()
+        if content is not None
+    ]
+    deep = any(isinstance(content, Mapping) for content in fact.values())
     return ("; " if deep else ", ").join(own) or "nothing"
 
 
 def _listed(name: str, fact: Sequence[Any], depth: int) -> str:
-    said = [_said(name, each, depth + 1) for each in fact]
-    if any(isinstance(each, Mapping) for each in fact):
-        return "; ".join(said)
-    nested = [f"({text})" if isinstance(each, list | tuple) else text for each, text in zip(fact, said, strict=True)]
+    texts = [_said(name, item, depth + 1) for item in fact]
+    if any(isinstance(item, Mapping) for item in fact):
+        return "; ".join(texts)
+    nested = [f"({text})" if isinstance(item, list | tuple) else text for item, text in zip(fact, texts, strict=True)]
     return ", ".join(nested) or "none"

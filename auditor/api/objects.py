@@ -132,23 +132,23 @@ class Page:
         return str(Markup(frame).format(self.height, self.html))
 
 
-def as_text(found: Sequence[Finding]) -> str:
+def as_text(findings: Sequence[Finding]) -> str:
     """How many there are of each severity."""
-    counts = Counter(finding.severity for finding in found)
+    counts = Counter(finding.severity for finding in findings)
     of_each = ", ".join(f"{counts[name]} {name}" for name in SEVERITIES if counts[name])
-    return f"<{plural(len(found), 'finding')}{': ' + of_each if of_each else ''}>"
+    return f"<{plural(len(findings), 'finding')}{': ' + of_each if of_each else ''}>"
 
 
-def findings_html(found: Sequence[Finding]) -> str:
+def findings_html(findings: Sequence[Finding]) -> str:
     """A table of the first findings, in their order."""
     head = Markup("").join(
         Markup('<th style="{}">{}</th>').format(CELL, name)
         for name in ("severity", "rule", "where", "what", "fingerprint")
     )
-    rows = Markup("").join(map(_row, found[:MAX_ROWS]))
-    more = len(found) - MAX_ROWS
+    rows = Markup("").join(map(_row, findings[:MAX_ROWS]))
+    more = len(findings) - MAX_ROWS
     below = Markup("<p>{}</p>").format(f"{plural(more, 'more finding')} not shown") if more > 0 else ""
-    return str(TABLE.format(as_text(found).strip("<>"), head, rows, below))
+    return str(TABLE.format(as_text(findings).strip("<>"), head, rows, below))
 
 
 def unread_html(what: str, reads: str) -> str:
@@ -172,10 +172,12 @@ def table_html(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], 
     return str(TABLE.format(title, head, shown, below))
 
 
-def audit_html(headline: str, blocked: Sequence[Values], found: Sequence[Finding]) -> str:
+def audit_html(headline: str, blocked: Sequence[Values], findings: Sequence[Finding]) -> str:
     """Who is blocked and what to do, rows of the table ``blocked`` in their order; below it how much was found."""
-    held = Markup(blocked_html(headline, blocked)) if blocked else Markup("<p><b>{}</b></p>").format(visible(headline))
-    return str(Markup("{}<p>{}</p>").format(held, as_text(found).strip("<>")))
+    answer = (
+        Markup(blocked_html(headline, blocked)) if blocked else Markup("<p><b>{}</b></p>").format(visible(headline))
+    )
+    return str(Markup("{}<p>{}</p>").format(answer, as_text(findings).strip("<>")))
 
 
 def blocked_html(title: str, blocked: Sequence[Values]) -> str:
@@ -245,8 +247,8 @@ class Tabular(ABC):
 
     def to_dicts(self) -> list[Fields]:
         """The rows as dicts of plain values."""
-        found: list[Fields] = self.to_arrow().to_pylist()
-        return found
+        rows: list[Fields] = self.to_arrow().to_pylist()
+        return rows
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule protocol."""
@@ -283,8 +285,8 @@ class Table(Tabular):
 
     @cached_property
     def _held(self) -> pa.Table:
-        found = self._read()
-        return found if found.schema.equals(self.schema) else found.cast(self.schema)
+        rows = self._read()
+        return rows if rows.schema.equals(self.schema) else rows.cast(self.schema)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -333,8 +335,8 @@ class Findings(Sequence[Finding], Tabular):
     In a notebook it shows itself as a table. Nothing in it changes any more.
     """
 
-    def __init__(self, found: Sequence[Finding], table: pa.Table, session: Session = no_session) -> None:
-        self._found = tuple(found)
+    def __init__(self, findings: Sequence[Finding], table: pa.Table, session: Session = no_session) -> None:
+        self._found = tuple(findings)
         self._table = table
         self._session = session
 
@@ -432,7 +434,7 @@ class Findings(Sequence[Finding], Tabular):
         places: dict[Hashable, list[int]] = {}
         for place, finding in enumerate(self._found):
             places.setdefault(getattr(finding, field), []).append(place)
-        return {value: self._some(found) for value, found in places.items()}
+        return {value: self._some(group) for value, group in places.items()}
 
     @property
     def fingerprints(self) -> list[str]:

@@ -158,7 +158,7 @@ _PLAIN = (
 )
 
 
-def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> AuditOptions:
+def audit_options(paths: Sequence[AnyPath], given: Values, **fixed: Any) -> AuditOptions:
     """The options as checked data; ``settled``: what is not one of :class:`OpenOptions`.
 
     Errors: ``AuditInputError`` for a name or value that is none, or is of another type.
@@ -185,21 +185,21 @@ def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> Au
         clusters=_clusters(of("clusters", {})),
         limits=limits_of(**limits),
         **{name: given[name] for name in _PLAIN if name in given},
-        **settled,
+        **fixed,
     )
 
 
 def signature(function: Any) -> inspect.Signature:
     """The signature of a function of ``**options``, with each option by itself: notebooks complete by it."""
-    found = inspect.signature(function)
-    own = [one for one in found.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    base = inspect.signature(function)
+    own = [one for one in base.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     hints = get_type_hints(OpenOptions)
     defaults = {name: getattr(AuditOptions, name) for name in _PLAIN} | DEFAULT_LIMITS._asdict()
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hint)
         for name, hint in hints.items()
     ]
-    return found.replace(parameters=[*own, *named])
+    return base.replace(parameters=[*own, *named])
 
 
 def several(given: Several) -> tuple[str, ...]:

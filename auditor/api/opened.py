@@ -200,8 +200,8 @@ class OpenedAudit(Face):
     def summary(self) -> Fields:
         """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
         with self._asking():
-            found = publish.summarise(self._audit)
-            return found | {name: [*found[name]] for name in ("logs", "blocked")}
+            result = publish.summarise(self._audit)
+            return result | {name: [*result[name]] for name in ("logs", "blocked")}
 
     @property
     def exit_status(self) -> int:
@@ -269,15 +269,15 @@ class OpenedAudit(Face):
         """
         own = {"out": out, "tables": tables, "expectations": expectations, "history": history, "run_id": run_id}
         check(own, get_type_hints(OpenedAudit.write))
-        kept = None if history is None else out_of(os.fspath(history))
-        if kept is not None and run_id is None:
+        history_dir = None if history is None else out_of(os.fspath(history))
+        if history_dir is not None and run_id is None:
             from auditor.outputs import runs
 
             run_id = runs.new_run_id()
         where = out_of(os.fspath(out))
         before = self._audit.options
         self._audit.options = dataclasses.replace(
-            before, out=where, tables=tables, expectations=expectations, history=kept, run_id=run_id
+            before, out=where, tables=tables, expectations=expectations, history=history_dir, run_id=run_id
         )
         try:
             with self._asking():
@@ -302,7 +302,7 @@ class OpenedAudit(Face):
         """Who is blocked and what to do, once something was asked that needed reading: nothing is read for a look."""
         if self._closed or not self._opened.is_known("findings"):
             return objects.unread_html(repr(self), "audit.findings")
-        names = ", ".join(known.name for known in self.cluster_names.values())
+        names = ", ".join(cluster.name for cluster in self.cluster_names.values())
         headline = ": ".join(filter(None, (names, self.summary["verdict"]["headline"])))
         return objects.audit_html(headline, self.blocked.to_dicts(), self.findings)
 

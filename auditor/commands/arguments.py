@@ -33,10 +33,10 @@ class Help(argparse.RawDescriptionHelpFormatter):
     """Says every default; descriptions and examples stay as they are written."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        said = action.help or ""
-        if not action.option_strings or "default" in said or action.default in _NONE or action.default == []:
-            return said
-        return f"{said} (default %(default)s)".lstrip()
+        text = action.help or ""
+        if not action.option_strings or "default" in text or action.default in _NONE or action.default == []:
+            return text
+        return f"{text} (default %(default)s)".lstrip()
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -52,21 +52,21 @@ class OneLineParser(argparse.ArgumentParser):
 
     def _meant(self, message: str) -> str:
         """What an option or a command that there is none of may have been meant for."""
-        if found := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
-            return did_you_mean(found[1], self._option_string_actions)
-        if found := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
+        if match := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
+            return did_you_mean(match[1], self._option_string_actions)
+        if match := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
             sets = (action.choices for action in self._actions if action.choices is not None)
-            return did_you_mean(found[1], (str(name) for choices in sets for name in choices))
+            return did_you_mean(match[1], (str(name) for choices in sets for name in choices))
         return ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As of argparse; a command says itself which of its options there is none of, and which was meant."""
-        found, left = self.parse_known_args(args, namespace)
+        parsed, left = self.parse_known_args(args, namespace)
         if left:
-            commands = getattr(found, "commands", {})
-            mine = next((commands[word] for word in args or () if word in commands), self)
-            mine.error(f"unrecognized arguments: {' '.join(left)}")
-        return found
+            commands = getattr(parsed, "commands", {})
+            parser = next((commands[word] for word in args or () if word in commands), self)
+            parser.error(f"unrecognized arguments: {' '.join(left)}")
+        return parsed
 
 
 class TopParser(OneLineParser):
@@ -470,25 +470,25 @@ def parse(
     the files, auditor.toml before pyproject.toml, a command's own table before what is said for all.
     Errors: :class:`AuditInputError` with file and key.
     """
-    mine = parser_of(words[0]) if words and words[0] in commands else None
-    if mine is None:
+    parser = parser_of(words[0]) if words and words[0] in commands else None
+    if parser is None:
         return Parsed(top.parse_args(words))
-    finder = type(top)(prog=mine.prog, add_help=False)
+    finder = type(top)(prog=parser.prog, add_help=False)
     add_option(finder)
     given = finder.parse_known_args(words[1:])[0].config
     files = sources(given, folder)
     files, ignored = harmless(files) if given is None else (files, [])
-    found = config_settings(files, words[0], commands, parser_of)
-    known = options(mine)
-    named = found.pop(CLUSTERS, None)
-    for key in found:
-        known[key].default, known[key].required = argparse.SUPPRESS, False
+    settings = config_settings(files, words[0], commands, parser_of)
+    actions = options(parser)
+    named = settings.pop(CLUSTERS, None)
+    for key in settings:
+        actions[key].default, actions[key].required = argparse.SUPPRESS, False
     args = top.parse_args(words)
     if named is not None and hasattr(args, CLUSTERS):
         setattr(args, CLUSTERS, named.value)
-    counting = [each for key, each in found.items() if not hasattr(args, known[key].dest)]
-    for each in counting:
-        setattr(args, known[each.key].dest, each.value)
+    counting = [setting for key, setting in settings.items() if not hasattr(args, actions[key].dest)]
+    for setting in counting:
+        setattr(args, actions[setting.key].dest, setting.value)
     return Parsed(args, counting, ignored)
 
 
@@ -497,12 +497,12 @@ def sources(given: Path | None, folder: Path) -> list[Source]:
     table ``[tool.auditor]``."""
     if given is not None:
         return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), user_input.read(given))]
-    found = []
+    files = []
     if (own := folder / FILE).is_file():
-        found.append(Source(FILE, user_input.read(own)))
+        files.append(Source(FILE, user_input.read(own)))
     if (project := folder / PROJECT).is_file():
-        found.append(_project(project, PROJECT))
-    return found
+        files.append(_project(project, PROJECT))
+    return files
 
 
 def _project(path: Path, name: str) -> Source:
@@ -515,7 +515,7 @@ def _project(path: Path, name: str) -> Source:
 
 def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
     """The part of files in the working directory that takes effect, and a message for each key that does not."""
-    kept: list[Source] = []
+    effective: list[Source] = []
     ignored: list[str] = []
     for file, says in files:
         takes: dict[str, Any] = {}
@@ -531,31 +531,31 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
                 unused += [f"[{table}] {user_input.shown_key(inner)}" for inner in value if inner not in HARMLESS]
             else:
                 unused.append(user_input.shown_key(key))
-        kept.append(Source(file, takes))
+        effective.append(Source(file, takes))
         ignored += [f"{file}: {key} ignored; use {OPTION} {name}" for key in unused[:MOST_IGNORED]]
         if more := len(unused[MOST_IGNORED:]):
             ignored.append(f"{file}: {plural(more, 'more key')} ignored; use {OPTION} {name}")
-    return kept, ignored
+    return effective, ignored
 
 
 def config_settings(
     files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf
 ) -> dict[str, OptionSetting]:
     """What files say for a command, by key, all of it checked. Errors: :class:`AuditInputError`."""
-    known = options(parser_of(command))
-    found: dict[str, OptionSetting] = {}
+    actions = options(parser_of(command))
+    settings: dict[str, OptionSetting] = {}
     for file, says in reversed(files):
         tables = {key: value for key, value in says.items() if isinstance(value, dict)}
         for key, value in says.items():
             if key in tables:
                 continue
-            if key in known:
-                found[key] = OptionSetting(file, key, checked(known[key], value, f"{file}: {key}"))
+            if key in actions:
+                settings[key] = OptionSetting(file, key, checked(actions[key], value, f"{file}: {key}"))
             elif not any(key in options(parser_of(name)) for name in commands):
                 raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
         for name, table in tables.items():
             if name == CLUSTERS:
-                found[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
+                settings[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
                 continue
             if name not in commands:
                 raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
@@ -564,8 +564,8 @@ def config_settings(
                 if key not in own:
                     raise AuditInputError(f"{file}: [{name}] has no option {key!r}; 'auditor {name} --help' lists them")
                 setting = OptionSetting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
-                found |= {key: setting} if name == command else {}
-    return found
+                settings |= {key: setting} if name == command else {}
+    return settings
 
 
 def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action]:
@@ -577,33 +577,33 @@ def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action
     }
 
 
-def checked(action: argparse.Action, value: object, at: str) -> Any:
+def checked(action: argparse.Action, value: object, place: str) -> Any:
     """A value from TOML as the command line would have given it. Errors: :class:`AuditInputError`, naming ``at``."""
     if action.nargs == 0:
-        return _of_type(value, (bool,), "true or false", at)
+        return _of_type(value, (bool,), "true or false", place)
     many = action.nargs if isinstance(action.nargs, int) else None
     if many is None and not isinstance(action, argparse._AppendAction):
-        return _single(action, value, at)
+        return _single(action, value, place)
     says = "a list" if many is None else f"a list of {many}"
-    values = _of_type(value, (list,), says, at)
+    values = _of_type(value, (list,), says, place)
     if many is not None and len(values) != many:
-        raise AuditInputError(f"{at} is {says}, not of {len(values)}")
-    return [_single(action, each, at) for each in values]
+        raise AuditInputError(f"{place} is {says}, not of {len(values)}")
+    return [_single(action, item, place) for item in values]
 
 
-def _single(action: argparse.Action, value: Any, at: str) -> Any:
+def _single(action: argparse.Action, value: Any, place: str) -> Any:
     types, says = _KINDS.get(action.type, ((str,), "a text in quotes"))
-    _of_type(value, types, says, at)
+    _of_type(value, types, says, place)
     try:
         made = action.type(value) if callable(action.type) else value
     except (ValueError, argparse.ArgumentTypeError) as error:
-        raise AuditInputError(f"{at}: {error}") from None
+        raise AuditInputError(f"{place}: {error}") from None
     if action.choices is not None and made not in action.choices:
-        raise AuditInputError(f"{at} is {value!r}; one of {', '.join(map(str, action.choices))}")
+        raise AuditInputError(f"{place} is {value!r}; one of {', '.join(map(str, action.choices))}")
     return made
 
 
-def _of_type(value: object, types: tuple[type, ...], says: str, at: str) -> Any:
+def _of_type(value: object, types: tuple[type, ...], says: str, place: str) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise AuditInputError(f"{at} is {says}, not {value!r}")
+        raise AuditInputError(f"{place} is {says}, not {value!r}")
     return value

@@ -63,11 +63,11 @@ def _plan(args: argparse.Namespace) -> int:
     from auditor.pipeline.plan import forecast
 
     inventory = discover(list(options.inputs), options.limits, options.scope)
-    found = forecast(inventory, options, running.slots_of(options.master))
+    plan = forecast(inventory, options, running.slots_of(options.master))
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":
-        out.write(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        out.write(json.dumps(plan, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     else:
-        out.writelines(plan_lines(found))
-    return 3 if found["unreadable"] else 0
+        out.writelines(plan_lines(plan))
+    return 3 if plan["unreadable"] else 0

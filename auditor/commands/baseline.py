@@ -59,12 +59,14 @@ def run(args: argparse.Namespace) -> int:
     results = delivery.read(args.out)
     rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
-    kept = dict(baseline.read(file).entries) if file.exists() else {}
-    before = len(kept)
+    accepted = dict(baseline.read(file).entries) if file.exists() else {}
+    before = len(accepted)
     if args.prune:
-        there = {row["fingerprint"] for row in rows}
-        mine = {"", *of_dir.values()}  # of other clusters the run knows nothing
-        kept = {name: entry for name, entry in kept.items() if name in there or entry.cluster not in mine}
+        present = {row["fingerprint"] for row in rows}
+        run_clusters = {"", *of_dir.values()}  # of other clusters the run knows nothing
+        accepted = {
+            name: entry for name, entry in accepted.items() if name in present or entry.cluster not in run_clusters
+        }
     only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
@@ -86,32 +88,32 @@ def run(args: argparse.Namespace) -> int:
         )
         for row in chosen
     ]
-    entries = kept | {entry.fingerprint: entry for entry in new}
+    entries = accepted | {entry.fingerprint: entry for entry in new}
     try:
         write_whole(file, baseline.text_of(entries.values()))
     except OSError as error:
         raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
     end = "with no end" if until is None else f"until {until.isoformat()}"
-    said = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
-    said += [f"{plural(before - len(kept), 'entry')} taken away"] if args.prune else []
-    sys.stdout.write("\n".join([*said, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
+    lines = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
+    lines += [f"{plural(before - len(accepted), 'entry')} taken away"] if args.prune else []
+    sys.stdout.write("\n".join([*lines, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
     return 0
 
 
 def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
     """The findings that the call names. Errors: :class:`AuditInputError` for a fingerprint of none or several."""
-    found = rows
+    candidates = rows
     if args.fingerprints:
-        found = []
+        candidates = []
         for name in args.fingerprints:
-            mine = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
-            if len(mine) != 1:
-                many = f"{len(mine)} findings have" if mine else "no finding has"
+            matches = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
+            if len(matches) != 1:
+                many = f"{len(matches)} findings have" if matches else "no finding has"
                 raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
-            found += mine.values()
+            candidates += matches.values()
     return [
         row
-        for row in found
+        for row in candidates
         if (not args.rule or not {row["rule"], _kind(row)}.isdisjoint(args.rule))
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
     ]

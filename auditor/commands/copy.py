@@ -205,9 +205,9 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
 
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
-    found = delivery.read(run)
-    row, as_of = printing.one(found.findings, name), found.summary.get("as_of")
-    records = found.summary.get("records_decoded") is True
+    results = delivery.read(run)
+    row, as_of = printing.one(results.findings, name), results.summary.get("as_of")
+    records = results.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
     from auditor.copying.run import (

@@ -61,10 +61,10 @@ def add_expected(p: argparse.ArgumentParser) -> None:
 
 
 def _period(text: str) -> int:
-    found = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no period; give one such as 90min, 24h or 7d")
-    return int(found[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
+    return int(match[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,8 +72,10 @@ def run(args: argparse.Namespace) -> int:
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
-        kept = user_input.shown_uri(str(args.dir))
-        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {kept}; Ctrl-C ends it\n")
+        history = user_input.shown_uri(str(args.dir))
+        sys.stdout.write(
+            f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {history}; Ctrl-C ends it\n"
+        )
         sys.stdout.flush()
         try:
             server.serve_forever()
@@ -119,12 +121,12 @@ class _Handler(BaseHTTPRequestHandler):
         if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         try:
-            found = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
+            page = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
         except AuditInputError as error:
             return self._send(500, "text/plain", f"{error}\n")
-        if found is None:
+        if page is None:
             return self._send(404, "text/plain", "no such page or run\n")
-        return self._send(200, "text/html", found)
+        return self._send(200, "text/html", page)
 
     def _send(self, status: int, kind: str, text: str) -> None:
         body = text.encode("utf-8", "replace")

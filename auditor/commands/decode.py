@@ -114,12 +114,12 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == kafka_names.METADATA_TOPIC))
     if in_metadata or kind in tables_rows.PROPERTY_KINDS:
-        found: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
+        tables: Rows = ((table, rows) for table, rows in tables_rows.named(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
-        found = read_piece(piece, own | {"decode_errors"}, how)
+        tables = read_piece(piece, own | {"decode_errors"}, how)
     several = topic in internal_rows.TABLES and options.records
-    for table, rows in found:
+    for table, rows in tables:
         yield table in own and not several, table, rows
 
 
@@ -127,14 +127,14 @@ def locate(options: DecodeOptions) -> list[Piece]:
     """What each FILE is and which log it belongs to, in the order given. Errors: :class:`AuditInputError`."""
     from auditor.connectors.logdir.files import Naming
 
-    given = [each for path in options.files for each in _given(path)]
+    given = [entry for path in options.files for entry in _given(path)]
     naming = Naming({_log_dir(place): [_log_dir(place)] for place, _ in given})
-    found = []
+    pieces = []
     for place, size in given:
         log_dir = naming.name(_log_dir(place))
         in_objects = None if place.view else _object(place)
-        found += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, size, log_dir, options.limits)]
-    return found
+        pieces += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, size, log_dir, options.limits)]
+    return pieces
 
 
 def _given(path: str) -> list[tuple[StorageLocation, int]]:

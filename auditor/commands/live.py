@@ -139,7 +139,7 @@ def _client_config(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError):
         raise AuditInputError(f"cannot read {path}; --client-config takes a text file of lines name=value") from None
     pairs = [line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    found = {name.strip(): value.strip() for name, _, value in pairs}
-    if unknown := sorted(found.keys() - set(CONNECTION_OPTIONS)):
+    options = {name.strip(): value.strip() for name, _, value in pairs}
+    if unknown := sorted(options.keys() - set(CONNECTION_OPTIONS)):
         raise AuditInputError(f"{path}: no option named {unknown[0]!r}; known: {', '.join(CONNECTION_OPTIONS)}")
-    return found
+    return options

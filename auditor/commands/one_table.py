@@ -92,23 +92,23 @@ def run(args: argparse.Namespace) -> int:
     )
     with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
-        found = audit.table(args.table)
-        rows: pa.Table = found if hasattr(found, "to_batches") else found.toArrow()  # Spark's
+        table = audit.table(args.table)
+        rows: pa.Table = table if hasattr(table, "to_batches") else table.toArrow()  # Spark's
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
         audit.close()
     asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
     groups = getattr(args, "group", [])
-    said = sorted((row for row in asked if not groups or _any_matches(row["group_id"], groups)), key=_place)
+    chosen = sorted((row for row in asked if not groups or _any_matches(row["group_id"], groups)), key=_place)
     if args.format == "json":
-        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in said)
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen)
     elif args.format == "csv":
         from auditor.dashboards.output_formats import csv_lines
 
-        out.writelines(csv_lines(rows.schema.names, said))
+        out.writelines(csv_lines(rows.schema.names, chosen))
     else:
-        out.writelines(_lines(args.table)(said, args.all))
+        out.writelines(_lines(args.table)(chosen, args.all))
     out.flush()
     return status
 

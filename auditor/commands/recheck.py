@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args, earlier.summary, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
         newer = recheck.Newer(audit, earlier.summary, live_input)
-        told = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
+        answers = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
         unread = audit.incomplete()
         running.warn_of_empty(audit)
     notes += ["not read: a part of the newer input"] if unread else []
@@ -82,14 +82,14 @@ def run(args: argparse.Namespace) -> int:
     out = sys.stdout
     out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
     if args.format == "json":
-        out.writelines(json.dumps(each.row(), ensure_ascii=True) + "\n" for each in told)
+        out.writelines(json.dumps(answer.row(), ensure_ascii=True) + "\n" for answer in answers)
         running.warn(notes)
     else:
         from auditor.dashboards.table_lines import recheck_lines
 
         width = shutil.get_terminal_size((120, 24)).columns
-        out.writelines(f"{line}\n" for line in recheck_lines([each.row() for each in told], notes, width))
-    return recheck.exit_code(told, unread)
+        out.writelines(f"{line}\n" for line in recheck_lines([answer.row() for answer in answers], notes, width))
+    return recheck.exit_code(answers, unread)
 
 
 def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
@@ -99,16 +99,16 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
     complete = earlier.get("complete", True)
     if not complete:
         notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
-    said = [
+    lines = [
         "the run has no blocked partition, no finding in doubt and no finding at or above "
         f"{recheck.level_of(earlier)}{' that is not suppressed' if recheck.suppressed(earlier) else ''}: "
         "nothing was compared, and the newer input was not read",
         *notes,
     ]
     if format == "json":
-        running.warn(said)
+        running.warn(lines)
     else:
-        sys.stdout.writelines(f"{line[0].upper()}{line[1:]}.\n" for line in said)
+        sys.stdout.writelines(f"{line[0].upper()}{line[1:]}.\n" for line in lines)
     return 0 if complete else 3
 
 
@@ -121,7 +121,7 @@ def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))
         raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
-    return asked, [f"not compared: {each}" for each in left]
+    return asked, [f"not compared: {line}" for line in left]
 
 
 def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Question]) -> AuditOptions:
@@ -133,8 +133,8 @@ def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Ques
     scope = earlier.get("scope") or {}
     partitions = tuple(scope.get("partitions") or ())
     if args.bootstrap_server is not None:
-        known = (each for each in questions if each.partition is not None)
-        partitions = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in known))
+        placed = (question for question in questions if question.partition is not None)
+        partitions = tuple(dict.fromkeys(f"{question.topic}-{question.partition}" for question in placed))
     return AuditOptions(
         tuple(args.paths),
         args.out,
@@ -166,9 +166,14 @@ def _newer(
     from auditor.pipeline.live_audit import LiveAudit
 
     begins: dict[tuple[str, int], int] = {}
-    for each in questions:
-        if each.waits and each.first_offset is not None and each.topic is not None and each.partition is not None:
-            place = each.topic, each.partition
-            begins[place] = min(each.first_offset, begins.get(place, each.first_offset))
+    for question in questions:
+        if (
+            question.waits
+            and question.first_offset is not None
+            and question.topic is not None
+            and question.partition is not None
+        ):
+            place = question.topic, question.partition
+            begins[place] = min(question.first_offset, begins.get(place, question.first_offset))
     with live.opened(args, options, "lso", begins) as reading, contextlib.closing(LiveAudit(reading, runner)) as audit:
         yield audit

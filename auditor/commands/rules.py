@@ -31,12 +31,12 @@ def run(args: argparse.Namespace) -> int:
     from auditor.rules.catalogue import registry
     from auditor.rules.catalogue.registry import catalogue, page
 
-    known = registry.load()
+    rules = registry.load()
     if args.id is None:
         if args.format == "table":
-            sys.stdout.write(catalogue(known))
+            sys.stdout.write(catalogue(rules))
             return 0
-        rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in known.values()]
+        rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in rules.values()]
         sys.stdout.writelines(list_lines(args.format, rows))
         return 0
     rule = registry.rule_of(args.id)

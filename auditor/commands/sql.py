@@ -192,8 +192,8 @@ def words(payload: bool) -> list[str]:
     """What can be completed: keywords, tables, columns."""
     from auditor.pipeline.table_parts import schemas
 
-    known = schemas(payload)
-    return sorted({*KEYWORDS, *known, *(column for columns in known.values() for column in columns.names)})
+    tables = schemas(payload)
+    return sorted({*KEYWORDS, *tables, *(column for columns in tables.values() for column in columns.names)})
 
 
 @contextlib.contextmanager
@@ -207,11 +207,11 @@ def _edited(audit: Audit) -> Iterator[None]:
     history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "auditor", "sql_history")
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
-    known = words(audit.options.include_payload)
+    candidates = words(audit.options.include_payload)
 
-    def complete(start: str, at: int) -> str | None:
-        found = [word for word in known if word.lower().startswith(start.lower())]
-        return found[at] if at < len(found) else None
+    def complete(start: str, place: int) -> str | None:
+        matches = [word for word in candidates if word.lower().startswith(start.lower())]
+        return matches[place] if place < len(matches) else None
 
     readline.set_completer(complete)
     readline.set_completer_delims(" \t\n,()=<>.;")

@@ -173,24 +173,24 @@ class Watch:
         options = self.options
         if options.as_of is None:
             options = dataclasses.replace(options, as_of=int(now * 1000))
-        found = LookedAt(options, self.runner, self._rows)
-        changed = self._read(found)
+        audit = LookedAt(options, self.runner, self._rows)
+        changed = self._read(audit)
         if not changed and self.last is not None and now - self.judged_at < CLOCK_S:
-            return WatchRound(found, False)
-        with contextlib.closing(found):
-            holding = _holding(found)
+            return WatchRound(audit, False)
+        with contextlib.closing(audit):
+            holding = _holding(audit)
             # What could not be read may still have what was found there.
-            open_still = dict(self.journal.open) if found.incomplete() else {}
-        self.judged_at, self.last = now, found
+            open_still = dict(self.journal.open) if audit.incomplete() else {}
+        self.judged_at, self.last = now, audit
         lines = self.journal.update(iso(int(self.clock() * 1000)) or "", open_still | holding)
         if lines or changed:
-            text = "".join(f.to_json() + "\n" for f in found.findings)
+            text = "".join(f.to_json() + "\n" for f in audit.findings)
             write_whole(Path(options.out) / "findings.jsonl", text)
-        return WatchRound(found, changed, lines, holding)
+        return WatchRound(audit, changed, lines, holding)
 
-    def _read(self, found: Audit) -> bool:
+    def _read(self, audit: Audit) -> bool:
         """Reads again what changed, and once more what had changed at the look before; whether there was any."""
-        now = {_place(task): task for task in found.tasks}
+        now = {_place(task): task for task in audit.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}
         fresh = {p for p in now if p not in self.kept or self.kept[p].signature != signatures[p]}
@@ -226,9 +226,9 @@ def _place(task: ReplicaTask | TextTask) -> Place:
     return (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
 
 
-def _holding(found: Audit) -> dict[str, Fields]:
+def _holding(audit: Audit) -> dict[str, Fields]:
     """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
-    clusters = summary.findings(found).column("cluster_id").to_pylist()
-    open_now = zip(clusters, found.findings, found.accepted.accepted, strict=True)
+    clusters = summary.findings(audit).column("cluster_id").to_pylist()
+    open_now = zip(clusters, audit.findings, audit.accepted.accepted, strict=True)
     rows = ({"cluster_id": cluster, **f.to_dict()} for cluster, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

@@ -58,17 +58,17 @@ def held_by_a_broker(log_dir: StorageLocation) -> bool:
     if log_dir.uri or log_dir.view is not None:
         return False
     try:
-        found = os.lstat(log_dir.child(LOCK_FILE).path)
+        lock_stat = os.lstat(log_dir.child(LOCK_FILE).path)
         listed = LOCKS.read_text()
     except OSError:
         return False
-    at = os.major(found.st_dev), os.minor(found.st_dev), found.st_ino
-    return any((int(m[1], 16), int(m[2], 16), int(m[3])) == at for m in _HELD.finditer(listed))
+    lock_id = os.major(lock_stat.st_dev), os.minor(lock_stat.st_dev), lock_stat.st_ino
+    return any((int(m[1], 16), int(m[2], 16), int(m[3])) == lock_id for m in _HELD.finditer(listed))
 
 
-def readings(found: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]:
+def readings(times: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]:
     """The readings of a log directory. ``live``: a broker held its lock before the first and after the last one."""
-    return tuple(sorted(reading._replace(live=live) for reading in found))
+    return tuple(sorted(reading._replace(live=live) for reading in times))
 
 
 # What is taken of one file that is no segment, as an entry of its folder's list.
@@ -83,41 +83,52 @@ def look(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     if place.uri or place.view is not None:
         return None
     try:
-        found = os.lstat(place.child(name).path)
+        file_stat = os.lstat(place.child(name).path)
     except OSError:
         return None
-    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return Stat(file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_ctime_ns), file_stat.st_size if stat.S_ISREG(
+        file_stat.st_mode
+    ) else 0
 
 
 def small_file(
     target: Target, folder: str, place: StorageLocation, name: str, size: int, limits: Limits, kind: str
 ) -> Listed:
     """A file that is read as a whole. Errors: ``OSError`` of the target."""
-    found = read_data(place, name, limits.small_file(kind))
-    if isinstance(found, DecodeError):
-        return Listed(name, size, refused=(found.reason, found.detail))
-    data, length = found
+    content = read_data(place, name, limits.small_file(kind))
+    if isinstance(content, DecodeError):
+        return Listed(name, size, refused=(content.reason, content.detail))
+    data, length = content
     return _with_content(target, folder, Listed(name, size, length=length), data)
 
 
 def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
     """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
     says = kafka_names.data_name(item.name)
-    taken = segment.taken if segment is not None else None
-    if item.kept is None or item.like or says is None or says.kind not in ENTRY or taken is None or segment is None:
+    rows_of_segment = segment.taken if segment is not None else None
+    if (
+        item.kept is None
+        or item.like
+        or says is None
+        or says.kind not in ENTRY
+        or rows_of_segment is None
+        or segment is None
+    ):
         return item
     place = target.place.child(folder)
     data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
+    if isinstance(data, DecodeError) or rows_of_segment.rows > MOST_ROWS or rows_of_segment.damaged:
         return item
-    rows, _ = target.earlier(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    rows, _ = target.earlier(folder, rows_of_segment.file).rows(
+        rows_of_segment.first, rows_of_segment.first + rows_of_segment.rows
+    )
     text = coded(says.kind, data, rows, says.offset)
     if text is None:
         return item
     content = packed(text)
-    kept = f"{item.name}-{digest_of(content)}.gz"
-    target.put(folder, kept, content)
-    return item._replace(kept=kept, like=segment.name)
+    file_name = f"{item.name}-{digest_of(content)}.gz"
+    target.put(folder, file_name, content)
+    return item._replace(kept=file_name, like=segment.name)
 
 
 def settings_file(target: Target, folder: str, place: StorageLocation, name: str, size: int) -> Listed:
@@ -132,9 +143,9 @@ def _with_content(target: Target, folder: str, item: Listed, data: bytes) -> Lis
     content = data.rstrip(b"\0")
     if len(content) <= WITH_LIST:
         return item._replace(content=content)
-    kept = f"{item.name}.gz"
-    target.put(folder, kept, packed(content))
-    return item._replace(kept=kept)
+    file_name = f"{item.name}.gz"
+    target.put(folder, file_name, packed(content))
+    return item._replace(kept=file_name)
 
 
 # What is to be copied: every folder below the PATHs with its files, in the order in which later ones know more.
@@ -186,9 +197,9 @@ class InputFolder:
         files = {name: size for name, size in self.files.items() if name in odd} | vanished
         files |= {entry.name: entry.size for entry in now.files if entry.name not in self.unused}
         self.files, self.listed = files, listed
-        at, replica = self.task.place, self.task.replica
+        log_dir, replica = self.task.place, self.task.replica
         if any(kafka_names.data_name(name) for name in files):
-            built = folder_replica(at, replica.log_dir, replica.folder, files)
+            built = folder_replica(log_dir, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
 
     def closed(self) -> set[str]:
@@ -202,16 +213,18 @@ class InputFolder:
         """How the files of the last segment begin, which is written to."""
         return max((_base_above(name) for name in self.files if _is_segment(name)), default="")
 
-    def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
+    def moved_on(self, stats: Mapping[str, Stat | None]) -> set[str]:
         """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
         those that nobody listed: the cleaner replaced them, made one of several, or they were deleted. Of the last
         segment, which is written to, that is where another file has its name; what is behind it came later."""
         if self.task is None or self.place.uri or self.place.view is not None:
             return set()
-        there, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
+        present, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
         moved = set()
-        for name in (name for name in self.files.keys() | there if name.endswith(OPENED) and _base_above(name) <= last):
-            was, now = seen.get(name), look(self.place, name)
+        for name in (
+            name for name in self.files.keys() | present if name.endswith(OPENED) and _base_above(name) <= last
+        ):
+            was, now = stats.get(name), look(self.place, name)
             other = now is None or was is None or now[0].inode != was.inode
             if other or (_base_above(name) < last and now != (was, self.files[name])):
                 moved.add(name)
@@ -235,9 +248,9 @@ class Folders:
 
     def __init__(self, paths: Sequence[str], limits: Limits) -> None:
         """Lists the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
-        self.listed, found = now_ms(), drafts(paths, limits)
-        self.inventory = inventories.inventory_of(found, paths, limits)
-        self.naming: Naming = inventories.naming_of(found)
+        self.listed, input_drafts = now_ms(), drafts(paths, limits)
+        self.inventory = inventories.inventory_of(input_drafts, paths, limits)
+        self.naming: Naming = inventories.naming_of(input_drafts)
         self.found: dict[str, InputFolder] = {}
         options = AuditOptions(tuple(paths), "", limits=limits)
         tasks = {
@@ -245,10 +258,10 @@ class Folders:
             for t in replica_tasks(self.inventory, {}, options)
             if isinstance(t, ReplicaTask)
         }
-        for place, draft in found.found.items():
+        for place, draft in input_drafts.found.items():
             self._log_dir(place, draft, tasks)
-        self._outside(found)
-        top = next(iter(found.found), StorageLocation("", ""))
+        self._outside(input_drafts)
+        top = next(iter(input_drafts.found), StorageLocation("", ""))
         self.found.setdefault(
             "", InputFolder("", top, listed=self.listed)
         )  # whose list says that nothing else is there
@@ -271,28 +284,28 @@ class Folders:
         top.task = tasks.get((name, ""))
         top.log_dir = top.name
         for folder, files in draft.partitions.items():
-            at = self._at(place.child(folder))
-            at.files |= files
-            at.task, at.log_dir = tasks.get((name, folder)), top.name
+            input_folder = self._at(place.child(folder))
+            input_folder.files |= files
+            input_folder.task, input_folder.log_dir = tasks.get((name, folder)), top.name
             says = kafka_names.partition_folder(folder)
-            at.topic, at.aside = (says.topic, says.kind != "live") if says else (None, False)
+            input_folder.topic, input_folder.aside = (says.topic, says.kind != "live") if says else (None, False)
 
-    def _outside(self, found: Drafts) -> None:
+    def _outside(self, input_drafts: Drafts) -> None:
         """Remote segments, settings, and what nobody reads."""
-        for place, files in found.remote.items():
+        for place, files in input_drafts.remote.items():
             says = kafka_names.remote_folder(place.path)
-            at = self._at(place)
+            folder = self._at(place)
             if says is not None and says.depth == 1:
-                at.files |= files
+                folder.files |= files
             else:
-                at.unused |= {file: (size, OF_PLUGIN) for file, size in files.items()}
-        for where, size in found.configs:
-            at = self._at(where.parent)
-            at.files[_last(where)] = size
-            at.configs.add(_last(where))
-        for where, size, reason in found.unused:
+                folder.unused |= {file: (size, OF_PLUGIN) for file, size in files.items()}
+        for where, size in input_drafts.configs:
+            folder = self._at(where.parent)
+            folder.files[_last(where)] = size
+            folder.configs.add(_last(where))
+        for where, size, reason in input_drafts.unused:
             self._at(where.parent).unused[_last(where)] = (size, reason)
-        for where, error in found.errors:
+        for where, error in input_drafts.errors:
             self._at(where.parent).errors.append(error._replace(file=_last(where)))
 
 
@@ -323,13 +336,13 @@ def deleted(
 ) -> Iterator[Listed]:
     """What an earlier copy has of such segments. ``before``: its files by name; ``items``: those that are there now;
     ``keep_ms``: as of :class:`auditor.copying.run.OneFolder`; ``now``: ms."""
-    there = {item.name: item for item in items if not _vanished(item)}
-    start = min((offset for name in there if (offset := _segment_base(name)) >= 0), default=-1)
-    if folder.task is None or folder.topic is None or folder.errors or start < 0 or not _same_topic(before, there):
+    present = {item.name: item for item in items if not _vanished(item)}
+    start = min((offset for name in present if (offset := _segment_base(name)) >= 0), default=-1)
+    if folder.task is None or folder.topic is None or folder.errors or start < 0 or not _same_topic(before, present):
         return
     for name, item in before.items():
         base = _segment_base(name)
-        if name in there or item.taken is None or not 0 <= base < start or item.taken.chunks[-1][2] > start:
+        if name in present or item.taken is None or not 0 <= base < start or item.taken.chunks[-1][2] > start:
             continue
         since = now if item.gone is None else item.gone.since
         until = since + keep_ms if keep_ms is not None else (item.gone.until if item.gone is not None else now)
@@ -347,6 +360,6 @@ def _segment_base(name: str) -> int:
     return says.offset if says is not None and says.kind == "log" and not says.state else -1
 
 
-def _same_topic(before: Mapping[str, Listed], there: Mapping[str, Listed]) -> bool:
-    was, now = (found.get(kafka_names.PARTITION_METADATA) for found in (before, there))
+def _same_topic(before: Mapping[str, Listed], present: Mapping[str, Listed]) -> bool:
+    was, now = (files.get(kafka_names.PARTITION_METADATA) for files in (before, present))
     return (was.content if was else None) == (now.content if now else None)

@@ -97,9 +97,9 @@ class Done:
 
     def add(self, more: Done) -> None:
         """Adds what more came to."""
-        for each in fields(self):
-            before, found = getattr(self, each.name), getattr(more, each.name)
-            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
+        for field_of_done in fields(self):
+            before, addend = getattr(self, field_of_done.name), getattr(more, field_of_done.name)
+            setattr(self, field_of_done.name, before | addend if isinstance(before, set | bool) else before + addend)
 
 
 class OneFolder:
@@ -137,14 +137,16 @@ class OneFolder:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
-        held = {item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)}
-        for item in held.values():
+        deleted_items = {
+            item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)
+        }
+        for item in deleted_items.values():
             if item.taken is not None and item.taken.file in self.scattered:
                 segments.carry(item.name, item.taken)
-        found = segments.finish()
-        items = [item for item in items if item.name not in held] + [*held.values()]
-        items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
-        items = [self._index(item, found) for item in items]
+        segment_rows = segments.finish()
+        items = [item for item in items if item.name not in deleted_items] + [*deleted_items.values()]
+        items = [item._replace(taken=segment_rows[item.name]) if item.name in segment_rows else item for item in items]
+        items = [self._index(item, segment_rows) for item in items]
         self.moved = folder.moved_on(self.seen) if self.fresh else set()
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
@@ -157,25 +159,25 @@ class OneFolder:
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
         done.bytes_read += segments.read
-        done.segments += len(found.keys() - held.keys())
-        done.held += len(held)
+        done.segments += len(segment_rows.keys() - deleted_items.keys())
+        done.held += len(deleted_items)
         done.kept += segments.kept
         if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
             done.beside.add(folder.name)
-        elif found and not folder.aside and segments.unended != set():
+        elif segment_rows and not folder.aside and segments.unended != set():
             done.unended.add(folder.name)
-        is_open = any(not taken.checked for name, taken in found.items() if name not in held)
+        is_open = any(not entry.checked for name, entry in segment_rows.items() if name not in deleted_items)
         done.open |= {folder.name} if is_open else set()
         done.moving |= {folder.name} if self.moved else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
-    def _index(self, item: Listed, found: Mapping[str, Taken]) -> Listed:
+    def _index(self, item: Listed, segment_rows: Mapping[str, Taken]) -> Listed:
         """An index by the batches of its segment; read again where these are no longer those that it was told by."""
         if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
             return item
         segment = f"{item.name.partition('.')[0]}.log"
-        if item.like is not None and (segment in self.anew or segment not in found):
+        if item.like is not None and (segment in self.anew or segment not in segment_rows):
             says = item.name.rpartition(".")[2]
             self._seen(item.name)
             again = small_file(
@@ -188,9 +190,9 @@ class OneFolder:
                 says,
             )
             item = again._replace(stat=None)
-        if segment not in found:
+        if segment not in segment_rows:
             return item
-        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
+        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
 
     def _of_one_moment(self, item: Listed) -> Listed:
         """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
@@ -211,9 +213,9 @@ class OneFolder:
 
     def _file(self, name: str, size: int) -> Listed:
         """One file, a segment without its batches, which come when all are read."""
-        place, limits, at = self.folder.place, self.limits, self.folder.name
+        place, limits, folder_name = self.folder.place, self.limits, self.folder.name
         if name in self.folder.configs:
-            return settings_file(self.target, at, place, name, size)
+            return settings_file(self.target, folder_name, place, name, size)
         says = kafka_names.data_name(name) or kafka_names.remote_name(name)
         if says is not None and says.state in NOT_TAKEN:
             return Listed(name, size)
@@ -226,16 +228,16 @@ class OneFolder:
             if (old := self._as_it_was(name, size, stat)) is not None:
                 return old
             self.fresh = True
-            return small_file(self.target, at, place, name, size, limits, kind or name)._replace(stat=stat)
+            return small_file(self.target, folder_name, place, name, size, limits, kind or name)._replace(stat=stat)
         return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
 
     def _seen(self, name: str) -> Stat | None:
         """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
         cleaner may have replaced it since it was listed."""
-        found = look(self.folder.place, name)
-        self.seen[name] = found[0] if found is not None else None
-        if found is not None and name in self.closed:
-            self.folder.files[name] = found[1]
+        entry = look(self.folder.place, name)
+        self.seen[name] = entry[0] if entry is not None else None
+        if entry is not None and name in self.closed:
+            self.folder.files[name] = entry[1]
         return self.seen[name]
 
     def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
@@ -245,8 +247,8 @@ class OneFolder:
             return None
         if old.refused is not None:
             return None
-        taken = old.taken
-        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+        entry = old.taken
+        if entry is not None and (entry.damaged or not self.target.has(self.folder.name, entry.file)):
             return None
         return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
 
@@ -259,21 +261,21 @@ class OneFolder:
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
         self.fresh = True
-        at, path = place_of(self.folder, name)
+        log_dir, path = place_of(self.folder, name)
         in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
         task = self.folder.task
         if in_place and old is not None:
             grown = self.whole(max(0, size - old.size), grown=True)
-            if self.segments.go_on(at, path, size, task, old, whole=grown):
+            if self.segments.go_on(log_dir, path, size, task, old, whole=grown):
                 return item
         self.anew.add(name)
-        why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
+        why = self.segments.take(log_dir, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
-    def _stays(self, name: str, taken: Taken) -> bool:
-        if taken.file in self.scattered:
-            return self.segments.carry(name, taken)
-        self.segments.keep(name, taken)
+    def _stays(self, name: str, entry: Taken) -> bool:
+        if entry.file in self.scattered:
+            return self.segments.carry(name, entry)
+        self.segments.keep(name, entry)
         return True
 
 
@@ -310,9 +312,9 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
     Errors: :class:`AuditInputError` where the target has a copy of brokers none of which is in the input.
     """
     here = {_broker(log_dir.meta) for log_dir in log_dirs if log_dir.meta is not None}
-    there = set(_brokers_of(target))
-    if there and not here & there:
-        cluster, broker = min(there, key=str)
+    in_target = set(_brokers_of(target))
+    if in_target and not here & in_target:
+        cluster, broker = min(in_target, key=str)
         raise AuditInputError(
             f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
             "give a folder of its own"
@@ -339,8 +341,8 @@ def _is_partition(name: str) -> bool:
 
 
 def _has_segments(target: Target, name: str) -> bool:
-    found = target.list_of(name)
-    return found is not None and any(item.taken is not None and item.gone is None for item in found.files)
+    folder_list = target.list_of(name)
+    return folder_list is not None and any(item.taken is not None and item.gone is None for item in folder_list.files)
 
 
 def _broker(meta: MetaProperties) -> Broker:
@@ -351,8 +353,8 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
     for name in target.folders():
         if kafka_names.partition_folder(name.rpartition("/")[2]) is not None:
             continue
-        found = target.list_of(name)
-        item = found.file(kafka_names.META) if found is not None else None
+        folder_list = target.list_of(name)
+        item = folder_list.file(kafka_names.META) if folder_list is not None else None
         data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
         if data is not None:
             meta, _ = decode_meta_properties(data, kafka_names.META)
@@ -407,21 +409,25 @@ def verify(
     still = 0
     with target.lists_ahead(folder.name for folder in folders):
         for folder in folders:
-            found = target.list_of(folder.name)
-            if found is None:
+            folder_list = target.list_of(folder.name)
+            if folder_list is None:
                 continue
             unknown = [
-                item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+                item
+                for item in folder_list.files
+                if item.taken is not None and not item.taken.checked and item.gone is None
             ]
             if only is None:
                 chosen = [item for item in unknown if checksums.later(item.size)]
             else:
                 chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-            done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
-            if done:
-                files = tuple(done.get(item.name, item) for item in found.files)
-                target.put_list(folder.name, found._replace(files=files), found)
-            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
+            verified_items = _verified(target, folder, limits, folder_list.files, chosen) if chosen else {}
+            if verified_items:
+                files = tuple(verified_items.get(item.name, item) for item in folder_list.files)
+                target.put_list(folder.name, folder_list._replace(files=files), folder_list)
+            still += sum(
+                not (item.taken and item.taken.checked) for item in (verified_items.get(u.name, u) for u in unknown)
+            )
     return still
 
 
@@ -434,10 +440,10 @@ def _verified(
     moved = {item.taken.file for item in files if item.taken is not None and item.name in names}
     others = [item for item in files if item.taken is not None and item.taken.file in moved]
     for item in others:
-        at, path = place_of(folder, item.name)
-        again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
+        place, path = place_of(folder, item.name)
+        again = item.name in names and item.taken is not None and segments.is_there(place, path, item.taken)
         records = item.taken is not None and item.taken.records
-        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
+        if again and segments.take(place, path, item.size, folder.task, records=records) is None:
             continue
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}
@@ -445,8 +451,8 @@ def _verified(
     entries = {item.name: item._replace(taken=done[item.name]) for item in others}
     odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
     for index in (item for item in files if item.like in odd):  # its batches are others now
-        at, kind = folder.place, index.name.rpartition(".")[2]
-        entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)
+        place, kind = folder.place, index.name.rpartition(".")[2]
+        entries[index.name] = small_file(target, folder.name, place, index.name, index.size, limits, kind)
     return entries
 
 
@@ -494,17 +500,17 @@ def copied(
     Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
     """
     check_apart(paths, out)
-    found = Folders(paths, limits)
+    input_folders = Folders(paths, limits)
     target, done = target_of(out), Done()
-    check_owner(target, found.inventory.log_dirs)
-    if only is None and (emptied := without_segments(target, found.found.values())):
+    check_owner(target, input_folders.inventory.log_dirs)
+    if only is None and (emptied := without_segments(target, input_folders.found.values())):
         done.emptied.update(emptied)
         return done
-    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
-    places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
+    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(input_folders) > budget)
+    places = {f.name: f.place for f in input_folders.found.values() if f.name == f.log_dir}
     live = {name: held_by_a_broker(place) for name, place in places.items()}
     read: dict[str, list[CopyTimes]] = {name: [] for name in places}
-    chosen = [folder for folder in found.in_order() if only is None or folder.name in only]
+    chosen = [folder for folder in input_folders.in_order() if only is None or folder.name in only]
 
     def take(folder: InputFolder) -> None:
         say(folder.name)
@@ -518,13 +524,13 @@ def copied(
     with target.lists_ahead(folder.name for folder in chosen):
         for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
             target.each(take, list(folders))
-    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
-    mixed = bool(written_over(found.inventory))  # where it is of a copy itself
+    target.each(target.take_away, sorted(target.folders() - input_folders.found.keys()) if only is None else ())
+    mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
     for name, place in places.items():
         now = readings(read[name], live=live[name] and held_by_a_broker(place))
         done.live |= any(reading.live for reading in now)
         _end(target, name, now, keep=only is not None, mixed=mixed)
-    opened = [folder for folder in found.in_order() if folder.name in done.open]
+    opened = [folder for folder in input_folders.in_order() if folder.name in done.open]
     done.unverified = verify(target, opened, limits, to_verify)
     return done
 
@@ -554,11 +560,11 @@ def verified(
     return verify(target_of(out), folders, limits, Checksums(), only)
 
 
-def _bytes_of(found: Folders) -> int:
+def _bytes_of(input_folders: Folders) -> int:
     """Bytes of the segments that hold data."""
     return sum(
         size
-        for folder in found.found.values()
+        for folder in input_folders.found.values()
         if folder.topic is not None and folder.topic not in KEPT
         for name, size in folder.files.items()
         if name.endswith(".log")
@@ -572,15 +578,15 @@ def _begin(target: Target, name: str) -> None:
         target.put_list(name, before._replace(under_way=True), before)
 
 
-def _end(target: Target, name: str, found: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
+def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
     """Says in the list of a log directory that its folders are all of this copy, but where what was copied was
     ``mixed``, and when they were read; ``keep``: beside what it says of others. Errors: ``OSError`` of the target."""
     before = target.list_of(name)
     if before is not None:
-        folders = {reading.folder for reading in found}
+        folders = {reading.folder for reading in times}
         keep &= before.machine == (here := machine())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        now = before._replace(readings=tuple(sorted((*found, *others))), machine=here, under_way=mixed)
+        now = before._replace(readings=tuple(sorted((*times, *others))), machine=here, under_way=mixed)
         target.put_list(name, now, before)
 
 
@@ -631,22 +637,22 @@ def looked_again(
     PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
     """
     rounds: list[Done] = []
-    held = first.unended if first.live else set()
-    while held and len(rounds) < ROUNDS:
-        rows = _blocked(open_audit([_path(out, name) for name in sorted(held | first.beside)]), out)
+    open_logs = first.unended if first.live else set()
+    while open_logs and len(rounds) < ROUNDS:
+        rows = _blocked(open_audit([_path(out, name) for name in sorted(open_logs | first.beside)]), out)
         since = begun - SLACK_MS if rounds else None
-        rows = {name: row for name, row in rows.items() if name in held and _is_open(row, since)}
-        held = set(rows)
-        if held:
-            rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
+        rows = {name: row for name, row in rows.items() if name in open_logs and _is_open(row, since)}
+        open_logs = set(rows)
+        if open_logs:
+            rounds.append(copy_again(frozenset(open_logs | _coordinators(first.beside, rows.values()))))
     return rounds
 
 
 def _blocked(audit: Audit, out: Path | str) -> dict[str, Values]:
     """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
     transactions it has tens of MiB."""
-    found = ((_folder(audit, out, row), row) for row in audit.blocked)
-    return {name: row for name, row in found if name is not None}
+    by_folder = ((_folder(audit, out, row), row) for row in audit.blocked)
+    return {name: row for name, row in by_folder if name is not None}
 
 
 def _path(out: Path | str, name: str) -> str:
@@ -677,7 +683,11 @@ def _is_open(row: Values, since: int | None) -> bool:
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
     says = {name: kafka_names.partition_folder(name.rpartition("/")[2]) for name in beside}
-    numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}
+    numbers = {
+        name: partition.partition
+        for name, partition in says.items()
+        if partition is not None and partition.topic == TRANSACTION_STATE
+    }
     ids = {row["transactional_id"] for row in rows}
     if None in ids:
         return set(numbers)
@@ -688,12 +698,12 @@ def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
 
 def rests_on(audit: Audit) -> dict[str, set[str]]:
     """The segments by their folders that findings point to, but for plain infos."""
-    found: dict[str, set[str]] = {}
+    segments: dict[str, set[str]] = {}
     for finding in audit.findings:
         if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
             folder, _, name = f"{finding.evidence['log_dir']}/{finding.file}".rpartition("/")
-            found.setdefault(folder, set()).add(name)
-    return found
+            segments.setdefault(folder, set()).add(name)
+    return segments
 
 
 def _ms(text: str) -> int:
@@ -718,9 +728,9 @@ class NamesInCopy:
 
     def lines(self) -> Iterator[str]:
         """A line a kind, with all names of it."""
-        for kind, found in vars(self).items():
-            said = (json.dumps(name) if not name.isprintable() else name for name in sorted(found))
-            yield f"{kind.replace('_', ' ')} ({len(found)}): {', '.join(said) or 'none'}"
+        for kind, names in vars(self).items():
+            printable = (json.dumps(name) if not name.isprintable() else name for name in sorted(names))
+            yield f"{kind.replace('_', ' ')} ({len(names)}): {', '.join(printable) or 'none'}"
 
 
 def log_of(folder: InputFolder) -> Log | None:
@@ -738,26 +748,26 @@ def wanted(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
     """
     folders = Folders(paths, DEFAULT_LIMITS).found
     logs = {name: log_of(folder) for name, folder in folders.items()}
-    there = {log for log in logs.values() if log is not None}
-    mine = set(_logs(finding, there))
-    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in mine)):
+    present = {log for log in logs.values() if log is not None}
+    own_logs = set(_logs(finding, present))
+    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in own_logs)):
         where = finding["topic"] if finding["partition"] is None else f"{finding['topic']}-{finding['partition']}"
         raise AuditInputError(f"the PATHs hold no folder of {where}; give those that the run read")
-    coordinators = {log for log in there if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
-    internal = {log for log in there if is_internal(log[0])}
-    topics = {topic for topic, _ in mine}
-    whole = {log for log in there if log[0] in topics}
-    for chosen in (mine | coordinators, mine | internal, whole | internal, there):
+    coordinators = {log for log in present if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
+    internal = {log for log in present if is_internal(log[0])}
+    topics = {topic for topic, _ in own_logs}
+    whole = {log for log in present if log[0] in topics}
+    for chosen in (own_logs | coordinators, own_logs | internal, whole | internal, present):
         yield {name for name, log in logs.items() if log is None or log in chosen}
 
 
-def _logs(finding: Values, there: set[Log]) -> Iterator[Log]:
+def _logs(finding: Values, present: set[Log]) -> Iterator[Log]:
     """The partitions that a finding names, by its fields, by its evidence, and that of its group's coordinator."""
     topic, partition, group = finding["topic"], finding["partition"], finding["group_id"]
-    yield from (log for log in there if log[0] == topic and partition in (None, log[1]))
-    if group is not None and (offsets := [log[1] for log in there if log[0] == CONSUMER_OFFSETS]):
+    yield from (log for log in present if log[0] == topic and partition in (None, log[1]))
+    if group is not None and (offsets := [log[1] for log in present if log[0] == CONSUMER_OFFSETS]):
         yield CONSUMER_OFFSETS, partition_for(group, max(offsets) + 1)
-    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in there}
+    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in present}
     yield from (by_name[text] for text in _texts(finding["evidence"]) if text in by_name)
 
 
@@ -768,56 +778,56 @@ def _texts(value: object) -> Iterator[str]:
     elif isinstance(value, Mapping):
         if "topic" in value and "partition" in value:
             yield f"{value['topic']}-{value['partition']}"
-        for each in value.values():
-            yield from _texts(each)
+        for item in value.values():
+            yield from _texts(item)
     elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+        for item in value:
+            yield from _texts(item)
 
 
 def names_in(audit: Audit) -> NamesInCopy:
     """The names in the input of an audit of a copy."""
-    found = NamesInCopy()
+    names = NamesInCopy()
     for log_dir in audit.inventory.log_dirs:
-        found.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
+        names.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
         for replica in log_dir.replicas:
             if replica.topic == METADATA_TOPIC:
                 for file in replica.files():
                     if file.kind in ("log", "checkpoint"):
                         key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
-                        _of_metadata(FilePiece(file.place or log_dir.place, key, file), found)
+                        _of_metadata(FilePiece(file.place or log_dir.place, key, file), names)
     coordinated = audit.table("transaction_log")
-    found.transactional_ids |= _column(coordinated, "transactional_id")
-    found.topics |= {p.rpartition("-")[0] for row in coordinated.column("partitions").to_pylist() for p in row or ()}
+    names.transactional_ids |= _column(coordinated, "transactional_id")
+    names.topics |= {p.rpartition("-")[0] for row in coordinated.column("partitions").to_pylist() for p in row or ()}
     for table in ("offset_commits", "group_metadata"):
         rows = audit.table(table)
-        found.groups |= _column(rows, "group_id")
+        names.groups |= _column(rows, "group_id")
         if table == "offset_commits":
-            found.topics |= _column(rows, "consumed_topic")
+            names.topics |= _column(rows, "consumed_topic")
         else:
-            found.clients |= {text for row in rows.column("client_ids").to_pylist() for text in row or () if text}
-    return found
+            names.clients |= {text for row in rows.column("client_ids").to_pylist() for text in row or () if text}
+    return names
 
 
-def _of_metadata(piece: FilePiece, found: NamesInCopy) -> None:
+def _of_metadata(piece: FilePiece, names: NamesInCopy) -> None:
     for table, rows in metadata_records(piece, How(payload=True)):
         if table == "metadata_records":
             for name, fields in zip(rows.column("name").to_pylist(), rows.column("fields").to_pylist(), strict=True):
-                said = json.loads(fields)
-                found.hosts |= set(_hosts(said))
+                record = json.loads(fields)
+                names.hosts |= set(_hosts(record))
                 if name == "TopicRecord":
-                    found.topics.add(said["name"])
+                    names.topics.add(record["name"])
 
 
 def _hosts(value: object) -> Iterator[str]:
     if isinstance(value, Mapping):
         if isinstance(value.get("host"), str) and value["host"]:
             yield value["host"]
-        for each in value.values():
-            yield from _hosts(each)
+        for item in value.values():
+            yield from _hosts(item)
     elif isinstance(value, list):
-        for each in value:
-            yield from _hosts(each)
+        for item in value:
+            yield from _hosts(item)
 
 
 def _column(table: Any, name: str) -> set[str]:

@@ -77,10 +77,10 @@ class SegmentsTaken:
         self._file_is_full()
         return None
 
-    def keep(self, name: str, taken: Taken) -> None:
+    def keep(self, name: str, entry: Taken) -> None:
         """Leaves a segment as an earlier copy has it."""
-        self.done[name] = taken
-        self.unended = None if taken.unended is None else set(taken.unended)
+        self.done[name] = entry
+        self.unended = None if entry.unended is None else set(entry.unended)
         self.kept += 1
 
     def carry(self, name: str, old: Taken) -> bool:
@@ -96,11 +96,11 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def is_there(self, place: StorageLocation, name: str, taken: Taken) -> bool:
+    def is_there(self, place: StorageLocation, name: str, entry: Taken) -> bool:
         """Whether the last batch that was taken of a segment is where it was, with its checksum."""
-        reader = self._earlier(taken)
-        last = taken.first + taken.rows - 1
-        return reader is not None and taken.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
+        reader = self._earlier(entry)
+        last = entry.first + entry.rows - 1
+        return reader is not None and entry.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
 
     def _chunks(
         self,
@@ -131,41 +131,41 @@ class SegmentsTaken:
     ) -> bool:
         """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
         the last one with its checksum."""
-        taken = old.taken
-        if taken is None or taken.damaged or not taken.rows or size < old.size:
+        entry = old.taken
+        if entry is None or entry.damaged or not entry.rows or size < old.size:
             return False
-        reader = self._earlier(taken)
+        reader = self._earlier(entry)
         f = open_file(place, name)
         if reader is None or isinstance(f, DecodeError):
             return False
-        last = reader.rows(taken.first + taken.rows - 1, taken.first + taken.rows)[0][0]
+        last = reader.rows(entry.first + entry.rows - 1, entry.first + entry.rows)[0][0]
         with contextlib.closing(f):
             if not _is_there(place, name, last):
                 return False
-            self._began(name.rpartition("/")[2], taken.records)
-            self.unended = None if taken.unended is None else set(taken.unended)
-            first, end, following = self.writer.rows, *taken.chunks[-1][1:]
-            self._add_earlier(reader, taken)
+            self._began(name.rpartition("/")[2], entry.records)
+            self.unended = None if entry.unended is None else set(entry.unended)
+            first, end, following = self.writer.rows, *entry.chunks[-1][1:]
+            self._add_earlier(reader, entry)
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
             more = self._chunks_taken(place, name, chunks)
-        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
+        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*entry.chunks, *more.chunks))
         joined = joined._replace(
-            checked=taken.checked and more.checked,
-            body_errors=(*taken.body_errors, *more.body_errors),
-            of_records=(*taken.of_records, *more.of_records),
+            checked=entry.checked and more.checked,
+            body_errors=(*entry.body_errors, *more.body_errors),
+            of_records=(*entry.of_records, *more.of_records),
         )
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True
 
-    def _earlier(self, taken: Taken) -> SegmentRows | None:
+    def _earlier(self, entry: Taken) -> SegmentRows | None:
         """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
         try:
-            reader = self.target.earlier(self.folder, taken.file)
-            reader.rows(taken.first, taken.first + taken.rows)
+            reader = self.target.earlier(self.folder, entry.file)
+            reader.rows(entry.first, entry.first + entry.rows)
         except OSError:
             return None
-        fits = (reader.stored, reader.records) == (self.blanks is not None, taken.records)
+        fits = (reader.stored, reader.records) == (self.blanks is not None, entry.records)
         return reader if fits else None
 
     def _add_earlier(self, reader: SegmentRows, old: Taken) -> None:
@@ -182,7 +182,7 @@ class SegmentsTaken:
             file = self.target.finished(self.path, self.folder, self.first)
             self.open.close()
             self.open = None
-            self.done |= {name: taken._replace(file=file) for name, taken in self.pending}
+            self.done |= {name: entry._replace(file=file) for name, entry in self.pending}
             self.pending, self.bytes = [], 0
         return self.done
 
@@ -207,10 +207,10 @@ class SegmentsTaken:
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
         self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
 
-    def _chunks_taken(self, place: StorageLocation, name: str, found: Iterator[Chunk]) -> Taken:
+    def _chunks_taken(self, place: StorageLocation, name: str, segment_chunks: Iterator[Chunk]) -> Taken:
         first = self.writer.rows
         chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
-        for chunk in found:
+        for chunk in segment_chunks:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
@@ -241,11 +241,11 @@ class SegmentsTaken:
     def _follow(self, rows: np.ndarray) -> None:
         """Which transactions are open behind these batches: those of producers with data behind their last marker."""
         attributes = rows[:, walking.ATTRIBUTES]
-        mine = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
-        if not len(mine) or self.unended is None:
+        transactional = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
+        if not len(transactional) or self.unended is None:
             return
-        producers, last = np.unique(rows[mine, walking.PRODUCER_ID], return_index=True)
-        ended = attributes[mine[last]] & walking.CONTROL != 0
+        producers, last = np.unique(rows[transactional, walking.PRODUCER_ID], return_index=True)
+        ended = attributes[transactional[last]] & walking.CONTROL != 0
         self.unended = (self.unended - set(producers[ended].tolist())) | set(producers[~ended].tolist())
         if len(self.unended) > MOST_OPEN:
             self.unended = None
@@ -254,8 +254,8 @@ class SegmentsTaken:
 def _records_of(chunk: Chunk) -> Records | None:
     if chunk.summary is None:
         return None
-    said = [None] * len(chunk.rows) if chunk.looked is None else [text or None for text in chunk.looked.tolist()]
-    return Records(chunk.summary, said)
+    details = [None] * len(chunk.rows) if chunk.looked is None else [text or None for text in chunk.looked.tolist()]
+    return Records(chunk.summary, details)
 
 
 def _is_there(place: StorageLocation, name: str, last: np.ndarray) -> bool:
@@ -276,7 +276,7 @@ def _chunks(
     start: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:
     """The chunks as an audit reads them, from a byte and an offset on."""
-    offsets, known = _offsets(name, task)
+    offsets, context = _offsets(name, task)
     yield from read_segment(
         f,
         size,
@@ -285,7 +285,7 @@ def _chunks(
         raw=raw,
         start=start[0],
         offsets=_behind(offsets, start),
-        known=known,
+        known=context,
         records=records,
         look=details_of if records else None,
     )
@@ -315,6 +315,6 @@ def _foreign(place: StorageLocation, name: str, errors: list[DecodeError], limit
         data = read_head(place, name, error.length, start=error.position)
         row = None if isinstance(data, DecodeError) else foreign_row(data, error.position)
         if row is not None and isinstance(data, bytes):
-            said = row.copy()
-            said[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
-            yield tuple(said.tolist())
+            foreign = row.copy()
+            foreign[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
+            yield tuple(foreign.tolist())

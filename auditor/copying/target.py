@@ -52,10 +52,10 @@ def rate(text: str) -> int:
     """
     if text == "none":
         return 0
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no speed; give one like 50MB, 200kB or 1GiB a second, or none")
-    number, unit, binary = found.groups()
+    number, unit, binary = match.groups()
     value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
     if 0 < value < 1000:
         raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
@@ -67,10 +67,10 @@ def time_to_keep(text: str) -> int:
 
     Errors: :class:`argparse.ArgumentTypeError` for any other text.
     """
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
-    return int(found[1]) * _MS[found[2].lower()]
+    return int(match[1]) * _MS[match[2].lower()]
 
 
 def behind_all_others() -> None:
@@ -234,17 +234,17 @@ class Target(ABC):
     def list_of(self, name: str) -> FolderList | None:
         """The list that a folder has by now, None where it has none that can be read."""
         data = self.read(name, LIST)
-        found = decoded(data) if data is not None else None
-        return found if isinstance(found, FolderList) else None
+        folder_list = decoded(data) if data is not None else None
+        return folder_list if isinstance(folder_list, FolderList) else None
 
-    def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
+    def put_list(self, name: str, folder_list: FolderList, before: FolderList | None = None) -> None:
         """Replaces a folder's list where it is another than ``before``, then takes away what it does not name."""
-        if found != before:
+        if folder_list != before:
             self.settle(name)  # what the list names is there before the list is
-            self.put(name, LIST, encoded(found))
+            self.put(name, LIST, encoded(folder_list))
             self.settle(name)  # and what it does not name goes when it is
-        kept = {item.kept for item in found.files if item.kept is not None}
-        self._clear(name, kept | {item.taken.file for item in found.files if item.taken is not None})
+        small_files = {item.kept for item in folder_list.files if item.kept is not None}
+        self._clear(name, small_files | {item.taken.file for item in folder_list.files if item.taken is not None})
 
     def take_away(self, name: str) -> None:
         """Takes away a folder that the input has no longer."""
@@ -294,14 +294,14 @@ class FolderTarget(Target):
 
     def scratch(self, name: str) -> Path:
         """The folder of that name below the target itself, made where it is missing."""
-        at = self.out
+        folder = self.out
         for step in filter(None, name.split("/")):
-            at = at / step
+            folder = folder / step
             with contextlib.suppress(FileExistsError):
-                at.mkdir()
-            if not stat.S_ISDIR(os.lstat(at).st_mode):
-                raise OSError(0, f"{at} is no folder")
-        return at
+                folder.mkdir()
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise OSError(0, f"{folder} is no folder")
+        return folder
 
     def read(self, name: str, file: str) -> bytes | None:
         """See :meth:`Target.read`; None, too, where it cannot be read."""
@@ -312,8 +312,8 @@ class FolderTarget(Target):
 
     def put(self, name: str, file: str, content: bytes) -> None:
         """See :meth:`Target.put`."""
-        at = self.scratch(name)
-        handle, partial = tempfile.mkstemp(prefix=PARTIAL, dir=at)
+        folder = self.scratch(name)
+        handle, partial = tempfile.mkstemp(prefix=PARTIAL, dir=folder)
         try:
             with os.fdopen(handle, "wb") as f:
                 f.write(content)
@@ -340,8 +340,8 @@ class FolderTarget(Target):
 
     def files(self, name: str) -> Set[str]:
         """See :meth:`Target.files`."""
-        with os.scandir(self.scratch(name)) as found:
-            return {each.name for each in found if each.is_file(follow_symlinks=False)}
+        with os.scandir(self.scratch(name)) as entries:
+            return {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
 
     def has(self, name: str, file: str) -> bool:
         """See :meth:`Target.has`."""
@@ -352,15 +352,15 @@ class FolderTarget(Target):
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""
-        found = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
-        return {"" if name == "." else name for name in found}
+        names = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        return {"" if name == "." else name for name in names}
 
     def forget(self, name: str) -> None:
         """See :meth:`Target.forget`."""
-        at = self.scratch(name)
-        while at != self.out and not any(at.iterdir()):
-            at.rmdir()
-            at = at.parent
+        folder = self.scratch(name)
+        while folder != self.out and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
 
 
 def _settle(folder: Path) -> None:
@@ -427,14 +427,14 @@ class StoreTarget(Target):
         """What is there by now."""
         if not storage.is_there(self.place):
             return
-        found = storage.listing(self.place)
-        if found.errors:
-            raise AuditInputError(f"{self.place.shown}: {found.errors[0].detail}; check the URI and its credentials")
-        for entry in found.files:
+        listing = storage.listing(self.place)
+        if listing.errors:
+            raise AuditInputError(f"{self.place.shown}: {listing.errors[0].detail}; check the URI and its credentials")
+        for entry in listing.files:
             folder, _, file = entry.name.rpartition("/")
             self.there[folder][file] = entry.size
-        others = [each for each in found.files if not each.name.startswith(COPYING)]
-        if (others or found.unused) and README not in self.there[""]:
+        others = [each for each in listing.files if not each.name.startswith(COPYING)]
+        if (others or listing.unused) and README not in self.there[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
     def _aside(self, size: int) -> AbstractContextManager[None]:
@@ -508,10 +508,10 @@ class StoreTarget(Target):
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
-        there = (name for name in names if self.has(name, LIST))
+        present = (name for name in names if self.has(name, LIST))
         wanted = (
             remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
-            for name in there
+            for name in present
         )
         return remote_files.coming([wanted], remote_files.MANY)
 

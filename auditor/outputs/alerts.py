@@ -140,43 +140,43 @@ def _sections(row: Values, news: News) -> list[str]:
     text = f"*{row['severity']}* {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
         text += f"\n{_escaped(visible(blocked(holder)))}. *{holder.word}*"
-    found = [clip_to(text, MAX_PART)]
+    sections = [clip_to(text, MAX_PART)]
     if row["remedy"]:
-        found.append(_remedy(row))
-    if said := news.owner(row):
-        found.append(f"For its owner:\n```{clip_to(_safe(said), MAX_PART)}```")
-    return found
+        sections.append(_remedy(row))
+    if message := news.owner(row):
+        sections.append(f"For its owner:\n```{clip_to(_safe(message), MAX_PART)}```")
+    return sections
 
 
-def _named(row: Values, news: News, at: str) -> str:
+def _named(row: Values, news: News, url: str) -> str:
     """A finding's rule and place, with a link to an address, if there is one."""
-    link = f" · <{at}|{'finding' if news.pages else 'report'}>" if at else ""
+    link = f" · <{url}|{'finding' if news.pages else 'report'}>" if url else ""
     of = f" in {_escaped(news.cluster(row).name)}" if news.cluster(row).name else ""
     return f"`{row['rule']}` {_escaped(where(row))}{of}{link}"
 
 
 def _gone(news: News) -> str:
     """The findings that are gone, as many as Slack takes. They have a page, but are in no report."""
-    said = "Gone:"
+    text = "Gone:"
     for row in news.gone:
         line = f"\n{_named(row, news, news.link(row) if news.pages else '')}"
-        if len(said) + len(line) > MAX_PART:
-            return f"{said}\n…"
-        said += line
-    return said
+        if len(text) + len(line) > MAX_PART:
+            return f"{text}\n…"
+        text += line
+    return text
 
 
 def _remedy(row: Values) -> str:
     """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
-    said = ""
+    message = ""
     for kind, text in told(row.get("advice"), row["remedy"]):
         safe = _safe(visible(text))
-        gap = " " if said and not said.endswith("\n") else ""
+        gap = " " if message and not message.endswith("\n") else ""
         part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
-        if len(said) + len(part) > MAX_PART:
-            return f"{said} … more by `auditor explain {row['fingerprint']}`"
-        said += part
-    return said
+        if len(message) + len(part) > MAX_PART:
+            return f"{message} … more by `auditor explain {row['fingerprint']}`"
+        message += part
+    return message
 
 
 def _safe(text: str) -> str:
@@ -213,11 +213,11 @@ def pagerduty(news: News, key: str) -> list[Fields]:
 def _trigger(row: Values, key: str, news: News) -> Fields:
     named, holder = news.cluster(row), news.holders.get(row["fingerprint"])
     details = {name: row[name] for name in DETAILS if row[name] is not None}
-    details |= {f"cluster_{name}": said for name, said in named.row().items() if said}
+    details |= {f"cluster_{name}": value for name, value in named.row().items() if value}
     if holder is not None:
         details |= {"blocked": visible(blocked(holder)), "verdict": holder.lead}
-    if said := news.owner(row):
-        details["for_owner"] = said
+    if value := news.owner(row):
+        details["for_owner"] = value
     what = f"{blocked(holder)}: {holder.word}" if holder is not None else f"{row['rule']}: {row['message']}"
     payload = {
         "summary": clip_to(visible(f"{f'{named.name}: ' if named.name else ''}{what}"), MAX_SUMMARY),
@@ -229,7 +229,7 @@ def _trigger(row: Values, key: str, news: News) -> Fields:
     } | ({"timestamp": news.as_of} if news.as_of else {})
     event = {"routing_key": key, "event_action": "trigger", "dedup_key": row["fingerprint"], "payload": payload}
     text = "finding" if news.pages else "report"
-    return event | ({"links": [{"href": at, "text": text}]} if (at := news.link(row)) else {})
+    return event | ({"links": [{"href": url, "text": text}]} if (url := news.link(row)) else {})
 
 
 def webhook(news: News) -> Fields:
@@ -324,14 +324,14 @@ def check(asked: AlertOptions) -> None:
     Errors: :class:`AuditInputError`. Addresses are secrets: what is wrong with one is said, never the address.
     """
     for channel in asked.channels:
-        needed, at = CHANNELS[channel]
+        needed, variable = CHANNELS[channel]
         if not secret(needed):
             raise AuditInputError(
                 f"--alert {channel} needs the environment variable {needed}, or {needed}_FILE with the name of a file; "
                 "set it"
             )
         if wrong := wrong_address(address(channel)):
-            raise AuditInputError(f"--alert {channel}: {at} {wrong}; set it to the address that the service gave")
+            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the address that the service gave")
         if channel == "webhook":
             secret("AUDITOR_WEBHOOK_TOKEN")
     if asked.pages and (wrong := wrong_address(asked.pages)):
@@ -370,12 +370,12 @@ def wrong_address(url: str) -> str:
         return "has a space or a character that no URL has"
     try:
         parts = urlsplit(url)
-        known = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
+        has_port = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
     except ValueError:
         return "is no URL with a host and a port"
     if parts.scheme not in ("http", "https"):
         return "is no http or https URL"
-    return "" if parts.hostname and known else "is no URL with a host and a port"
+    return "" if parts.hostname and has_port else "is no URL with a host and a port"
 
 
 def news(audit: Audit, asked: AlertOptions) -> News:
@@ -385,14 +385,14 @@ def news(audit: Audit, asked: AlertOptions) -> News:
     (:mod:`auditor.outputs.runs`). It must have been kept.
     """
     options = audit.options
-    found = summary.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
-    rows = [summary.unfolded(row) for row in found.to_pylist()]
+    table = summary.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
+    rows = [summary.unfolded(row) for row in table.to_pylist()]
     if options.history is None or options.run_id is None:
         return _news_of(rows, [], [], audit, asked)
     shelf = Shelf(options.history)
-    known = shelf.runs()
-    (run,) = (each for each in known if each.run_id == options.run_id)
-    change = runs.of(shelf, runs.earlier(known, run.run_id, audit.cluster_ids, options.asked), run)
+    committed = shelf.runs()
+    (run,) = (candidate for candidate in committed if candidate.run_id == options.run_id)
+    change = runs.of(shelf, runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked), run)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
     gone = [summary.unfolded(row) for row in runs.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)
@@ -405,11 +405,11 @@ def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit:
     """
     new = [line for line in lines if line["event"] == FOUND]
     gone = [{**line, "fingerprint": fingerprint_in(line["key"])} for line in lines if line["event"] != FOUND]
-    known = {line["key"] for line in new}
+    reported = {line["key"] for line in new}
     # The same at another severity is reported as new; it is not gone.
-    there = {row["fingerprint"] for row in holding.values()}
-    still = [row for key, row in holding.items() if key not in known]
-    return _news_of(new, [row for row in gone if row["fingerprint"] not in there], still, audit, asked)
+    fingerprints = {row["fingerprint"] for row in holding.values()}
+    still = [row for key, row in holding.items() if key not in reported]
+    return _news_of(new, [row for row in gone if row["fingerprint"] not in fingerprints], still, audit, asked)
 
 
 def _news_of(
@@ -428,10 +428,10 @@ def _news_of(
     )
 
 
-def _holders(audit: Audit, found: Mapping[str, Values]) -> dict[str, Open]:
+def _holders(audit: Audit, findings: Mapping[str, Values]) -> dict[str, Open]:
     """The open transactions that some of these findings are about, by fingerprint."""
-    held = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in found)
-    return {name: Open(row, findings=[*registry.described([found[name]])]) for name, row in held}
+    holders = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in findings)
+    return {name: Open(row, findings=[*registry.described([findings[name]])]) for name, row in holders}
 
 
 def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
@@ -448,8 +448,8 @@ def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str
                 for event in pagerduty(heard, key):
                     post(address(channel), event)
             elif news.new or news.gone:
-                told = slack(news) if channel == "slack" else webhook(news)
-                post(address(channel), told, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
+                payload = slack(news) if channel == "slack" else webhook(news)
+                post(address(channel), payload, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
         except AuditInputError as error:  # of a file with a secret, which was there before the work
             failed.append(f"{channel} got no alert: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:

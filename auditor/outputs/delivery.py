@@ -79,7 +79,9 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
             raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
-    elif copy := next((at for at in (_plain(where), *_plain(where).parents) if (at / COPY_LIST).is_file()), None):
+    elif copy := next(
+        (parent for parent in (_plain(where), *_plain(where).parents) if (parent / COPY_LIST).is_file()), None
+    ):
         raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
     return where
 
@@ -204,8 +206,8 @@ def keep_names(written: WrittenTables, folder: Path) -> None:
         for table, parts in written.stored.items()
         for number, part in enumerate(parts)
     }
-    said = {"staging": written.staging.path.rpartition("/")[2], "parts": names}
-    (folder / STORED).write_text(json.dumps(said), encoding="utf-8")
+    content = {"staging": written.staging.path.rpartition("/")[2], "parts": names}
+    (folder / STORED).write_text(json.dumps(content), encoding="utf-8")
 
 
 def shown(out: Path | str, name: str) -> str:
@@ -250,53 +252,53 @@ def _delivered(target: ResultFolder, still_alone: Callable[[str], None]) -> Iter
         _deliver(folder, target)
     except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
         parts = f", and parts of tables in {target.shown}/{STAGED}" if (folder / STORED).exists() else ""
-        said = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
-        raise AuditFailure(said) from error
+        message = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
+        raise AuditFailure(message) from error
     shutil.rmtree(folder)
 
 
 def _checked(out: str, inventory: Inventory | None) -> ResultFolder:
     """The folder that a URI names, tried by writing a small object; what is there is not touched."""
     target = writable(out, inventory)
-    there = target.kinds(RESULTS)
-    others = [name for name, kind in there.items() if kind == "Directory"]
-    if others and MARKS.isdisjoint(there):
-        said = f"{target.shown} holds {', '.join(others)}, which no audit left there"
-        raise AuditInputError(f"{said}; choose another --out")
+    kinds = target.kinds(RESULTS)
+    others = [name for name, kind in kinds.items() if kind == "Directory"]
+    if others and MARKS.isdisjoint(kinds):
+        message = f"{target.shown} holds {', '.join(others)}, which no audit left there"
+        raise AuditInputError(f"{message}; choose another --out")
     return target
 
 
 def _deliver(folder: Path, target: ResultFolder) -> None:
     """Puts all files in the place of earlier ones, what says that all is there last. The first is one that shows, where
     this breaks off, whose the folders are."""
-    found = {
+    paths = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in (LOCK, STORED)
     }
     _clear(target)
-    for name in sorted(found, key=lambda name: (name in COMPLETE, name != FIRST)):
+    for name in sorted(paths, key=lambda name: (name in COMPLETE, name != FIRST)):
         if name in COMPLETE:
             _place_parts(folder, target)
-        target.put_file(name, found[name])
+        target.put_file(name, paths[name])
     _sweep(target)
 
 
 def _clear(target: ResultFolder) -> None:
     """Takes away what has the name of a result: what claims completeness first, then folders."""
-    there = target.kinds(RESULTS)
-    for name in sorted(there, key=lambda name: (name not in COMPLETE, there[name] != "Directory")):
-        (target.delete_folder if there[name] == "Directory" else target.delete_file)(name)
+    kinds = target.kinds(RESULTS)
+    for name in sorted(kinds, key=lambda name: (name not in COMPLETE, kinds[name] != "Directory")):
+        (target.delete_folder if kinds[name] == "Directory" else target.delete_file)(name)
 
 
 def _place_parts(folder: Path, target: ResultFolder) -> None:
     """Gives parts that tasks have put into the store their names."""
     if not (folder / STORED).exists():
         return
-    said = json.loads((folder / STORED).read_text(encoding="utf-8"))
-    at = f"{STAGED}/{said['staging']}"
-    side_by_side(lambda part: target.place(f"{at}/{part[1]}", part[0]), [*said["parts"].items()])
-    target.delete_folder(at)
+    content = json.loads((folder / STORED).read_text(encoding="utf-8"))
+    staging_path = f"{STAGED}/{content['staging']}"
+    side_by_side(lambda part: target.place(f"{staging_path}/{part[1]}", part[0]), [*content["parts"].items()])
+    target.delete_folder(staging_path)
 
 
 def _sweep(target: ResultFolder) -> None:

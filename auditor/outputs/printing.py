@@ -116,11 +116,11 @@ def one(rows: Iterable[Values], name: str) -> Values:
     ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.
     """
     wanted = name.lower()
-    found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
-    if len(found) != 1 or not wanted:
-        many = f"{len(found)} findings have" if found else "no finding has"
+    matches = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
+    if len(matches) != 1 or not wanted:
+        many = f"{len(matches)} findings have" if matches else "no finding has"
         raise AuditInputError(f"{many} a fingerprint that begins with {wanted!r}; the audit prints them")
-    (row,) = found.values()
+    (row,) = matches.values()
     return row
 
 
@@ -202,11 +202,13 @@ class Journal:
         else:
             self.open.pop(line["key"], None)
 
-    def update(self, at: str, holding: Mapping[str, Values]) -> list[Fields]:
+    def update(self, time: str, holding: Mapping[str, Values]) -> list[Fields]:
         """Reports what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
-        lines = [{"event": FOUND, "at": at, "key": key, **row} for key, row in holding.items() if key not in self.open]
+        lines = [
+            {"event": FOUND, "at": time, "key": key, **row} for key, row in holding.items() if key not in self.open
+        ]
         lines += [
-            {"event": RESOLVED, "at": at, "key": key, **row} for key, row in self.open.items() if key not in holding
+            {"event": RESOLVED, "at": time, "key": key, **row} for key, row in self.open.items() if key not in holding
         ]
         if lines:
             self._append(lines)

@@ -157,12 +157,12 @@ def keep(audit: Audit, summary: Fields, judged: pa.Table | None) -> None:
 
 def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
     """How many log directories each broker has, by what it is called; of each log directory cluster and broker id."""
-    found = list(log_dirs)
-    several = len({cluster for cluster, _ in found}) > 1
+    owners = list(log_dirs)
+    several = len({cluster for cluster, _ in owners}) > 1
     names = (
         ("a broker without an id" if broker is None else f"broker {broker}")
         + (f" of {cluster or 'no cluster'}" if several else "")
-        for cluster, broker in found
+        for cluster, broker in owners
     )
     return dict(Counter(names))
 
@@ -170,17 +170,17 @@ def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, i
 def has_all_logs(audit: Audit, logs: pa.Table) -> bool:
     """Whether the clusters' metadata has no partition that was asked for and is not among the logs: one that is not
     there is no more."""
-    there = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
+    present = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
     return all(
-        known.whole
-        and known.metadata is not None
-        and known.source is not None
+        settings.whole
+        and settings.metadata is not None
+        and settings.source is not None
         and all(
-            (known.source.cluster_id, p.topic, p.partition) in there
-            for p in known.metadata.partitions.values()
+            (settings.source.cluster_id, p.topic, p.partition) in present
+            for p in settings.metadata.partitions.values()
             if audit.options.scope.wants_log(p.topic, p.partition)
         )
-        for known in audit.settings.values()
+        for settings in audit.settings.values()
     )
 
 
@@ -234,8 +234,8 @@ def summarise(audit: Audit) -> Fields:
 
 def _asides(audit: Audit) -> list[Fields]:
     """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
-    held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
-    return [*audit.judged["aside"], *pipeline_summary.left_behind(audit, held)]
+    partitions = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
+    return [*audit.judged["aside"], *pipeline_summary.left_behind(audit, partitions)]
 
 
 def verdict_row(audit: Audit, summary: Values) -> Fields:
@@ -313,15 +313,15 @@ def _baseline(audit: Audit) -> Fields | None:
     """What the baseline accepts, counted apart; its entries that do not hold any more, and those that match nothing."""
     if audit.options.baseline is None:
         return None
-    held = audit.accepted
-    accepted = [f for f, entry in zip(audit.findings, held.accepted, strict=True) if entry is not None]
+    resolution = audit.accepted
+    accepted = [f for f, entry in zip(audit.findings, resolution.accepted, strict=True) if entry is not None]
     return {
         "file": audit.baseline.file,
         "entries": len(audit.baseline.entries),
         "counts": counts(accepted),
-        "accepted": sorted({entry.fingerprint for entry in held.accepted if entry is not None}),
-        "back": [entry.row() | {"why": why} for entry, why in held.back],
-        "gone": [entry.row() for entry in held.gone],
+        "accepted": sorted({entry.fingerprint for entry in resolution.accepted if entry is not None}),
+        "back": [entry.row() | {"why": why} for entry, why in resolution.back],
+        "gone": [entry.row() for entry in resolution.gone],
     }
 
 
@@ -329,19 +329,19 @@ def _prevention(audit: Audit) -> list[Fields]:
     """What would have prevented the findings above info that the baseline does not accept, by setting."""
     of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
     clusters, bootstrap = audit.clusters, audit.options.bootstrap
-    found = (
+    prevented = (
         (f, safeguards.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
         if f.severity != "info" and (key := of_dir.get(f.evidence.get("log_dir", ""))) in clusters
     )
-    rows = safeguards.summed(found)
+    rows = safeguards.summed(prevented)
     return [row | {"commands": [repairs.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
 def _ran(audit: Audit) -> Fields:
     """When the run began by the clock on the wall, and how long it has taken so far."""
-    taken = datetime.datetime.now(datetime.UTC) - audit.began
-    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
+    duration = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(duration.total_seconds(), 3)}
 
 
 def version(package: str) -> str:
@@ -395,12 +395,12 @@ def _newer_small_files(audit: Audit) -> int:
 def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str, str, int], tuple[int, bool]]:
     """The batches of ``__cluster_metadata`` with records that were not understood, by place: their bytes, and whether
     all of those are a vendor's."""
-    found: dict[tuple[str, str, int], tuple[int, bool]] = {}
+    batches: dict[tuple[str, str, int], tuple[int, bool]] = {}
     for log_dir, error in audit.outside:
         if error.detail.startswith(RECORD_AT) and log_dir in totals.with_metadata:
             place = log_dir, error.file, error.position
-            found[place] = error.length, error.reason == VENDOR and found.get(place, (0, True))[1]
-    return found
+            batches[place] = error.length, error.reason == VENDOR and batches.get(place, (0, True))[1]
+    return batches
 
 
 def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
@@ -471,8 +471,10 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
 def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
     """The dry run of each log directory from those of its logs."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    found = sorted(totals.recovery.items(), key=itemgetter(0))
-    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in found]
+    recoveries = sorted(totals.recovery.items(), key=itemgetter(0))
+    return [
+        crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in recoveries
+    ]
 
 
 # ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations` over an audit's small tables.
@@ -523,9 +525,9 @@ def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFr
         if not tables.has(name) or name not in schemas:
             continue
         wanted = measures.columns_of(schemas[name])
-        found = measures.columns_of(tables.columns(name))
+        written_columns = measures.columns_of(tables.columns(name))
         counted = audit.runner.count(tables, name)
-        out[name] = measures.frame_of(counted, name, found), suites.expectations(name, wanted)
+        out[name] = measures.frame_of(counted, name, written_columns), suites.expectations(name, wanted)
     return out
 
 
@@ -543,8 +545,8 @@ def logs(audit: Audit) -> pd.DataFrame:
     then = then.drop_duplicates(_SAME_LOG)
     frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
     for name in names:
-        known = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
-        frame[f"{name}_ratio"] = frame[name] / known
+        baseline = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
+        frame[f"{name}_ratio"] = frame[name] / baseline
     return frame
 
 
@@ -553,10 +555,10 @@ def run(audit: Audit, summary: Values) -> pd.DataFrame:
     import pandas as pd
 
     size = summary["bytes"]
-    known = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
+    ages = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
     counted = size["decoded"] + size["skipped"] + size["unreadable"]
     row = {
-        "age_ms": min(known, default=None),
+        "age_ms": min(ages, default=None),
         "logs": len(summary["logs"]),
         "bytes_unreadable": size["unreadable"],
         "covered": counted / size["total"] if size["total"] else 1.0,

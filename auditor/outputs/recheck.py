@@ -96,13 +96,13 @@ class AnsweredQuestion:
 
     def row(self) -> Fields:
         """As JSON has it."""
-        found = None if self.finding is None else self.finding.to_dict()
+        finding = None if self.finding is None else self.finding.to_dict()
         return {
             **asdict(self.question),
             "answer": self.answer.value,
             "why": self.why,
             "blocked": self.blocked,
-            "finding": found,
+            "finding": finding,
         }
 
 
@@ -120,17 +120,17 @@ def failing(summary: Values) -> tuple[str, ...]:
 def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
     """What a run left held, the worst first; then its findings at or above its ``--fail-on`` that no baseline
     suppresses, and those in doubt about a partition, but for those that speak of what is held."""
-    clusters = {each["log_dir"]: each["cluster_id"] for each in summary["inputs"]}
+    clusters = {log_dir["log_dir"]: log_dir["cluster_id"] for log_dir in summary["inputs"]}
     logs = {(log["log_dir"], log["topic"], log["partition"]): log for log in summary["logs"]}
-    found = [_of_hold(row, clusters, logs) for row in summary["blocked"]]
+    questions = [_of_hold(row, clusters, logs) for row in summary["blocked"]]
     holding = {id for id, rule in registry.kinds().items() if rule.blocks is not None}
     accepted, grave = suppressed(summary), failing(summary)
     for row in findings:
         in_doubt = row.get("if_true") is not None and row["partition"] is not None
         in_doubt = in_doubt and not {row["rule"], row.get("kind")} & holding
         if (row["severity"] in grave and row["fingerprint"] not in accepted) or in_doubt:
-            found.append(_of_finding(row, clusters, logs))
-    return list(dict.fromkeys(found))
+            questions.append(_of_finding(row, clusters, logs))
+    return list(dict.fromkeys(questions))
 
 
 def uncompared(summary: Values, findings: Iterable[Values]) -> list[str]:
@@ -138,9 +138,9 @@ def uncompared(summary: Values, findings: Iterable[Values]) -> list[str]:
     accepted, grave = suppressed(summary), failing(summary)
     rows = [row for row in findings if row.get("if_true") is None or row["partition"] is None]
     below = sum(row["severity"] not in grave for row in rows)
-    held = sum(row["severity"] in grave and row["fingerprint"] in accepted for row in rows)
-    said = [f"{plural(below, 'finding')} below {level_of(summary)}"] if below else []
-    return said + ([f"{plural(held, 'finding')} suppressed by the baseline"] if held else [])
+    accepted_count = sum(row["severity"] in grave and row["fingerprint"] in accepted for row in rows)
+    lines = [f"{plural(below, 'finding')} below {level_of(summary)}"] if below else []
+    return lines + ([f"{plural(accepted_count, 'finding')} suppressed by the baseline"] if accepted_count else [])
 
 
 def suppressed(summary: Values) -> Collection[str]:
@@ -196,10 +196,10 @@ def _partitions(evidence: Values) -> tuple[str, ...] | None:
     return tuple(map(str, named)) if whole and isinstance(named, list) else None
 
 
-def exit_code(told: Iterable[AnsweredQuestion], unread: bool) -> int:
+def exit_code(answers: Iterable[AnsweredQuestion], unread: bool) -> int:
     """1 where one is still there, in doubt or new; else 3 where one could not be looked at, or a part of the newer
     input could not be read (``unread``); else 0."""
-    left = {each.answer for each in told if not each.fine}
+    left = {answer.answer for answer in answers if not answer.fine}
     return 1 if left - {RecheckAnswer.NOT_LOOKED} else 3 if left or unread else 0
 
 
@@ -208,7 +208,7 @@ class Newer:
     that are asked for. ``live``: it is the running cluster, whose files cannot be seen."""
 
     def __init__(self, audit: Audit, earlier: Values, live: bool = False) -> None:
-        self._clusters = {each.name: each.cluster_id for each in audit.inventory.log_dirs}
+        self._clusters = {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}
         self._live, self._grave = live, failing(earlier)
         self._copies: dict[Any, list[Values]] = defaultdict(list)
         for row in audit.judged["log"]:
@@ -226,14 +226,16 @@ class Newer:
         self._ends = _ends(audit)
         self._sight = _Sight(audit, earlier, live)
 
-    def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[AnsweredQuestion]:
+    def answers(
+        self, questions: Sequence[Question], suppressed_ids: Collection[str] = ()
+    ) -> Iterator[AnsweredQuestion]:
         """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
         ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
         is read from where the questions begin, which is too little to look for others."""
         asked: dict[Any, list[Question]] = defaultdict(list)
         for question in questions:
             asked[question.rule, question.topic].append(question)
-        fingerprints = {*known, *(question.fingerprint for question in questions)}
+        fingerprints = {*suppressed_ids, *(question.fingerprint for question in questions)}
         for question in questions:
             log, lacking = self._log_of(question)
             yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
@@ -243,26 +245,26 @@ class Newer:
             near = (*asked[finding.rule, finding.topic], *asked[finding.rule, None])
             if any(self._is_it(question, finding) for question in near):
                 continue
-            found = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
-            if not self._sight.older() and not self._log_of(found)[1]:
-                yield AnsweredQuestion(found, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
+            new_question = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
+            if not self._sight.older() and not self._log_of(new_question)[1]:
+                yield AnsweredQuestion(new_question, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
 
     def _log_of(self, question: Question) -> tuple[Values | None, str]:
         """The replica in the newer input that a question is about, and why it cannot answer; empty where it can."""
         if question.partition is None:
             return None, ""
-        mine = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
-        if not mine:
+        copies = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
+        if not copies:
             return None, "the partition is not in the newer input, or of another cluster"
-        if len({self._cluster(log) for log in mine}) > 1:
+        if len({self._cluster(log) for log in copies}) > 1:
             return None, "several clusters in the newer input have the partition, and the run does not say which it was"
         if question.broker_id is None or self._live:
-            mine = [log for log in mine if log["leader_copy"]]
+            copies = [log for log in copies if log["leader_copy"]]
         else:
-            mine = [log for log in mine if log["broker_id"] == question.broker_id]
-        if not mine:
+            copies = [log for log in copies if log["broker_id"] == question.broker_id]
+        if not copies:
             return None, f"broker {question.broker_id} has no copy of the partition in the newer input"
-        log = max(mine, key=lambda log: log["log_end"])
+        log = max(copies, key=lambda log: log["log_end"])
         if not _agree(question.topic_id, log["topic_id"]):
             return log, "its topic was made again: the log that was asked about is gone"
         if log["log_end"] < question.log_end:
@@ -288,8 +290,8 @@ class Newer:
         end = self._ends.get((log["log_dir"], *question.place, question.producer_id, question.first_offset))
         if end is None:
             return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, self._unseen(question, log))
-        outcome, at = end
-        why = f"its {outcome} marker is at offset {at}"
+        outcome, marker_offset = end
+        why = f"its {outcome} marker is at offset {marker_offset}"
         if holders:
             other = holders[0]
             by = other["transactional_id"] or f"producer {other['producer_id']}"
@@ -336,9 +338,9 @@ class Newer:
 
     def _near(self, question: Question) -> Iterator[Finding]:
         """The findings of a question's rule that may be about its place."""
-        for (rule, topic), found in self._by_rule.items():
+        for (rule, topic), findings in self._by_rule.items():
             if rule == question.rule and (topic is None or question.topic in (None, topic)):
-                yield from found
+                yield from findings
 
     def _is_it(self, question: Question, finding: Finding) -> bool:
         """Whether a finding of the newer input is what a question asks about: the same, or of its rule at its place."""

@@ -83,45 +83,56 @@ def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts
     Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run;
     :class:`~auditor.base.errors.StoreTrouble` where a store refuses for now.
     """
-    kept, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
+    target, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
     try:
-        before = _newest(_manifests(kept / name))
-        files = {table: [_write(kept / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
+        before = _newest(_manifests(target / name))
+        files = {table: [_write(target / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), files)
         text = json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
-        (kept / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
-        _sweep(kept / name)
+        (target / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
+        _sweep(target / name)
         return run
     except REFUSED as error:
-        raise AuditInputError(f"cannot write to {kept.shown}: {why(error)}; choose another --history") from None
+        raise AuditInputError(f"cannot write to {target.shown}: {why(error)}; choose another --history") from None
 
 
 def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     content = pa.BufferOutputStream()
     pq.write_table(marked, content)
-    held = content.getvalue()
-    to.put(name, held)
-    return {"path": name, "rows": table.num_rows, "bytes": held.size, "sha256": hashlib.sha256(held).hexdigest()}
+    content_bytes = content.getvalue()
+    to.put(name, content_bytes)
+    return {
+        "path": name,
+        "rows": table.num_rows,
+        "bytes": content_bytes.size,
+        "sha256": hashlib.sha256(content_bytes).hexdigest(),
+    }
 
 
 def _sweep(of_run: ResultFolder) -> None:
     """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
-    there = of_run.below()
-    known = _manifests(of_run)
-    if not known:  # whoever published behind this one has taken away what was listed here
+    present = of_run.below()
+    manifests = _manifests(of_run)
+    if not manifests:  # whoever published behind this one has taken away what was listed here
         return
-    last = max(known, key=lambda name: (known[name].published_at, name))
-    replaced = [name for name in known if name != last]
-    kept, old = _paths(known[last]), datetime.now(UTC) - LEFT
-    gone = {path for name in replaced for path in _paths(known[name])} - kept
-    for name, info in there.items():
+    last = max(manifests, key=lambda name: (manifests[name].published_at, name))
+    replaced = [name for name in manifests if name != last]
+    committed_paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
+    gone = {path for name in replaced for path in _paths(manifests[name])} - committed_paths
+    for name, info in present.items():
         ours = name.endswith(".parquet") or name.startswith(MANIFEST)
-        if ours and name not in kept and name not in known and info.mtime is not None and info.mtime < old:
+        if (
+            ours
+            and name not in committed_paths
+            and name not in manifests
+            and info.mtime is not None
+            and info.mtime < old
+        ):
             gone.add(name)
     of_run.delete(replaced)
-    of_run.delete(sorted(gone & there.keys()))
+    of_run.delete(sorted(gone & present.keys()))
 
 
 def _paths(run: Run) -> set[str]:
@@ -154,8 +165,8 @@ def _run(shown: str, text: bytes | None) -> Run | None:
     return run
 
 
-def _newest(known: Mapping[str, Run]) -> Run | None:
-    return max(known.values(), key=lambda run: run.published_at, default=None)
+def _newest(manifests: Mapping[str, Run]) -> Run | None:
+    return max(manifests.values(), key=lambda run: run.published_at, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,17 +177,17 @@ class HistoryContent:
     uncommitted: list[str]
 
 
-def kept(history: History, known: dict[str, Run] | None = None) -> HistoryContent:
+def kept(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
     """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
     which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
     """
-    where, known = folder(history), {} if known is None else known
+    where, cache = folder(history), {} if cache is None else cache
     try:
         names = {name: inside for name, inside in where.folders().items() if name.startswith("run_id=")}
         manifests = [
             f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside) if _is_manifest(file)
         ]
-        unread = [name for name in manifests if name not in known]
+        unread = [name for name in manifests if name not in cache]
         texts = where.get_all(unread)
         if not names and not where.exists():
             raise AuditInputError(
@@ -186,12 +197,12 @@ def kept(history: History, known: dict[str, Run] | None = None) -> HistoryConten
         raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
     read = {name: _run(where.address(name), text) for name, text in zip(unread, texts, strict=True)}
     # Of earlier releases manifest.json, which a rerun writes anew, is read each time.
-    known.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
+    cache.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
     newest: dict[str, Run] = {}
     for name in manifests:
-        at, run = name.partition("/")[0], read[name] if name in read else known[name]
-        if run is not None and (at not in newest or newest[at].published_at < run.published_at):
-            newest[at] = run
+        run_folder, run = name.partition("/")[0], read[name] if name in read else cache[name]
+        if run is not None and (run_folder not in newest or newest[run_folder].published_at < run.published_at):
+            newest[run_folder] = run
     begun = names.keys() - newest.keys()
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
     return HistoryContent(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
@@ -210,7 +221,7 @@ def cluster(run: Run) -> str:
 def named(run: Run) -> str:
     """The cluster as people call it: the names that the run was given, ids where it was given none."""
     given = run.facts.get("named") or {}
-    return user_input.shown_cluster(cluster(run), {id: each["name"] for id, each in given.items()})
+    return user_input.shown_cluster(cluster(run), {id: label["name"] for id, label in given.items()})
 
 
 def asked(run: Run) -> str:
@@ -235,19 +246,19 @@ def before(history: History, run_id: str | None, clusters: Sequence[str] = (), a
     Of runs of the same ``clusters`` (sorted ids) that were ``asked`` alike alone; runs kept before these were are taken
     as such.
     """
-    known = committed(history) if folder(history).exists() else ()
-    return next(reversed(earlier(known, run_id, clusters, asked)), None)
+    candidates = committed(history) if folder(history).exists() else ()
+    return next(reversed(earlier(candidates, run_id, clusters, asked)), None)
 
 
-def earlier(known: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
+def earlier(candidates: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
     """Of runs, the oldest first, those before ``run_id`` that can be compared with it; see :func:`before`."""
-    found: list[Run] = []
-    for run in known:
+    comparable: list[Run] = []
+    for run in candidates:
         if run.run_id == run_id:
             break
         if list(run.facts.get("clusters", clusters)) == list(clusters) and (run.facts.get("asked") or "") == asked:
-            found.append(run)
-    return found
+            comparable.append(run)
+    return comparable
 
 
 def files(history: History, run: Run, table: str) -> list[str]:
@@ -265,10 +276,10 @@ def read(history: History, run: Run, table: str, columns: list[str] | None = Non
     if not names:
         raise AuditInputError(f"run {run.run_id} kept no table {table!r}; it has {', '.join(sorted(run.files))}")
     try:
-        found = [of_run.get(name) for name in names]
-        if None in found:
+        contents = [of_run.get(name) for name in names]
+        if None in contents:
             raise FileNotFoundError
-        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in found])
+        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in contents])
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"run {run.run_id} cannot be read: {why(error)}; publish it again") from None
 
@@ -318,42 +329,44 @@ class Shelf:
         """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
         asked = run.run_id, run.published_at, table, tuple(columns or ())
         with self._lock:
-            found = self._tables.get(asked)
-        if found is None:
-            found = read(self.history, run, table, list(columns) if columns else None)
+            content = self._tables.get(asked)
+        if content is None:
+            content = read(self.history, run, table, list(columns) if columns else None)
         with self._lock:
             before = self._tables.pop(asked, None)
-            self._bytes += found.nbytes - (0 if before is None else before.nbytes)
-            self._tables[asked] = found
+            self._bytes += content.nbytes - (0 if before is None else before.nbytes)
+            self._tables[asked] = content
             while self._bytes > MOST_BYTES and len(self._tables) > 1:
                 _, gone = self._tables.popitem(last=False)
                 self._bytes -= gone.nbytes
-        return found
+        return content
 
     def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
         """The partitions of which one run had logs and another has none; none where either kept no list of them."""
         two = then.run_id, then.published_at, now.run_id, now.published_at
         if two not in self._less:
-            kept = [
+            log_sets = [
                 set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
                 for run in (then, now)
                 if "logs" in run.files
             ]
-            self._less[two] = frozenset(kept[0] - kept[1] if len(kept) > 1 else ())
+            self._less[two] = frozenset(log_sets[0] - log_sets[1] if len(log_sets) > 1 else ())
         return self._less[two]
 
     def who(self, run: Run, accepted: bool = True) -> pa.Table:
         """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
         baseline accepts."""
-        found = self.read(run, "findings", WHO)
-        return found if accepted else self.unaccepted(run, found)
+        findings = self.read(run, "findings", WHO)
+        return findings if accepted else self.unaccepted(run, findings)
 
-    def unaccepted(self, run: Run, found: pa.Table) -> pa.Table:
+    def unaccepted(self, run: Run, findings: pa.Table) -> pa.Table:
         """Findings of a run without those that its baseline accepts: what is new and gone is asked of these."""
         names = accepted(self.history, run)
         if not names:
-            return found
-        return found.filter(pa.array([name not in names for name in found["fingerprint"].to_pylist()], pa.bool_()))
+            return findings
+        return findings.filter(
+            pa.array([name not in names for name in findings["fingerprint"].to_pylist()], pa.bool_())
+        )
 
 
 # What changed between runs: a finding is gone where a run that looked for it does not have it any more.
@@ -394,15 +407,15 @@ def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     of the logs of runs that may have said that something is gone. Errors: as of :meth:`Shelf.read`.
     """
     stood: dict[str, KeptFinding] = {}
-    for each in (*_since_whole(earlier, run), run):
-        before, there = stood, found_in(shelf, each)
-        missing = {name: was for name, was in before.items() if name not in there}
-        unseen = {name: was for name, was in missing.items() if unlooked(shelf, each, was)}
-        stood = unseen | there
+    for current in (*_since_whole(earlier, run), run):
+        before, present = stood, found_in(shelf, current)
+        missing = {name: was for name, was in before.items() if name not in present}
+        unseen = {name: was for name, was in missing.items() if unlooked(shelf, current, was)}
+        stood = unseen | present
     return Changes(
-        {name: found for name, found in there.items() if name not in before},
+        {name: finding for name, finding in present.items() if name not in before},
         {name: was for name, was in missing.items() if name not in unseen},
-        {name: found for name, found in there.items() if name in before},
+        {name: finding for name, finding in present.items() if name in before},
         unseen,
     )
 
@@ -417,25 +430,25 @@ def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFi
     return out
 
 
-def rows(shelf: Shelf, found: Mapping[str, KeptFinding]) -> list[Fields]:
+def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
     """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
     out = []
-    for run in {was.run.run_id: was.run for was in found.values()}.values():
+    for run in {was.run.run_id: was.run for was in findings.values()}.values():
         table = shelf.unaccepted(run, shelf.read(run, "findings"))
-        names = [name for name, was in found.items() if was.run.run_id == run.run_id]
+        names = [name for name, was in findings.items() if was.run.run_id == run.run_id]
         out += table.filter(pc.is_in(table["fingerprint"], pa.array(names, pa.string()))).to_pylist()
     return out
 
 
 def is_partial(earlier: Sequence[Run], run: Run) -> str:
     """Why a run does not answer for all that the runs of its group before it saw, in words; empty where it does."""
-    return _partly([each.facts for each in earlier[-LATELY:]], run.facts)
+    return _partly([past.facts for past in earlier[-LATELY:]], run.facts)
 
 
 def _partly(then: Sequence[Values], now: Values) -> str:
     if not now.get("complete", True):
         return "part of the input could not be read"
-    lacks = sorted({name for each in then for name in _lacks(now, each)})
+    lacks = sorted({name for facts in then for name in _lacks(now, facts)})
     return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
@@ -459,17 +472,17 @@ def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str
 def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
     """The runs before back to the last one that saw whatever the run can have seen."""
     late = earlier[-LATELY:]
-    whole = (at for at in reversed(range(len(late))) if not is_partial((run,), late[at]))
+    whole = (place for place in reversed(range(len(late))) if not is_partial((run,), late[place]))
     return late[next(whole, 0) :]
 
 
 def _lacks(now: Values, then: Values) -> list[str]:
     """What of the brokers that another run had is not in the input; nothing where an earlier release kept either."""
-    mine, theirs = (each.get("brokers") for each in (now, then))
-    if mine is None or theirs is None:
+    own, theirs = (facts.get("brokers") for facts in (now, then))
+    if own is None or theirs is None:
         return []
-    less = [name for name, dirs in theirs.items() if mine.get(name, 0) < dirs]
-    return [f"a log directory of {name}" if name in mine else name for name in less]
+    less = [name for name, dirs in theirs.items() if own.get(name, 0) < dirs]
+    return [f"a log directory of {name}" if name in own else name for name in less]
 
 
 # How the clusters stand whose runs are kept in one folder: each by its own runs, and whether one is overdue.
@@ -512,52 +525,67 @@ class ClusterStanding:
         return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
 
 
-def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
+def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
-    found: dict[str, list[Run]] = {}
-    for each in sorted(known, key=lambda run: asked(run) != ""):
-        found.setdefault(group(each), []).append(each)
-    return found
+    groups: dict[str, list[Run]] = {}
+    for entry in sorted(committed_runs, key=lambda run: asked(run) != ""):
+        groups.setdefault(group(entry), []).append(entry)
+    return groups
 
 
 def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
     others."""
-    whole = {cluster(mine[-1]) for mine in groups.values() if not asked(mine[-1])}
-    return {name: mine for name, mine in groups.items() if not asked(mine[-1]) or cluster(mine[-1]) not in whole}
+    whole = {cluster(group_runs[-1]) for group_runs in groups.values() if not asked(group_runs[-1])}
+    return {
+        name: group_runs
+        for name, group_runs in groups.items()
+        if not asked(group_runs[-1]) or cluster(group_runs[-1]) not in whole
+    }
 
 
-def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[ClusterStanding]:
+def standings(
+    shelf: Shelf, committed_runs: Sequence[Run], now: datetime, every_ms: int | None = None
+) -> list[ClusterStanding]:
     """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
 
     ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
     runs a cluster.
     """
-    found = [_standing(shelf, name, mine, now, every_ms) for name, mine in by_cluster(known).items()]
-    return sorted(found, key=_order)
+    clusters = [
+        _standing(shelf, name, group_runs, now, every_ms) for name, group_runs in by_cluster(committed_runs).items()
+    ]
+    return sorted(clusters, key=_order)
 
 
-def _order(each: ClusterStanding) -> tuple[int, bool, bool, str]:
-    severity = len(SEVERITIES) if each.worst is None else SEVERITIES.index(each.worst)
-    return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, not each.partly, each.name)
+def _order(standing: ClusterStanding) -> tuple[int, bool, bool, str]:
+    severity = len(SEVERITIES) if standing.worst is None else SEVERITIES.index(standing.worst)
+    return (
+        severity if standing.worst in GRAVE else len(GRAVE),
+        not standing.overdue,
+        not standing.partly,
+        standing.name,
+    )
 
 
-def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> ClusterStanding:
+def _standing(
+    shelf: Shelf, name: str, group_runs: Sequence[Run], now: datetime, every_ms: int | None
+) -> ClusterStanding:
     new = gone = None
-    if len(mine) > 1:
-        change = of(shelf, mine[:-1], mine[-1])
+    if len(group_runs) > 1:
+        change = of(shelf, group_runs[:-1], group_runs[-1])
         new, gone = len(change.new), len(change.gone)
     since = None
-    for each in reversed(mine):
-        if not any(each.facts["counts"].get(severity) for severity in GRAVE):
+    for run in reversed(group_runs):
+        if not any(run.facts["counts"].get(severity) for severity in GRAVE):
             break
-        since = each.facts.get("as_of")
-    if asked(mine[-1]) and len(mine) <= LEAST_GAPS:
+        since = run.facts.get("as_of")
+    if asked(group_runs[-1]) and len(group_runs) <= LEAST_GAPS:
         every_ms = None  # somebody's question, which has no schedule
     elif every_ms is None:
-        times = [datetime.fromisoformat(each.published_at) for each in mine[-GAPS - 1 :]]
+        times = [datetime.fromisoformat(run.published_at) for run in group_runs[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
-    silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
-    partly = is_partial(mine[:-1], mine[-1])
-    return ClusterStanding(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)
+    silent = int((now - datetime.fromisoformat(group_runs[-1].published_at)).total_seconds() * 1000)
+    partly = is_partial(group_runs[:-1], group_runs[-1])
+    return ClusterStanding(name, len(group_runs), group_runs[-1], new, gone, since, every_ms, max(0, silent), partly)

@@ -78,8 +78,8 @@ class Site:
             return self.finding(path)
         for run in self.known:
             if path == overview.run(run.run_id):
-                mine = self.by_cluster[runs.group(run)]
-                return self.of_cluster(mine, mine.index(run), "../")
+                group_runs = self.by_cluster[runs.group(run)]
+                return self.of_cluster(group_runs, group_runs.index(run), "../")
             if path == overview.report(run.run_id):
                 return self.report(run)
         return None
@@ -87,45 +87,52 @@ class Site:
     def front(self) -> str:
         """The page of all clusters; of one alone, where there is no other, its own."""
         if len(self.in_front) < 2:
-            mine = next(iter(self.in_front.values()), [])
-            late = [overview.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
-            return self.of_cluster(mine, -1, "", *late)
+            group_runs = next(iter(self.in_front.values()), [])
+            late = [
+                overview.missing(standing.silent_ms, standing.every_ms)
+                for standing in self._standings()
+                if standing.overdue
+            ]
+            return self.of_cluster(group_runs, -1, "", *late)
         rows = []
-        found = self._standings()
-        for each in found:
-            mine = self.by_cluster[each.name]
+        clusters = self._standings()
+        for standing in clusters:
+            group_runs = self.by_cluster[standing.name]
             names = ("runs", "since", "overdue", "every_ms", "silent_ms")
-            steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
+            steps = [_step(run) for run in group_runs[-overview.MAX_DRAWN :]]
             rows.append(
                 overview.ClusterRow(
-                    self.board(mine, len(mine) - 1),
-                    run_id=each.last.run_id,
-                    facts=each.last.facts,
-                    published=each.last.published_at,
+                    self.board(group_runs, len(group_runs) - 1),
+                    run_id=standing.last.run_id,
+                    facts=standing.last.facts,
+                    published=standing.last.published_at,
                     moments=[step.at for step in steps],
                     grave=[sum(step.counts[name] for name in GRAVE) for step in steps],
-                    **{name: getattr(each, name) for name in names},
+                    **{name: getattr(standing, name) for name in names},
                 )
             )
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
-        known = [run for mine in self.in_front.values() for run in mine]
-        return runs.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
+        front_runs = [run for group_runs in self.in_front.values() for run in group_runs]
+        return runs.standings(self.shelf, front_runs, datetime.now(UTC), self.every_ms)
 
-    def of_cluster(self, mine: Sequence[Run], at: int, up: str, late: str = "") -> str:
+    def of_cluster(self, group_runs: Sequence[Run], position: int, up: str, late: str = "") -> str:
         """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
         the findings of 60 runs."""
-        if not mine:
+        if not group_runs:
             return overview.render_overview([], 0, None, [], [], self._links(up))
-        at %= len(mine)
-        tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
+        position %= len(group_runs)
+        tallies = [self._tallies(run) for run in group_runs[max(0, position + 1 - overview.MAX_RUNS) : position + 1]]
         partitions, producers = zip(*tallies, strict=True)
-        steps = [_step(each, runs.is_partial(mine[max(0, n - runs.LATELY) : n], each)) for n, each in enumerate(mine)]
+        steps = [
+            _step(run, runs.is_partial(group_runs[max(0, n - runs.LATELY) : n], run))
+            for n, run in enumerate(group_runs)
+        ]
         return overview.render_overview(
             steps,
-            at,
-            self.board(mine, at),
+            position,
+            self.board(group_runs, position),
             partitions,
             producers,
             self._links(up),
@@ -133,20 +140,20 @@ class Site:
             late,
         )
 
-    def board(self, mine: Sequence[Run], at: int) -> Board:
+    def board(self, group_runs: Sequence[Run], position: int) -> Board:
         """How a cluster stood as of one of its runs."""
-        run = mine[at]
-        found = _rows(self._notable(run).to_pylist())
-        decided = answers.of_run(registry.described(found), answers.summary(self._summary(run)))
-        earlier = mine[:at]
+        run = group_runs[position]
+        findings = _rows(self._notable(run).to_pylist())
+        decided = answers.of_run(registry.described(findings), answers.summary(self._summary(run)))
+        earlier = group_runs[:position]
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
             return shown
         change = runs.of(self.shelf, earlier, run)
-        told = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
-        new, gone = (_rows(runs.rows(self.shelf, part)) for part in told[:2])
-        infos = {name: len(getattr(change, name)) - len(told[place]) for place, name in enumerate(("new", "gone"))}
-        return replace(shown, new=new, gone=gone, still=len(told[2]), unseen=len(told[3]), infos=infos)
+        parts = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
+        new, gone = (_rows(runs.rows(self.shelf, part)) for part in parts[:2])
+        infos = {name: len(getattr(change, name)) - len(parts[place]) for place, name in enumerate(("new", "gone"))}
+        return replace(shown, new=new, gone=gone, still=len(parts[2]), unseen=len(parts[3]), infos=infos)
 
     def finding(self, path: str) -> str | None:
         """The page of a finding; None where no run that is looked into has it."""
@@ -159,45 +166,48 @@ class Site:
     def seen(self, id: str) -> FindingHistory:
         """Of a cluster's findings where they were seen. Made once."""
         if id not in self._seen:
-            mine, found, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
-            while found.since and len(mine) - found.since < LOOKED:
-                there = runs.found_in(self.shelf, mine[found.since - 1], accepted=True)
-                rows += len(there)
-                if rows > MOST_ROWS and found.places:
+            group_runs, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
+            while history.since and len(group_runs) - history.since < LOOKED:
+                findings = runs.found_in(self.shelf, group_runs[history.since - 1], accepted=True)
+                rows += len(findings)
+                if rows > MOST_ROWS and history.places:
                     break
-                found = found._replace(since=found.since - 1)
-                for name, was in there.items():
-                    found.places.setdefault(name, {})[found.since] = was.severity
-                    found.last.setdefault(name, was)
-            self._seen[id] = found
+                history = history._replace(since=history.since - 1)
+                for name, was in findings.items():
+                    history.places.setdefault(name, {})[history.since] = was.severity
+                    history.last.setdefault(name, was)
+            self._seen[id] = history
         return self._seen[id]
 
     def until(self, id: str, fingerprint: str) -> int:
         """The place of the run that says how a finding of a cluster stands: the last one, or the first without it that
         looked for it."""
-        mine, was = self.by_cluster[id], self.seen(id).last[fingerprint]
-        later = range(mine.index(was.run) + 1, len(mine))
-        return next((at for at in later if not runs.unlooked(self.shelf, mine[at], was)), len(mine) - 1)
+        group_runs, was = self.by_cluster[id], self.seen(id).last[fingerprint]
+        later = range(group_runs.index(was.run) + 1, len(group_runs))
+        return next(
+            (position for position in later if not runs.unlooked(self.shelf, group_runs[position], was)),
+            len(group_runs) - 1,
+        )
 
     def story(self, id: str, fingerprint: str) -> str:
         """The page of a finding of a cluster, which some of its runs that are looked into have."""
-        mine, seen = self.by_cluster[id], self.seen(id)
-        places, was = seen.places[fingerprint], seen.last[fingerprint]
+        group_runs, history = self.by_cluster[id], self.seen(id)
+        places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
-        why = "" if now in places else runs.unlooked(self.shelf, mine[now], was)
+        why = "" if now in places else runs.unlooked(self.shelf, group_runs[now], was)
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
         decided = answers.of_run([described], answers.summary(self._summary(run, fingerprint)))
-        held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
+        blocked = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
         story = FindingOverRuns(
             _cluster(run),
             described,
-            held,
-            [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
-            first > seen.since or not seen.since,
+            blocked,
+            [(_step(group_runs[position]), places.get(position)) for position in range(first, now + 1)],
+            first > history.since or not history.since,
             next((e for e in entries if e["fingerprint"] == fingerprint), None),
             {} if kind is None else {"Title": kind.title, **kind.sections},
             why,
@@ -214,23 +224,26 @@ class Site:
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
         summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
-        kept = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
-        rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
+        report_rows = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
+        rows = {
+            kind: [json.loads(row["row"]) for row in report_rows if row["kind"] == kind]
+            for kind in ("open", "timeline")
+        }
         return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
         return Links(up) if self._has is None else Links(up, self._has)
 
     def _above_info(self, run: Run) -> pa.Table:
-        found = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
-        return found.filter(pc.not_equal(found["severity"], "info"))
+        findings = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
+        return findings.filter(pc.not_equal(findings["severity"], "info"))
 
     def _notable(self, run: Run) -> pa.Table:
         """What the verdict goes by: critical and error findings, and those above info that say that readers wait."""
-        told = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
-        found = self._above_info(run)
-        waits = pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told))
-        return found.filter(pc.or_(waits, pc.is_in(found["severity"], pa.array(GRAVE))))
+        blocking = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
+        findings = self._above_info(run)
+        waits = pc.is_in(pc.coalesce(findings["kind"], findings["rule"]), pa.array(blocking))
+        return findings.filter(pc.or_(waits, pc.is_in(findings["severity"], pa.array(GRAVE))))
 
     def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
         """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
@@ -253,11 +266,11 @@ class Site:
 
     def _tallies(self, run: Run) -> list[overview.Tally]:
         """A run's findings by partition, and by producer."""
-        table, found = self.shelf.who(run, accepted=False), []
+        table, tallies = self.shelf.who(run, accepted=False), []
         for names in (_PARTITION, _PRODUCER):
             counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
-            found.append(overview.tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
-        return found
+            tallies.append(overview.tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
+        return tallies
 
 
 def _step(run: Run, partly: str = "") -> RunPoint:
@@ -266,7 +279,7 @@ def _step(run: Run, partly: str = "") -> RunPoint:
 
 def _cluster(run: Run) -> ClusterLabel:
     given = (run.facts.get("named") or {}).get(runs.cluster(run), {})
-    alone = {name: said for name, said in given.items() if name != "name"}
+    alone = {name: value for name, value in given.items() if name != "name"}
     return ClusterLabel(runs.group(run), runs.shown(run), **alone)
 
 
@@ -322,14 +335,14 @@ def export(history: History, to: History, every_ms: int | None = None) -> Export
     out = folder(to)
     try:
         before = _stamps(out)
-        there: set[str] = set(before)
-        site = Site(Shelf(history), every_ms, there.__contains__)
+        paths: set[str] = set(before)
+        site = Site(Shelf(history), every_ms, paths.__contains__)
         wanted = list(_pages(site))
         left = sum(max(0, len(site.seen(id).places) - MOST_FINDINGS) for id in site.by_cluster)
-        there |= {page.path for page in wanted}
+        paths |= {page.path for page in wanted}
         due = [page for page in wanted if before.get(page.path) != page.stamp]
-        for at in range(0, len(due), AT_ONCE):
-            texts = {page.path: page.made().encode("utf-8", "replace") for page in due[at : at + AT_ONCE]}
+        for start in range(0, len(due), AT_ONCE):
+            texts = {page.path: page.made().encode("utf-8", "replace") for page in due[start : start + AT_ONCE]}
             side_by_side(partial(_put, out, texts), list(texts))
         stamps = before | {page.path: page.stamp for page in wanted}
         out.put(LIST, (json.dumps({"pages": stamps}, indent=0, sort_keys=True) + "\n").encode(), "application/json")
@@ -345,27 +358,32 @@ def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
 def _stamps(out: ResultFolder) -> dict[str, str]:
     """What the pages that are there were made of; none where a list is not there or not ours."""
     try:
-        found = json.loads(out.get(LIST) or b"{}")["pages"]
+        stamps = json.loads(out.get(LIST) or b"{}")["pages"]
     except (ValueError, KeyError, TypeError):
         return {}
-    return {str(path): str(stamp) for path, stamp in found.items()} if isinstance(found, dict) else {}
+    return {str(path): str(stamp) for path, stamp in stamps.items()} if isinstance(stamps, dict) else {}
 
 
 def _pages(site: Site) -> Iterator[SitePage]:
     """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
     story is that of the runs that looked at all, where these have them."""
     yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
-    told: set[str] = set()
-    for id, mine in site.by_cluster.items():
-        last = mine[-1]
-        yield SitePage(overview.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
+    listed: set[str] = set()
+    for id, group_runs in site.by_cluster.items():
+        last = group_runs[-1]
+        yield SitePage(
+            overview.cluster(id), _stamp(*map(_of, group_runs)), partial(site.of_cluster, group_runs, -1, "../")
+        )
         yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.seen(id).places
-        names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
-        told.update(places)
+        names = sorted(places.keys() - listed, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
+        listed.update(places)
         for name in names:
             until = site.until(id, name)
-            runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
+            runs = [
+                f"{_of(group_runs[position])} {places[name].get(position)}"
+                for position in range(min(places[name]), until + 1)
+            ]
             yield SitePage(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 
