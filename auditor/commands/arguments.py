@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
     from auditor.outputs.alerts import AlertOptions
 
 
-# argparse as the auditor uses it: mistakes in one line, help in groups with examples and every default.
+# Parsers: usage errors on one line; help in groups, with examples and every default.
 
 
 _NONE = (None, False, argparse.SUPPRESS)  # defaults that say nothing
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Says every default; descriptions and examples stay as they are written."""
+    """Show every default; keep descriptions and examples as written."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = action.help or ""
@@ -40,18 +42,17 @@ class Help(argparse.RawDescriptionHelpFormatter):
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line with a hint, without the usage in front of it."""
+    """Report a usage error on one line with a hint, without the usage text."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         given.setdefault("formatter_class", Help)
         super().__init__(*args, **given)
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program with exit status 2."""
+        """Print the error and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}{self._meant(message)}; '{self.prog} --help' lists what it takes\n")
 
     def _meant(self, message: str) -> str:
-        """What an option or a command that there is none of may have been meant for."""
         if match := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
             return did_you_mean(match[1], self._option_string_actions)
         if match := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
@@ -60,7 +61,7 @@ class OneLineParser(argparse.ArgumentParser):
         return ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of argparse; a command says itself which of its options there is none of, and which was meant."""
+        """Parse as argparse does; an unknown option is reported by the parser of its command, with a suggestion."""
         parsed, left = self.parse_known_args(args, namespace)
         if left:
             commands = getattr(parsed, "commands", {})
@@ -70,12 +71,12 @@ class OneLineParser(argparse.ArgumentParser):
 
 
 class TopParser(OneLineParser):
-    """The parser of all commands, which its help lists in groups. ``groups``: titles, with commands' names and help."""
+    """The parser of all commands, listed in groups by ``--help``. ``groups``: by title, commands and their help."""
 
     groups: dict[str, dict[str, str]]
 
     def format_help(self) -> str:
-        """Usage, the commands by group, and the options that no command is needed for."""
+        """Format usage, the commands by group, and the general options."""
         width = max(40, Help(self.prog)._width)
         lines = [f"{self.format_usage()}\n{self.description}"]
         for title, commands in self.groups.items():
@@ -87,8 +88,19 @@ class TopParser(OneLineParser):
         return "\n".join(lines) + "\n"
 
 
+def utf8_stdout() -> TextIO:
+    """Return stdout with UTF-8 encoding: names in the input may hold any character."""
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdout
+
+
+def add_repeatable(g: argparse._ActionsContainer, option: str, metavar: str, help: str, **more: Any) -> None:
+    """Add an option that may be given several times. Its value is a list."""
+    g.add_argument(option, action="append", default=[], metavar=metavar, help=help, **more)
+
+
 def add_limits(g: argparse._ActionsContainer) -> None:
-    """The options that bound what a batch may be."""
+    """Add the options that limit the size of a batch."""
     g.add_argument(
         "--max-batch-bytes",
         type=int,
@@ -106,11 +118,11 @@ def add_limits(g: argparse._ActionsContainer) -> None:
 
 
 def examples(*calls: str) -> str:
-    """The end of a command's help."""
+    """Format the examples at the end of a command's help."""
     return "\n  ".join(["examples:", *calls])
 
 
-# The options that commands share: those of ``audit``, and how a run is started.
+# Options that commands share.
 
 
 CHANNELS = ("slack", "pagerduty", "webhook")  # of auditor.outputs.alerts
@@ -118,7 +130,7 @@ NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
 
 def add_master(p: argparse._ActionsContainer) -> None:
-    """The option that says how to run."""
+    """Add ``--master``: the way to run."""
     p.add_argument(
         "--master",
         metavar="URL",
@@ -127,35 +139,22 @@ def add_master(p: argparse._ActionsContainer) -> None:
 
 
 def add_remote(p: argparse.ArgumentParser) -> None:
-    """The option that says where the remote part of tiered topics is."""
-    p.add_argument(
+    """Add ``--remote``: where the remote part of tiered topics is stored."""
+    add_repeatable(
+        p,
         "--remote",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
+        "DIR",
+        "remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
         "below a PATH too",
     )
 
 
 def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
-    """The options that say what is read."""
-    g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="read only these topics (repeatable)")
-    g.add_argument(
-        "--only-partition",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read",
-    )
-    g.add_argument(
-        "--only-broker",
-        action="append",
-        default=[],
-        type=int,
-        metavar="ID",
-        help="read only the copies of this broker (repeatable)",
-    )
+    """Add the options that limit what is scanned. ``clock``: in words, the times that ``--since`` is compared with."""
+    add_repeatable(g, "--topic", "GLOB", "read only these topics (repeatable)")
+    partitions = "read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read"
+    add_repeatable(g, "--only-partition", "GLOB", partitions)
+    add_repeatable(g, "--only-broker", "ID", "read only the copies of this broker (repeatable)", type=int)
     g.add_argument(
         "--since",
         metavar="OFFSET|TIME",
@@ -165,7 +164,7 @@ def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> N
 
 
 def scope_options(args: argparse.Namespace) -> Fields:
-    """What :func:`add_scope` says, as :class:`AuditOptions` has it. Errors: :class:`AuditInputError`."""
+    """Return the options of :func:`add_scope` as fields of :class:`AuditOptions`. Errors: :class:`AuditInputError`."""
     return {
         "topics": tuple(args.topic),
         "only_partitions": tuple(args.only_partition),
@@ -181,8 +180,9 @@ def add_audit_options(
     clock: str = NEWEST,
     plan: bool = False,
 ) -> None:
-    """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
-    words which time a command goes by where none is given; ``plan``: it has ``--plan``, and needs no ``--out``."""
+    """Add the options of ``audit``. ``paths``: with PATH arguments (``live`` has none). ``formats``: values of
+    ``--format``. ``clock``: in words, the default evaluation time. ``plan``: with ``--plan``, which needs no ``--out``.
+    """
     if paths:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
@@ -213,8 +213,8 @@ def add_audit_options(
 
 def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
     add_scope(g)
-    g.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
-    g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
+    add_repeatable(g, "--rule", "ID", "only this rule (repeatable)")
+    add_repeatable(g, "--skip-rule", "ID", "all but this rule (repeatable)")
     g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
     g.add_argument(
         "--policy",
@@ -259,14 +259,8 @@ def _what_counts(g: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
     )
-    g.add_argument(
-        "--alert",
-        action="append",
-        default=[],
-        choices=CHANNELS,
-        metavar="CHANNEL",
-        help=f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files",
-    )
+    alerts = f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files"
+    add_repeatable(g, "--alert", "CHANNEL", alerts, choices=CHANNELS)
     g.add_argument(
         "--alert-on",
         default="error",
@@ -296,20 +290,10 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
         metavar="SEVERITY",
         help="only findings of this severity or above (default: warning for people, in tables and markdown; else all)",
     )
-    g.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="only of these partitions: TOPIC-N, or N of any topic (repeatable)",
-    )
-    g.add_argument(
-        "--broker", action="append", default=[], type=int, metavar="ID", help="only of this broker (repeatable)"
-    )
-    g.add_argument(
-        "--transactional-id", action="append", default=[], metavar="GLOB", help="only of these ids (repeatable)"
-    )
-    g.add_argument("--group", action="append", default=[], metavar="GLOB", help="only of these groups (repeatable)")
+    add_repeatable(g, "--partition", "GLOB", "only of these partitions: TOPIC-N, or N of any topic (repeatable)")
+    add_repeatable(g, "--broker", "ID", "only of this broker (repeatable)", type=int)
+    add_repeatable(g, "--transactional-id", "GLOB", "only of these ids (repeatable)")
+    add_repeatable(g, "--group", "GLOB", "only of these groups (repeatable)")
     if bootstrap:
         g.add_argument(
             "--bootstrap-server", metavar="H:P", help="put into the commands that remedies print (default B)"
@@ -367,7 +351,7 @@ def _how_it_runs(g: argparse._ArgumentGroup) -> None:
 
 
 def printing(args: argparse.Namespace) -> Printing:
-    """What is printed, and how."""
+    """Return the options that control what is printed."""
     least, asked = args.min_severity or LEAST, args.min_severity == LEAST
     shown = Selection(
         least, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group), asked
@@ -376,14 +360,14 @@ def printing(args: argparse.Namespace) -> Printing:
 
 
 def alerting(args: argparse.Namespace) -> AlertOptions:
-    """Whom to alert, and of what."""
-    from auditor.outputs.alerts import AlertOptions  # only now: it brings all that an audit is made of
+    """Return the alert channels, their least severity, and the dashboard's address."""
+    from auditor.outputs.alerts import AlertOptions  # late: it imports all of an audit
 
     return AlertOptions(tuple(args.alert), args.alert_on, args.dashboard_url)
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
-    """The options as checked data. Errors: :class:`AuditInputError`."""
+    """Return the options of an audit, checked. Errors: :class:`AuditInputError`."""
     limits = limits_of(args.max_batch_bytes, args.max_batch_ratio)
     run_id = args.run_id
     if args.history is not None:
@@ -403,36 +387,36 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     )  # fmt: skip
 
 
-# Options from a file: ``auditor.toml``, ``[tool.auditor]`` of pyproject.toml, or the one that ``--config`` names.
+# Options from a file: ``auditor.toml``, ``[tool.auditor]`` of pyproject.toml, or the file of ``--config``.
 #
-# What a file may say, and of which type, follows from the options as argparse has them: a key is an option's name
-# without
-# its dashes. A key at the top is for every command that has the option, one below ``[COMMAND]`` for that command alone.
+# Keys and types follow from argparse: a key is an option's name without dashes. A key at the top sets the option for
+# every command that has it, a key in ``[COMMAND]`` for that command alone.
 #
 # The working directory may be somebody else's, such as an unpacked ticket. Unless ``--config`` names the file, only
-# :data:`HARMLESS` options and ``[clusters]`` are taken from it, and every other key is listed as ignored.
+# :data:`HARMLESS` options and ``[clusters]`` take effect, and every other key is reported as ignored.
 
 
-CLUSTERS = "clusters"  # the table of what people call them
+CLUSTERS = "clusters"  # the table of cluster names
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
 MOST_IGNORED = 20  # keys of a file that are listed one by one
-HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # options of a file that nobody named
+HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # allowed without --config
 _NOT_FOR_FILES = frozenset({"help", "version", "config"})
+# By an option's type: the types of TOML that it takes, and their name. Every other type is parsed from a string.
 _KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "a whole number"),
     float: ((int, float), "a number"),
-}  # of an option's type: what TOML gives for it, and its name; every other type is made from text
+}
 
 
 class Source(NamedTuple):
-    """A file and what it says: options, and tables of options under the names of commands."""
+    """An options file and its content: options, and tables of options by command."""
 
     file: str
     says: Values
 
 
 class OptionSetting(NamedTuple):
-    """An option's value and the file it came from."""
+    """The value of an option and the file that sets it."""
 
     file: str
     key: str
@@ -440,7 +424,7 @@ class OptionSetting(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The arguments of a call, the settings of files that took effect, and a message for each key that was ignored."""
+    """The arguments of a call, the file settings that took effect, and one message per ignored key."""
 
     args: argparse.Namespace
     settings: Sequence[OptionSetting] = ()
@@ -451,7 +435,7 @@ ParserOf = Callable[[str], argparse.ArgumentParser | None]  # of a command's nam
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Gives a command the option ``--config``."""
+    """Add ``--config`` to a command."""
     parser.add_argument(
         OPTION,
         type=Path,
@@ -464,11 +448,11 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def parse(
     top: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str], parser_of: ParserOf, folder: Path
 ) -> Parsed:
-    """What a call says, and for what it does not say the files; and the settings of files that count.
+    """Parse a call; options that it lacks come from the options files.
 
-    ``top`` parses ``words``; ``commands``: all names; ``folder``: the working directory. The command line goes before
-    the files, auditor.toml before pyproject.toml, a command's own table before what is said for all.
-    Errors: :class:`AuditInputError` with file and key.
+    ``top`` parses ``words``; ``commands``: all command names; ``folder``: the working directory. Precedence: command
+    line, auditor.toml, pyproject.toml; in a file, the table of the command before the top level. Errors:
+    :class:`AuditInputError` with file and key.
     """
     parser = parser_of(words[0]) if words and words[0] in commands else None
     if parser is None:
@@ -493,8 +477,8 @@ def parse(
 
 
 def sources(given: Path | None, folder: Path) -> list[Source]:
-    """The options files that exist, in the order of precedence. Of a ``pyproject.toml``, named or not, its
-    table ``[tool.auditor]``."""
+    """Return the existing options files in order of precedence. Of a ``pyproject.toml`` only the table
+    ``[tool.auditor]`` counts."""
     if given is not None:
         return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), user_input.read(given))]
     files = []
@@ -514,7 +498,7 @@ def _project(path: Path, name: str) -> Source:
 
 
 def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
-    """The part of files in the working directory that takes effect, and a message for each key that does not."""
+    """Return the part of unnamed options files that takes effect, and one message per ignored key."""
     effective: list[Source] = []
     ignored: list[str] = []
     for file, says in files:
@@ -541,7 +525,7 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
 def config_settings(
     files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf
 ) -> dict[str, OptionSetting]:
-    """What files say for a command, by key, all of it checked. Errors: :class:`AuditInputError`."""
+    """Return the settings of files for a command by key, all checked. Errors: :class:`AuditInputError`."""
     actions = options(parser_of(command))
     settings: dict[str, OptionSetting] = {}
     for file, says in reversed(files):
@@ -569,7 +553,7 @@ def config_settings(
 
 
 def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action]:
-    """A command's options by their names without dashes. argparse has no public list of them."""
+    """Return a command's options by name, without dashes. argparse has no public list of them."""
     return {
         action.option_strings[-1].lstrip("-"): action
         for action in (parser._actions if parser is not None else ())
@@ -578,7 +562,7 @@ def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action
 
 
 def checked(action: argparse.Action, value: object, place: str) -> Any:
-    """A value from TOML as the command line would have given it. Errors: :class:`AuditInputError`, naming ``at``."""
+    """Convert a value from TOML as the command line would. Errors: :class:`AuditInputError`, naming ``place``."""
     if action.nargs == 0:
         return _of_type(value, (bool,), "true or false", place)
     many = action.nargs if isinstance(action.nargs, int) else None

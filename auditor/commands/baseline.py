@@ -13,11 +13,12 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
-from auditor.commands.arguments import examples
+from auditor.commands.arguments import add_repeatable, examples
+from auditor.dashboards.wording import kind
 from auditor.outputs import delivery
 from auditor.outputs.alerts import where
 from auditor.outputs.delivery import write_whole
-from auditor.pipeline import options as baseline
+from auditor.pipeline import options
 from auditor.pipeline.options import AcceptedFinding, out_of
 from auditor.rules.resolution.resolve import cluster_of
 
@@ -46,8 +47,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "--until", metavar="DAY", help=f"the last day, such as 2026-12-31, or {NEVER} (default: in {DAYS} days)"
     )
-    p.add_argument("--rule", action="append", default=[], metavar="ID", help="only of this rule (repeatable)")
-    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only of these topics (repeatable)")
+    add_repeatable(p, "--rule", "ID", "only of this rule (repeatable)")
+    add_repeatable(p, "--topic", "GLOB", "only of these topics (repeatable)")
     p.add_argument(
         "--prune", action="store_true", help="take entries away that no finding of the run has; alone: accept none"
     )
@@ -55,11 +56,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     results = delivery.read(args.out)
     rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
-    accepted = dict(baseline.read(file).entries) if file.exists() else {}
+    accepted = dict(options.read(file).entries) if file.exists() else {}
     before = len(accepted)
     if args.prune:
         present = {row["fingerprint"] for row in rows}
@@ -82,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
             reason,
             who,
             until,
-            _kind(row),
+            kind(row),
             where(row),
             cluster_of(row, of_dir) or "",
         )
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     entries = accepted | {entry.fingerprint: entry for entry in new}
     try:
-        write_whole(file, baseline.text_of(entries.values()))
+        write_whole(file, options.text_of(entries.values()))
     except OSError as error:
         raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
     end = "with no end" if until is None else f"until {until.isoformat()}"
@@ -101,7 +102,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
-    """The findings that the call names. Errors: :class:`AuditInputError` for a fingerprint of none or several."""
     candidates = rows
     if args.fingerprints:
         candidates = []
@@ -114,14 +114,9 @@ def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
     return [
         row
         for row in candidates
-        if (not args.rule or not {row["rule"], _kind(row)}.isdisjoint(args.rule))
+        if (not args.rule or not {row["rule"], kind(row)}.isdisjoint(args.rule))
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
     ]
-
-
-def _kind(row: Values) -> str:
-    """The kind of a finding; in a run of the past its rule."""
-    return str(row.get("kind") or row["rule"])
 
 
 def _until(text: str | None) -> datetime.date | None:
@@ -129,7 +124,7 @@ def _until(text: str | None) -> datetime.date | None:
         return None
     if text is None:
         return datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=DAYS)
-    return baseline.day(text, "--until")
+    return options.day(text, "--until")
 
 
 def _user() -> str:

@@ -51,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_expected(p: argparse.ArgumentParser) -> None:
-    """The option that says how often a cluster's audit is due."""
+    """Add ``--expect-every``: how often a cluster is audited."""
     p.add_argument(
         "--expect-every",
         type=_period,
@@ -68,7 +68,7 @@ def _period(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until it is stopped (Ctrl-C), or write the pages; returns its exit status."""
+    """Serve the pages until Ctrl-C, or export them; return the exit code."""
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from auditor.connectors.stores.results import folder
-    from auditor.outputs import site as outputs_site
+    from auditor.outputs import site
 
-    done = outputs_site.export(args.dir, args.export, args.expect_every)
+    done = site.export(args.dir, args.export, args.expect_every)
     left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
@@ -96,9 +96,10 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def serve(history: History, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:
-    """A server of the pages, ready for ``serve_forever``; ``every_ms``: how often a cluster is due.
+    """Return a server of the pages, ready for ``serve_forever``. ``every_ms``: the expected time between two runs of a
+    cluster.
 
-    Errors: :class:`AuditInputError` for a folder or port.
+    Errors: :class:`AuditInputError` for a directory or port that cannot be used.
     """
     from auditor.outputs.runs import Shelf
     from auditor.outputs.site import Site
@@ -113,8 +114,6 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET with the pages of :class:`auditor.outputs.site.Site`, over what is kept then."""
-
     site: Callable[[], Site]
 
     def do_GET(self) -> None:
@@ -143,4 +142,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Pages that were asked for are nobody's news."""
+        # Requests are not logged.
+        pass

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import examples
+from auditor.base.words import duration
+from auditor.commands.arguments import examples, utf8_stdout
 from auditor.commands.dashboard import add_expected
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
+from auditor.dashboards.wording import instant, visible
+from auditor.outputs import runs
+from auditor.outputs.runs import Run, Shelf
 from auditor.pipeline.options import out_of
 from auditor.rules.seen.view import SEVERITIES
-
-if TYPE_CHECKING:
-    from auditor.outputs.runs import Run
 
 WORDS = {"latest": -1, "previous": -2}
 
@@ -42,11 +42,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
-    from auditor.outputs import runs
-    from auditor.outputs import runs as outputs_runs
-    from auditor.outputs.runs import Shelf
-
+    """Run the command and return its exit code."""
     content = runs.kept(args.dir)
     kept_runs = content.runs
     if args.cluster is not None:
@@ -54,8 +50,7 @@ def run(args: argparse.Namespace) -> int:
         if not kept_runs:
             raise AuditInputError(f"no run of cluster {args.cluster!r}; 'auditor history DIR' lists the clusters")
     several = len({runs.group(entry) for entry in kept_runs}) > 1
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    out = utf8_stdout()
     if args.files:
         out.writelines(f"{path}\n" for entry in kept_runs for path in runs.files(args.dir, entry, args.files))
     elif args.diff:
@@ -63,12 +58,8 @@ def run(args: argparse.Namespace) -> int:
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(kept_runs, name) for name in args.diff)
         shelf = Shelf(args.dir)
-        changes = outputs_runs.of(shelf, [old], new)
-        rows = [
-            {"change": kind} | row
-            for kind in changes._fields
-            for row in outputs_runs.rows(shelf, getattr(changes, kind))
-        ]
+        changes = runs.of(shelf, [old], new)
+        rows = [{"change": kind} | row for kind, part in changes._asdict().items() for row in runs.rows(shelf, part)]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))
         else:
@@ -83,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         _write_clusters(args, kept_runs, content.uncommitted, out)
     else:
         out.writelines(
-            _run_line(entry, outputs_runs.is_partial(kept_runs[:place], entry)) for place, entry in enumerate(kept_runs)
+            _run_line(entry, runs.is_partial(kept_runs[:place], entry)) for place, entry in enumerate(kept_runs)
         )
         out.writelines(f"{name}  never committed\n" for name in content.uncommitted)
         if not kept_runs and not content.uncommitted:
@@ -92,16 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write_clusters(args: argparse.Namespace, kept_runs: list[Run], left: list[str], out: TextIO) -> None:
-    """A line a cluster, the worst first."""
-    from auditor.base.words import duration
-    from auditor.dashboards.wording import instant, visible
-    from auditor.outputs import runs
-    from auditor.outputs import runs as clusters
-    from auditor.outputs.runs import Shelf
-
-    for standing in clusters.standings(
-        Shelf(args.dir), kept_runs, datetime.datetime.now(datetime.UTC), args.expect_every
-    ):
+    for standing in runs.standings(Shelf(args.dir), kept_runs, datetime.datetime.now(datetime.UTC), args.expect_every):
         change = "" if standing.new is None else f"; {standing.new} new, {standing.gone} gone"
         since = "" if standing.since is None else f"; critical or error since {instant(standing.since)}"
         late = f"; OVERDUE: no run for {duration(standing.silent_ms)}" if standing.overdue else ""
@@ -116,19 +98,17 @@ def _counts(entry: Run) -> str:
     return ", ".join(f"{entry.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
 
 
-def _accepted(entry: Run) -> str:
-    """How many more findings the baseline of a run accepts; nothing where none."""
-    from auditor.outputs import runs
-
-    count = runs.accepted_count(entry)
+def _accepted(run: Run) -> str:
+    count = runs.accepted_count(run)
     return f", {count} accepted" if count else ""
 
 
 def pick(kept_runs: list[Run], name: str) -> Run:
-    """A run by its id, or by ``latest`` or ``previous``, the one before it that was asked alike. Errors:
-    :class:`AuditInputError` where there is none."""
-    from auditor.outputs import runs
+    """Return a run by its id, or by ``latest`` or ``previous``: the last two with the cluster and the scope of the
+    newest run.
 
+    Errors: :class:`AuditInputError` if there is none.
+    """
     for entry in kept_runs:
         if entry.run_id == name:
             return entry
@@ -145,8 +125,6 @@ def _run_line(entry: Run, partly: str) -> str:
 
 
 def _change_line(row: Fields) -> str:
-    from auditor.dashboards.wording import visible
-
     where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     offset = "" if row["offset"] is None else f" at offset {row['offset']}"
     return (

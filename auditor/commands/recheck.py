@@ -10,22 +10,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
-from auditor.commands.arguments import add_limits, add_remote, examples
-from auditor.outputs import delivery
+from auditor.commands.arguments import add_limits, add_remote, examples, utf8_stdout
+from auditor.dashboards.table_lines import recheck_lines
+from auditor.outputs import delivery, recheck
+from auditor.outputs.delivery import Earlier
+from auditor.outputs.recheck import Question
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
-
-if TYPE_CHECKING:
-    from auditor.outputs.delivery import Earlier
-    from auditor.outputs.recheck import Question
-    from auditor.pipeline.runner import Runner
-    from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.runner import Runner
+from auditor.pipeline.whole_audit import Audit
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,11 +56,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
-    from auditor.outputs import recheck
-
     earlier, live_input = delivery.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
@@ -79,23 +75,18 @@ def run(args: argparse.Namespace) -> int:
             "not read: other partitions, and what lies before the offsets asked about; new findings: auditor live"
         )
     notes.append("this compares the findings of that run; for all that the newer input shows run: auditor audit")
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    out = utf8_stdout()
     if args.format == "json":
         out.writelines(json.dumps(answer.row(), ensure_ascii=True) + "\n" for answer in answers)
         running.warn(notes)
     else:
-        from auditor.dashboards.table_lines import recheck_lines
-
         width = shutil.get_terminal_size((120, 24)).columns
         out.writelines(f"{line}\n" for line in recheck_lines([answer.row() for answer in answers], notes, width))
     return recheck.exit_code(answers, unread)
 
 
 def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
-    """Say that the run left nothing to compare; 3 where that is because it could not judge all of its input."""
-    from auditor.outputs import recheck
-
+    """Say that the run left nothing to compare. Exit code 3 if that run could not judge all of its input."""
     complete = earlier.get("complete", True)
     if not complete:
         notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
@@ -113,8 +104,6 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
 
 
 def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:
-    from auditor.outputs import recheck
-
     try:
         asked = recheck.asked(earlier.summary, earlier.findings)
         left = recheck.uncompared(earlier.summary, earlier.findings)
@@ -125,8 +114,7 @@ def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[
 
 
 def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Question]) -> AuditOptions:
-    """Those of an audit of the newer input, which looks at what the earlier one looked at; of a running cluster at the
-    partitions that are asked about alone."""
+    # The scope of the earlier audit; of a running cluster only the partitions that are asked about.
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     if as_of is None and args.bootstrap_server is not None:
         as_of = int(time.time() * 1000)
@@ -156,10 +144,8 @@ def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Ques
 def _newer(
     args: argparse.Namespace, options: AuditOptions, questions: Sequence[Question], runner: Runner
 ) -> Iterator[Audit]:
-    """The audit of the newer input; a running cluster is read no further than the questions need."""
+    # A running cluster is read no further than the questions need.
     if args.bootstrap_server is None:
-        from auditor.pipeline.whole_audit import Audit
-
         with contextlib.closing(Audit(options, runner)) as audit:
             yield audit
         return
