@@ -15,11 +15,11 @@ from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
+    advice_lines,
     instant,
     log_name,
     sentences,
     size,
-    told,
     unsaid,
     visible,
 )
@@ -178,7 +178,7 @@ class Open:
         given, own = self.advice, self._own
         if not joined(steps(given)):
             return [("text", self.lead), *sentences(self.remedy)]
-        return told({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
+        return advice_lines({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
 
     @property
     def remedy(self) -> str:
@@ -663,7 +663,7 @@ def counted(by_severity: Mapping[str, int]) -> str:
     return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
-def stands(holder: Open) -> str:
+def standing_text(holder: Open) -> str:
     """How a partition that is held stands; where its age is known, what is unknown is whether that is long."""
     row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in STUCK:

@@ -18,6 +18,7 @@ from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
+    advice_lines,
     clip,
     fact,
     in_words,
@@ -27,7 +28,6 @@ from auditor.dashboards.wording import (
     log_name,
     offsets,
     short_fingerprint,
-    told,
     value,
     visible,
     who,
@@ -481,7 +481,7 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     elif row["partition"] is not None:
         lines += ["What the cluster did:", *indented(f"not known: {dashboards_page.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
-    for part, text in told(row.get("advice"), row["remedy"] or ""):
+    for part, text in advice_lines(row.get("advice"), row["remedy"] or ""):
         lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
     for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
         lines += (

@@ -14,7 +14,18 @@ from xml.etree import ElementTree as ET
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
 from auditor.dashboards import answers, finding_groups
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, told, visible, who
+from auditor.dashboards.wording import (
+    SEVERITIES,
+    Finding,
+    advice_lines,
+    clip,
+    kind,
+    log_name,
+    offsets,
+    place,
+    visible,
+    who,
+)
 
 # Rows as CSV and as Markdown, for other programs and for tickets.
 #
@@ -282,7 +293,7 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         holder = row.holder
         since = f", since {answers.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{answers.held_for(holder.row)}{since}: {answers.stands(holder)}"
+        stands = f"{answers.held_for(holder.row)}{since}: {answers.standing_text(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
         yield from _steps(holder.told)
     if decided.accepted:
@@ -292,7 +303,7 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         where = log_name(one.first) or one.first["file"] or "the cluster"
         more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
         yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"
-        yield from _steps(told(one.first["advice"], one.text))
+        yield from _steps(advice_lines(one.first["advice"], one.text))
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"

@@ -96,7 +96,7 @@ def table(
 def _note(holder: Open) -> str:
     if holder.left_out:
         return "only a rule that was left out reports it"
-    return answers.stands(holder) if _endless(holder) or holder.standing == "unknown" else ""
+    return answers.standing_text(holder) if _endless(holder) or holder.standing == "unknown" else ""
 
 
 def _endless(holder: Open) -> bool:
@@ -167,7 +167,7 @@ def render_report(
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=answers.clock(summary),
-        stands=answers.stands,
+        stands=answers.standing_text,
         chained=chained,
         counted=counted,
         groups=grouped,

@@ -20,6 +20,7 @@ from auditor.dashboards.wording import (
     Alike,
     Finding,
     Names,
+    advice_lines,
     alike,
     cells,
     clip,
@@ -33,7 +34,6 @@ from auditor.dashboards.wording import (
     short_fingerprint,
     shortened,
     size,
-    told,
     values_in_lines,
     visible,
     who,
@@ -225,7 +225,7 @@ def first_answer(
     partition_of = {tuple(row.holder.told): row.holder.name for row in blocked}
     for row in blocked:
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
-        texts = (tuple(told(f["advice"], "")) for f in same)
+        texts = (tuple(advice_lines(f["advice"], "")) for f in same)
         partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
     return FirstLines(lines, about, partition_of)
 
@@ -247,7 +247,7 @@ def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width:
     """Partitions that are held, by why it is not known whether for longer than is normal."""
     by_reason: dict[str, list[answers.BlockedSummary]] = {}
     for row in rows:
-        by_reason.setdefault(answers.stands(row.holder), []).append(row)
+        by_reason.setdefault(answers.standing_text(row.holder), []).append(row)
     lines = []
     for reason, group in by_reason.items():
         heading = f"Held, but not known to be blocked for longer than is normal: {reason}"
@@ -276,7 +276,7 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
     """Those that stand alike and of which the same is said."""
-    return alike([(names(row.holder.row), [("", answers.stands(row.holder)), *row.holder.told]) for row in rows])
+    return alike([(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.told]) for row in rows])
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
@@ -300,13 +300,13 @@ def _one(row: answers.BlockedSummary, width: int) -> list[str]:
     holder = row.holder
     by = who(holder.row) or "an unknown producer"
     stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
-    text = f"{holder.name}: held by {by} {answers.held_for(holder.row)}, {answers.stands(holder)}{stop}"
+    text = f"{holder.name}: held by {by} {answers.held_for(holder.row)}, {answers.standing_text(holder)}{stop}"
     also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
     return [*wrap(visible(text), width), *indented(also, width, 2)]
 
 
 def _several(group: Alike, rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
-    stands = answers.stands(rows[0].holder)
+    stands = answers.standing_text(rows[0].holder)
     if not group.columns:
         return wrap(f"{_places(rows)}, each: {stands}", width)
     return wrap(f"{plural(len(rows), 'partition')}, each: {stands}. Capitals stand for the values below.", width)
@@ -341,7 +341,7 @@ def _brief(row: answers.BlockedSummary) -> str:
     offset = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
     digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
-    return f"{holder.name}{offset}, by {by}, {answers.held_for(holder.row)}: {answers.stands(holder)}{digits}"
+    return f"{holder.name}{offset}, by {by}, {answers.held_for(holder.row)}: {answers.standing_text(holder)}{digits}"
 
 
 # What else was found, on a terminal: a few lines a cause, and what to do about it, each text once.
@@ -351,16 +351,16 @@ PLACES = 3
 CAUSE_VALUES = 10  # places of a cause whose values are listed
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _MESSAGE = 1000
-Told = tuple[tuple[str, str], ...]
+AdviceText = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Said:
+class PrintedAdvice:
     """What was said already: by each text what to do, whose it was. ``most`` texts are said; ``unsaid``: whether some
     were not."""
 
     most: int | None = SHOWN
-    by: dict[Told, str] = field(default_factory=dict)
+    by: dict[AdviceText, str] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
     unsaid: bool = False
 
@@ -376,7 +376,7 @@ def painter(color: bool) -> Callable[[str, str], str]:
     return paint if color and not os.environ.get("NO_COLOR") else lambda line, _: line
 
 
-def cause_lines(cause: finding_groups.Cause, width: int, printed: Said) -> list[str]:
+def cause_lines(cause: finding_groups.Cause, width: int, printed: PrintedAdvice) -> list[str]:
     """A cause: how grave, which rule, how often, where and whose; what the first of its findings says; and what to do
     about it, unless that was said above."""
     first = cause.findings[0]
@@ -394,7 +394,7 @@ def cause_lines(cause: finding_groups.Cause, width: int, printed: Said) -> list[
     return lines + _advice_of_cause(cause, width, printed) if first["severity"] in GRAVE else lines
 
 
-def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: Said) -> list[str]:
+def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAdvice) -> list[str]:
     first = cause.findings[0]
     text = _told(first)
     if not text:
@@ -430,8 +430,8 @@ def _names(finding: Finding) -> Names:
     return names({**finding, "first_offset": finding["offset"]})
 
 
-def _told(finding: Finding) -> Told:
-    return tuple(told(finding.get("advice"), finding["remedy"] or ""))
+def _told(finding: Finding) -> AdviceText:
+    return tuple(advice_lines(finding.get("advice"), finding["remedy"] or ""))
 
 
 # A run on a terminal: who holds what as a table, what to do, what else was found, and what was not read.
@@ -471,7 +471,7 @@ def print_findings(
     answer = first_answer(decided, full, width, shown, verbose)
     answered = set() if verbose else {id(finding) for finding in answer.findings}
     lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, verbose)
-    printed = Said(None if verbose else SHOWN, dict(answer.said))
+    printed = PrintedAdvice(None if verbose else SHOWN, dict(answer.said))
     paint = painter(color)
     lines = top(decided, full, width, now)
     lines += _of_causes(lost, width, printed, paint)
@@ -532,7 +532,7 @@ def _causes(
 
 
 def _of_causes(
-    causes: Sequence[finding_groups.Cause], width: int, printed: Said, paint: Callable[[str, str], str]
+    causes: Sequence[finding_groups.Cause], width: int, printed: PrintedAdvice, paint: Callable[[str, str], str]
 ) -> list[str]:
     lines = []
     for cause in causes:

@@ -209,7 +209,7 @@ def sentences(remedy: str) -> list[tuple[str, str]]:
     return [(kind, text) for kind, text in tidy if text]
 
 
-def told(given: Values | None, remedy: str) -> list[tuple[str, str]]:
+def advice_lines(given: Values | None, remedy: str) -> list[tuple[str, str]]:
     """An advice for who prints lines, as :func:`sentences` gives them; ``remedy``: the text that a run of the past has
     in its place."""
     if given is None or "tone" in given:

@@ -61,7 +61,7 @@ def priority_stays() -> Iterator[None]:
     from auditor.copying import target
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(target, "behind_all_others", lambda: None)
+        patch.setattr(target, "lower_priority", lambda: None)
         yield
 
 

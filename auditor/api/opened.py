@@ -214,7 +214,7 @@ class OpenedAudit(AuditFrontEnd):
 
     def explain(self, fingerprint: str) -> Text:
         """Return one finding with its evidence and its rule, by its fingerprint or the first digits of it."""
-        row = printing.one(self.findings.to_dicts(), fingerprint)
+        row = printing.finding_by_fingerprint(self.findings.to_dicts(), fingerprint)
         with self._asking():
             return Text(printing.text(row, WIDTH, self._audit.cluster_events))
 

@@ -22,7 +22,7 @@ from auditor.connectors.stores.results import alone_in
 from auditor.copying import run as copying
 from auditor.copying import target
 from auditor.copying.folders import now_ms
-from auditor.copying.run import ALL, Done, copied
+from auditor.copying.run import ALL, CopyResult, copy_logs
 from auditor.outputs import delivery, printing
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 from auditor.pipeline.whole_audit import NO_SEGMENTS, Audit
@@ -57,7 +57,7 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--keep",
-        type=target.time_to_keep,
+        type=target.keep_time,
         metavar="TIME",
         help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
     )
@@ -77,8 +77,8 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code: 3 if input was unreadable, had no segments, or lost segments of an
     earlier copy."""
-    target.behind_all_others()
-    target.sparing()
+    target.lower_priority()
+    target.trim_freed_memory()
     check(args)
     started, out, begun_ms = time.monotonic(), args.out, now_ms()
     guest = Guest(Pace(args.limit_rate), out if isinstance(out, Path) else None)
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
             return status
         copying.check_apart(args.paths, out)
         with visiting(guest), _alone(out) as still_alone:
-            done = copied(
+            done = copy_logs(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )
             again = _looked_again(args, out, begun_ms, done) if done.live and done.unended else []
@@ -151,28 +151,28 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         return
     out.mkdir(parents=True, exist_ok=True)
     with delivery.locked(out):
-        yield copying.nobody
+        yield copying.ignore_folder
 
 
-def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done: Done) -> list[Done]:
+def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done: CopyResult) -> list[CopyResult]:
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
 
         def audit(some: list[str]) -> Audit:
             return Audit(replace(options, paths=tuple(some)), runner)
 
-        def again(only: frozenset[str]) -> Done:
+        def again(only: frozenset[str]) -> CopyResult:
             checksums, records, keep = args.checksums, args.records, args.keep
-            return copied(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
+            return copy_logs(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
 
-        return copying.looked_again(out, begun_ms, done, audit, again)
+        return copying.reread_open_logs(out, begun_ms, done, audit, again)
 
 
 def _verified(paths: list[str], out: Path | str) -> int:
     # Verifies the segments that findings of the copy rest on; returns how many stay unverified.
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
-        return copying.verified(paths, out, copying.rests_on(Audit(options, runner)))
+        return copying.verify_segments(paths, out, copying.referenced_segments(Audit(options, runner)))
 
 
 # ``auditor copy --around``.
@@ -186,7 +186,7 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
     results = delivery.read(run)
-    row, as_of = printing.one(results.findings, name), results.summary.get("as_of")
+    row, as_of = printing.finding_by_fingerprint(results.findings, name), results.summary.get("as_of")
     records = results.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
@@ -194,11 +194,11 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
     tried: list[tuple[set[str], str]] = []
-    for folders, mode in product(copying.wanted(row, paths), dict.fromkeys((checksums, ALL))):
+    for folders, mode in product(copying.folder_choices(row, paths), dict.fromkeys((checksums, ALL))):
         if (folders, mode) in tried or (tried and mode != checksums and not unverified):
             continue
         tried.append((folders, mode))
-        done = copied(paths, out, only=folders, checksums=mode, records=records)
+        done = copy_logs(paths, out, only=folders, checksums=mode, records=records)
         unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             audit = Audit(options, runner)

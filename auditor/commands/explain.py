@@ -40,9 +40,13 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     if args.out is not None:
         results = delivery.read(args.out)
-        row, summary, page = printing.one(results.findings, str(args.fingerprint)), results.summary, results.page
+        row, summary, page = (
+            printing.finding_by_fingerprint(results.findings, str(args.fingerprint)),
+            results.summary,
+            results.page,
+        )
     else:
-        row = printing.one(_of_history(args.history), str(args.fingerprint))
+        row = printing.finding_by_fingerprint(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])
         page = f"/report/{quote(row['run_id'], safe='')}"
     width = shutil.get_terminal_size((120, 24)).columns

@@ -43,7 +43,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    content = runs.kept(args.dir)
+    content = runs.content_of(args.dir)
     kept_runs = content.runs
     if args.cluster is not None:
         kept_runs = [entry for entry in kept_runs if args.cluster in (runs.cluster(entry), runs.named(entry))]
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(kept_runs, name) for name in args.diff)
         shelf = Shelf(args.dir)
-        changes = runs.of(shelf, [old], new)
+        changes = runs.changes_of(shelf, [old], new)
         rows = [{"change": kind} | row for kind, part in changes._asdict().items() for row in runs.rows(shelf, part)]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))

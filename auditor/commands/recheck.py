@@ -105,7 +105,7 @@ def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
 
 def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:
     try:
-        asked = recheck.asked(earlier.summary, earlier.findings)
+        asked = recheck.questions_of(earlier.summary, earlier.findings)
         left = recheck.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))

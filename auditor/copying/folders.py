@@ -45,7 +45,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def machine() -> str:
+def boot_id() -> str:
     """What this machine has since it was started, and no other; empty where nothing tells."""
     try:
         return MACHINE.read_text().strip()
@@ -53,7 +53,7 @@ def machine() -> str:
         return ""
 
 
-def held_by_a_broker(log_dir: StorageLocation) -> bool:
+def locked_by_broker(log_dir: StorageLocation) -> bool:
     """Whether a process of this machine holds the lock of a log directory. False where nothing tells."""
     if log_dir.uri or log_dir.view is not None:
         return False
@@ -77,7 +77,7 @@ def readings(times: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]
 WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own
 
 
-def look(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
+def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     """What tells later whether a file is as it was, and its size, of a link 0 as in every list; None where its store
     does not say."""
     if place.uri or place.view is not None:
@@ -102,7 +102,7 @@ def small_file(
     return _with_content(target, folder, Listed(name, size, length=length), data)
 
 
-def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
+def compact_index(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
     """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
     says = kafka_names.data_name(item.name)
     rows_of_segment = segment.taken if segment is not None else None
@@ -224,7 +224,7 @@ class InputFolder:
         for name in (
             name for name in self.files.keys() | present if name.endswith(OPENED) and _base_above(name) <= last
         ):
-            was, now = stats.get(name), look(self.place, name)
+            was, now = stats.get(name), stat_and_size(self.place, name)
             other = now is None or was is None or now[0].inode != was.inode
             if other or (_base_above(name) < last and now != (was, self.files[name])):
                 moved.add(name)
@@ -331,7 +331,7 @@ def _last(place: StorageLocation) -> str:
 # version of a log only. What was held already and no longer fits goes too.
 
 
-def deleted(
+def retained_segments(
     folder: InputFolder, before: Mapping[str, Listed], items: Sequence[Listed], keep_ms: int | None, now: int
 ) -> Iterator[Listed]:
     """What an earlier copy has of such segments. ``before``: its files by name; ``items``: those that are there now;

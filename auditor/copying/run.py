@@ -34,15 +34,15 @@ from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import (
     Folders,
     InputFolder,
-    deleted,
-    held_by_a_broker,
-    index_like,
-    look,
-    machine,
+    boot_id,
+    compact_index,
+    locked_by_broker,
     now_ms,
     readings,
+    retained_segments,
     settings_file,
     small_file,
+    stat_and_size,
 )
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
@@ -71,7 +71,7 @@ _WHOLE = frozenset(
 
 
 @dataclass
-class Done:
+class CopyResult:
     """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
     broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
     segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
@@ -95,7 +95,7 @@ class Done:
     unverified: int = 0
     emptied: set[str] = field(default_factory=set)
 
-    def add(self, more: Done) -> None:
+    def add(self, more: CopyResult) -> None:
         """Adds what more came to."""
         for field_of_done in fields(self):
             before, addend = getattr(self, field_of_done.name), getattr(more, field_of_done.name)
@@ -133,12 +133,13 @@ class OneFolder:
         self.moved: set[str] = set()  # files that are others since
         self.fresh = False  # whether anything had to be read
 
-    def take(self, done: Done) -> None:
+    def take(self, done: CopyResult) -> None:
         """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
         deleted_items = {
-            item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)
+            item.name: item
+            for item in retained_segments(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)
         }
         for item in deleted_items.values():
             if item.taken is not None and item.taken.file in self.scattered:
@@ -192,7 +193,7 @@ class OneFolder:
             item = again._replace(stat=None)
         if segment not in segment_rows:
             return item
-        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
+        return compact_index(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
 
     def _of_one_moment(self, item: Listed) -> Listed:
         """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
@@ -222,7 +223,7 @@ class OneFolder:
         kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
         if self.folder.aside and kind != kafka_names.PARTITION_METADATA:
             return Listed(name, size)
-        stat = settled(self._seen(name))
+        stat = without_recent_change(self._seen(name))
         size = self.folder.files[name]
         if name in _TOP or kind in _WHOLE:
             if (old := self._as_it_was(name, size, stat)) is not None:
@@ -234,7 +235,7 @@ class OneFolder:
     def _seen(self, name: str) -> Stat | None:
         """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
         cleaner may have replaced it since it was listed."""
-        entry = look(self.folder.place, name)
+        entry = stat_and_size(self.folder.place, name)
         self.seen[name] = entry[0] if entry is not None else None
         if entry is not None and name in self.closed:
             self.folder.files[name] = entry[1]
@@ -279,7 +280,7 @@ class OneFolder:
         return True
 
 
-def settled(stat: Stat | None) -> Stat | None:
+def without_recent_change(stat: Stat | None) -> Stat | None:
     """What tells later that a file is as it was. One that changed so shortly ago that this would not tell has no time
     of change."""
     if stat is not None and max(stat.modified_ns, stat.changed_ns) > time.time_ns() - RACY_NS:
@@ -458,7 +459,7 @@ def _verified(
 
 def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
     """Whether a segment is the file that was taken, which may have grown since."""
-    now = look(folder.place, item.name)
+    now = stat_and_size(folder.place, item.name)
     return now is not None and item.stat is not None and now[0].inode == item.stat.inode
 
 
@@ -468,7 +469,7 @@ def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
 TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
 
 
-def nobody(_folder: str) -> None:
+def ignore_folder(_folder: str) -> None:
     """Notifies nobody."""
 
 
@@ -477,17 +478,17 @@ def target_of(out: Path | str) -> Target:
     return StoreTarget(out) if isinstance(out, str) else FolderTarget(out)
 
 
-def copied(
+def copy_logs(
     paths: Sequence[str],
     out: Path | str,
     limits: Limits = DEFAULT_LIMITS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore_folder,
     only: Set[str] | None = None,
     checksums: str = ALL,
     budget: int = BUDGET_BYTES,
     records: bool = False,
     keep_ms: int | None = None,
-) -> Done:
+) -> CopyResult:
     """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
     stays, and is not read.
 
@@ -501,14 +502,14 @@ def copied(
     """
     check_apart(paths, out)
     input_folders = Folders(paths, limits)
-    target, done = target_of(out), Done()
+    target, done = target_of(out), CopyResult()
     check_owner(target, input_folders.inventory.log_dirs)
     if only is None and (emptied := without_segments(target, input_folders.found.values())):
         done.emptied.update(emptied)
         return done
     to_verify = Checksums(checksums, budget, headers_first=_bytes_of(input_folders) > budget)
     places = {f.name: f.place for f in input_folders.found.values() if f.name == f.log_dir}
-    live = {name: held_by_a_broker(place) for name, place in places.items()}
+    live = {name: locked_by_broker(place) for name, place in places.items()}
     read: dict[str, list[CopyTimes]] = {name: [] for name in places}
     chosen = [folder for folder in input_folders.in_order() if only is None or folder.name in only]
 
@@ -527,7 +528,7 @@ def copied(
     target.each(target.take_away, sorted(target.folders() - input_folders.found.keys()) if only is None else ())
     mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
     for name, place in places.items():
-        now = readings(read[name], live=live[name] and held_by_a_broker(place))
+        now = readings(read[name], live=live[name] and locked_by_broker(place))
         done.live |= any(reading.live for reading in now)
         _end(target, name, now, keep=only is not None, mixed=mixed)
     opened = [folder for folder in input_folders.in_order() if folder.name in done.open]
@@ -536,12 +537,12 @@ def copied(
 
 
 def _taken(
-    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done
+    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: CopyResult
 ) -> int:
     """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
     before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
     for left in reversed(range(TIMES)):
-        took = Done()
+        took = CopyResult()
         folder.refresh()
         of_one(folder, limits, to_verify.now).take(took)
         if not left or not took.moving:
@@ -551,7 +552,7 @@ def _taken(
     return folder.listed
 
 
-def verified(
+def verify_segments(
     paths: Sequence[str], out: Path | str, only: Mapping[str, Set[str]], limits: Limits = DEFAULT_LIMITS
 ) -> int:
     """Verifies the checksums of some segments of a copy, by their folders; how many stay open in all. Errors: as of
@@ -584,7 +585,7 @@ def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool,
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in times}
-        keep &= before.machine == (here := machine())
+        keep &= before.machine == (here := boot_id())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
         now = before._replace(readings=tuple(sorted((*times, *others))), machine=here, under_way=mixed)
         target.put_list(name, now, before)
@@ -623,20 +624,20 @@ ROUNDS = 3
 SLACK_MS = 60_000  # a producer's clock tells when its transaction began
 
 
-def looked_again(
+def reread_open_logs(
     out: Path | str,
     begun: int,
-    first: Done,
+    first: CopyResult,
     open_audit: Callable[[list[str]], Audit],
-    copy_again: Callable[[frozenset[str]], Done],
-) -> list[Done]:
+    copy_again: Callable[[frozenset[str]], CopyResult],
+) -> list[CopyResult]:
     """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
     first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
 
     ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
-    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
+    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copy_logs`.
     """
-    rounds: list[Done] = []
+    rounds: list[CopyResult] = []
     open_logs = first.unended if first.live else set()
     while open_logs and len(rounds) < ROUNDS:
         rows = _blocked(open_audit([_path(out, name) for name in sorted(open_logs | first.beside)]), out)
@@ -696,7 +697,7 @@ def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     return {name for name, number in numbers.items() if number in wanted}
 
 
-def rests_on(audit: Audit) -> dict[str, set[str]]:
+def referenced_segments(audit: Audit) -> dict[str, set[str]]:
     """The segments by their folders that findings point to, but for plain infos."""
     segments: dict[str, set[str]] = {}
     for finding in audit.findings:
@@ -741,7 +742,7 @@ def log_of(folder: InputFolder) -> Log | None:
     return None if says is None else (says.topic, says.partition)
 
 
-def wanted(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
+def folder_choices(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
     """The folders of the copy that a finding rests on; then, in case they are too few, those that it may rest on.
 
     Errors: :class:`AuditInputError` for a PATH that is none, and for PATHs without the finding's partition.

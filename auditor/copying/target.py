@@ -62,7 +62,7 @@ def rate(text: str) -> int:
     return int(value)
 
 
-def time_to_keep(text: str) -> int:
+def keep_time(text: str) -> int:
     """Milliseconds by a text such as ``30d``, ``12h`` or ``90m``.
 
     Errors: :class:`argparse.ArgumentTypeError` for any other text.
@@ -73,7 +73,7 @@ def time_to_keep(text: str) -> int:
     return int(match[1]) * _MS[match[2].lower()]
 
 
-def behind_all_others() -> None:
+def lower_priority() -> None:
     """Gives this process the lowest priority for the processor, and on Linux for disks, for good. What the system does
     not let it do it does without."""
     with contextlib.suppress(OSError, AttributeError):
@@ -84,7 +84,7 @@ def behind_all_others() -> None:
             ctypes.CDLL(None).syscall(number, _OF_THIS_PROCESS, 0, _IDLE)
 
 
-def sparing() -> None:
+def trim_freed_memory() -> None:
     """What this process frees, it gives back to the system, as far as glibc takes advice: of itself it keeps some for
     each thread, and tens of MiB where large pieces came and went. So does Arrow, which is told before it is loaded to
     leave it to glibc."""

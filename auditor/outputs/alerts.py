@@ -21,7 +21,7 @@ from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
-from auditor.dashboards.wording import instant, log_name, short_fingerprint, told, visible, who
+from auditor.dashboards.wording import advice_lines, instant, log_name, short_fingerprint, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
 from auditor.outputs.runs import Shelf
@@ -169,7 +169,7 @@ def _gone(news: News) -> str:
 def _remedy(row: Values) -> str:
     """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
     message = ""
-    for kind, text in told(row.get("advice"), row["remedy"]):
+    for kind, text in advice_lines(row.get("advice"), row["remedy"]):
         safe = _safe(visible(text))
         gap = " " if message and not message.endswith("\n") else ""
         part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
@@ -392,7 +392,7 @@ def news(audit: Audit, asked: AlertOptions) -> News:
     shelf = Shelf(options.history)
     committed = shelf.runs()
     (run,) = (candidate for candidate in committed if candidate.run_id == options.run_id)
-    change = runs.of(shelf, runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked), run)
+    change = runs.changes_of(shelf, runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked), run)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
     gone = [summary.unfolded(row) for row in runs.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)

@@ -110,7 +110,7 @@ def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
 # One finding with its evidence and its rule, as text.
 
 
-def one(rows: Iterable[Values], name: str) -> Values:
+def finding_by_fingerprint(rows: Iterable[Values], name: str) -> Values:
     """The finding whose fingerprint begins with ``name``; of several of one fingerprint the first.
 
     ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.

@@ -117,7 +117,7 @@ def failing(summary: Values) -> tuple[str, ...]:
     return SEVERITIES[: SEVERITIES.index(level_of(summary)) + 1]
 
 
-def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
+def questions_of(summary: Values, findings: Iterable[Values]) -> list[Question]:
     """What a run left held, the worst first; then its findings at or above its ``--fail-on`` that no baseline
     suppresses, and those in doubt about a partition, but for those that speak of what is held."""
     clusters = {log_dir["log_dir"]: log_dir["cluster_id"] for log_dir in summary["inputs"]}
@@ -407,7 +407,7 @@ class _Sight:
         """Why the newer input without a finding does not show that it is gone, in words; empty where it does."""
         log = (question.cluster_id, *question.place)
         then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
-        return runs.unlooked_by(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
+        return runs.why_unseen_by_facts(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
 
     def older(self) -> str:
         """Why the newer input may be older than the run's, in words; empty where it is not."""

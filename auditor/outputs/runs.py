@@ -177,7 +177,7 @@ class HistoryContent:
     uncommitted: list[str]
 
 
-def kept(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
+def content_of(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
     """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
     which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
     """
@@ -210,7 +210,7 @@ def kept(history: History, cache: dict[str, Run] | None = None) -> HistoryConten
 
 def committed(history: History) -> list[Run]:
     """The committed runs, the oldest first. Errors: as of :func:`kept`."""
-    return kept(history).runs
+    return content_of(history).runs
 
 
 def cluster(run: Run) -> str:
@@ -224,7 +224,7 @@ def named(run: Run) -> str:
     return user_input.shown_cluster(cluster(run), {id: label["name"] for id, label in given.items()})
 
 
-def asked(run: Run) -> str:
+def scope_of(run: Run) -> str:
     """What it looked at, where not at all of its input by all rules (:attr:`AuditOptions.asked`)."""
     return str(run.facts.get("asked") or "")
 
@@ -232,12 +232,12 @@ def asked(run: Run) -> str:
 def group(run: Run) -> str:
     """Which runs it can be compared with: those of its cluster that were asked alike. What another one was not asked
     is not gone."""
-    return f"{cluster(run)} {asked(run)}".rstrip()
+    return f"{cluster(run)} {scope_of(run)}".rstrip()
 
 
 def shown(run: Run) -> str:
     """The same as people call it."""
-    return f"{named(run)} {asked(run)}".rstrip()
+    return f"{named(run)} {scope_of(run)}".rstrip()
 
 
 def before(history: History, run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> Run | None:
@@ -323,7 +323,7 @@ class Shelf:
 
     def runs(self) -> list[Run]:
         """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
-        return kept(self.history, self._manifests).runs
+        return content_of(self.history, self._manifests).runs
 
     def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
@@ -399,7 +399,7 @@ class Changes(NamedTuple):
     unseen: dict[str, KeptFinding]
 
 
-def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
+def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     """What a run changed; ``earlier``: the runs of its group before it, the oldest first. What a baseline accepts is
     gone when it is accepted, and new when it comes back.
 
@@ -410,7 +410,7 @@ def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     for current in (*_since_whole(earlier, run), run):
         before, present = stood, found_in(shelf, current)
         missing = {name: was for name, was in before.items() if name not in present}
-        unseen = {name: was for name, was in missing.items() if unlooked(shelf, current, was)}
+        unseen = {name: was for name, was in missing.items() if why_unseen(shelf, current, was)}
         stood = unseen | present
     return Changes(
         {name: finding for name, finding in present.items() if name not in before},
@@ -452,15 +452,15 @@ def _partly(then: Sequence[Values], now: Values) -> str:
     return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
-def unlooked(shelf: Shelf, run: Run, was: KeptFinding) -> str:
+def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
     """Why a run without a finding does not say that it is gone, in words; empty where it is.
 
     A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
     """
-    return unlooked_by(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
+    return why_unseen_by_facts(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
 
 
-def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
+def why_unseen_by_facts(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
     """The same by the facts of the two runs: ``complete``, ``brokers`` and ``all_logs``; ``lacks_log``: whether the
     log is among those of the run with the finding, and not among those of the other."""
     why = _partly([then], now)
@@ -528,7 +528,7 @@ class ClusterStanding:
 def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
     groups: dict[str, list[Run]] = {}
-    for entry in sorted(committed_runs, key=lambda run: asked(run) != ""):
+    for entry in sorted(committed_runs, key=lambda run: scope_of(run) != ""):
         groups.setdefault(group(entry), []).append(entry)
     return groups
 
@@ -536,11 +536,11 @@ def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
 def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
     others."""
-    whole = {cluster(group_runs[-1]) for group_runs in groups.values() if not asked(group_runs[-1])}
+    whole = {cluster(group_runs[-1]) for group_runs in groups.values() if not scope_of(group_runs[-1])}
     return {
         name: group_runs
         for name, group_runs in groups.items()
-        if not asked(group_runs[-1]) or cluster(group_runs[-1]) not in whole
+        if not scope_of(group_runs[-1]) or cluster(group_runs[-1]) not in whole
     }
 
 
@@ -573,14 +573,14 @@ def _standing(
 ) -> ClusterStanding:
     new = gone = None
     if len(group_runs) > 1:
-        change = of(shelf, group_runs[:-1], group_runs[-1])
+        change = changes_of(shelf, group_runs[:-1], group_runs[-1])
         new, gone = len(change.new), len(change.gone)
     since = None
     for run in reversed(group_runs):
         if not any(run.facts["counts"].get(severity) for severity in GRAVE):
             break
         since = run.facts.get("as_of")
-    if asked(group_runs[-1]) and len(group_runs) <= LEAST_GAPS:
+    if scope_of(group_runs[-1]) and len(group_runs) <= LEAST_GAPS:
         every_ms = None  # somebody's question, which has no schedule
     elif every_ms is None:
         times = [datetime.fromisoformat(run.published_at) for run in group_runs[-GAPS - 1 :]]

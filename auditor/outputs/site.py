@@ -149,7 +149,7 @@ class Site:
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
             return shown
-        change = runs.of(self.shelf, earlier, run)
+        change = runs.changes_of(self.shelf, earlier, run)
         parts = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
         new, gone = (_rows(runs.rows(self.shelf, part)) for part in parts[:2])
         infos = {name: len(getattr(change, name)) - len(parts[place]) for place, name in enumerate(("new", "gone"))}
@@ -185,7 +185,7 @@ class Site:
         group_runs, was = self.by_cluster[id], self.seen(id).last[fingerprint]
         later = range(group_runs.index(was.run) + 1, len(group_runs))
         return next(
-            (position for position in later if not runs.unlooked(self.shelf, group_runs[position], was)),
+            (position for position in later if not runs.why_unseen(self.shelf, group_runs[position], was)),
             len(group_runs) - 1,
         )
 
@@ -194,7 +194,7 @@ class Site:
         group_runs, history = self.by_cluster[id], self.seen(id)
         places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
-        why = "" if now in places else runs.unlooked(self.shelf, group_runs[now], was)
+        why = "" if now in places else runs.why_unseen(self.shelf, group_runs[now], was)
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
