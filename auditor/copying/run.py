@@ -1,4 +1,4 @@
-"""A copy from its PATHs to its target."""
+"""Copy PATHs to a target, directory by directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ from auditor.pipeline.options import out_of
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.transactions.blocking import BlockedState
 
-# One folder of the input in the copy: what is as it was stays, of what grew the end is read, all else is made anew.
+# One directory: unchanged files are kept, of grown segments the end is read, all else is read again.
 
 
 NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
@@ -72,12 +72,15 @@ _WHOLE = frozenset(
 
 @dataclass
 class CopyResult:
-    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
-    broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
-    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
-    ``moving``: folders whose segments the broker replaced each time that they were read. ``unended``: folders of logs
-    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata.
-    ``emptied``: directories whose segments only the earlier copy has, for which nothing was copied."""
+    """The result of a copy.
+
+    ``batches`` and ``bytes_read``: of segments; ``kept``: segments that were unchanged; ``held``: segments that are
+    retained although the broker deleted them; ``live``: a broker of this machine ran meanwhile; ``open``: directories
+    with unverified checksums; ``unverified``: the number of such segments at the end; ``moving``: directories whose
+    segments were replaced at each reading; ``unended``: logs with an open transaction, or where that is unknown;
+    ``beside``: logs of coordinators and of the metadata; ``emptied``: directories whose segments only the earlier copy
+    has, for which nothing was copied.
+    """
 
     folders: int = 0
     batches: int = 0
@@ -96,14 +99,14 @@ class CopyResult:
     emptied: set[str] = field(default_factory=set)
 
     def add(self, more: CopyResult) -> None:
-        """Adds what more came to."""
-        for field_of_done in fields(self):
-            before, addend = getattr(self, field_of_done.name), getattr(more, field_of_done.name)
-            setattr(self, field_of_done.name, before | addend if isinstance(before, set | bool) else before + addend)
+        """Add another result."""
+        for name, addend in vars(more).items():
+            before = getattr(self, name)
+            setattr(self, name, before | addend if isinstance(before, set | bool) else before + addend)
 
 
 class OneFolder:
-    """Takes one folder."""
+    """Copies one directory."""
 
     def __init__(
         self,
@@ -115,40 +118,36 @@ class OneFolder:
         records: bool = False,
         keep_ms: int | None = None,
     ) -> None:
-        """``whole``: whether so many bytes of a segment are to be read, or headers alone
-        (:meth:`auditor.copying.run.Checksums.now`); ``records``: whether what records come to is to be taken, as
-        it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
-        held; None: what is held by now until its time, and nothing more."""
+        """``whole``: whether a number of bytes of a segment are read, or headers alone (:meth:`Checksums.now`).
+        ``records``: also take summaries of records, as for segments of which an earlier copy has them. ``keep_ms``:
+        how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more."""
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
-        self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
+        self.records = records and folder.topic != METADATA_TOPIC  # its records are copied anyway
         internal = folder.topic if folder.topic in KEPT else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         self.scattered = self._scattered()
-        self.anew: set[str] = set()  # segments of which nothing was kept
+        self.anew: set[str] = set()  # segments that were read from their start
         self.closed = folder.closed()
-        self.seen: dict[str, Stat | None] = {}  # what told of each file right before it was read
-        self.moved: set[str] = set()  # files that are others since
+        self.stats: dict[str, Stat | None] = {}  # of each file right before it was read
+        self.moved: set[str] = set()  # files that were replaced since
         self.fresh = False  # whether anything had to be read
 
     def take(self, done: CopyResult) -> None:
-        """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
+        """Copy its files, then replace its list atomically. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
-        deleted_items = {
-            item.name: item
-            for item in retained_segments(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)
-        }
-        for item in deleted_items.values():
+        retained = {item.name: item for item in retained_segments(folder, self.old, items, self.keep_ms, now_ms())}
+        for item in retained.values():
             if item.taken is not None and item.taken.file in self.scattered:
                 segments.carry(item.name, item.taken)
         segment_rows = segments.finish()
-        items = [item for item in items if item.name not in deleted_items] + [*deleted_items.values()]
+        items = [item for item in items if item.name not in retained] + [*retained.values()]
         items = [item._replace(taken=segment_rows[item.name]) if item.name in segment_rows else item for item in items]
         items = [self._index(item, segment_rows) for item in items]
-        self.moved = folder.moved_on(self.seen) if self.fresh else set()
+        self.moved = folder.moved_on(self.stats) if self.fresh else set()
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         now = FolderList(tuple(items), tuple(folder.errors))
@@ -160,27 +159,27 @@ class OneFolder:
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
         done.bytes_read += segments.read
-        done.segments += len(segment_rows.keys() - deleted_items.keys())
-        done.held += len(deleted_items)
+        done.segments += len(segment_rows.keys() - retained.keys())
+        done.held += len(retained)
         done.kept += segments.kept
         if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
             done.beside.add(folder.name)
         elif segment_rows and not folder.aside and segments.unended != set():
             done.unended.add(folder.name)
-        is_open = any(not entry.checked for name, entry in segment_rows.items() if name not in deleted_items)
+        is_open = any(not entry.checked for name, entry in segment_rows.items() if name not in retained)
         done.open |= {folder.name} if is_open else set()
         done.moving |= {folder.name} if self.moved else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
     def _index(self, item: Listed, segment_rows: Mapping[str, Taken]) -> Listed:
-        """An index by the batches of its segment; read again where these are no longer those that it was told by."""
+        # Read again if its segment has other batches now than those that it was stored against.
         if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
             return item
         segment = f"{item.name.partition('.')[0]}.log"
         if item.like is not None and (segment in self.anew or segment not in segment_rows):
             says = item.name.rpartition(".")[2]
-            self._seen(item.name)
+            self._stat_before_reading(item.name)
             again = small_file(
                 self.target,
                 self.folder.name,
@@ -196,15 +195,14 @@ class OneFolder:
         return compact_index(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
 
     def _of_one_moment(self, item: Listed) -> Listed:
-        """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
-        before and of after."""
+        # If its segment was replaced meanwhile, index and segment may be of different times.
         base, _, kind = item.name.partition(".")
         if kind in kafka_names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
             return Listed(item.name, item.size, refused=("vanished", REPLACED))
         return item
 
     def _scattered(self) -> frozenset[str]:
-        """Files of the earlier copy that hold few batches each, where they are many."""
+        # Many Parquet files of few batches are merged.
         rows = Counter[str]()
         for item in self.old.values():
             if item.taken is not None:
@@ -213,7 +211,7 @@ class OneFolder:
         return frozenset(few) if len(few) > MANY_FILES else frozenset()
 
     def _file(self, name: str, size: int) -> Listed:
-        """One file, a segment without its batches, which come when all are read."""
+        # Batches of segments are added at the end, when all segments are read.
         place, limits, folder_name = self.folder.place, self.limits, self.folder.name
         if name in self.folder.configs:
             return settings_file(self.target, folder_name, place, name, size)
@@ -223,7 +221,7 @@ class OneFolder:
         kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
         if self.folder.aside and kind != kafka_names.PARTITION_METADATA:
             return Listed(name, size)
-        stat = without_recent_change(self._seen(name))
+        stat = without_recent_change(self._stat_before_reading(name))
         size = self.folder.files[name]
         if name in _TOP or kind in _WHOLE:
             if (old := self._as_it_was(name, size, stat)) is not None:
@@ -232,17 +230,15 @@ class OneFolder:
             return small_file(self.target, folder_name, place, name, size, limits, kind or name)._replace(stat=stat)
         return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
 
-    def _seen(self, name: str) -> Stat | None:
-        """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
-        cleaner may have replaced it since it was listed."""
+    def _stat_before_reading(self, name: str) -> Stat | None:
+        # The cleaner may have replaced a closed segment since it was listed, so its size is taken again.
         entry = stat_and_size(self.folder.place, name)
-        self.seen[name] = entry[0] if entry is not None else None
+        self.stats[name] = entry[0] if entry is not None else None
         if entry is not None and name in self.closed:
             self.folder.files[name] = entry[1]
-        return self.seen[name]
+        return self.stats[name]
 
     def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
-        """What an earlier copy has of a file that did not change since."""
         old = self.old.get(name)
         if old is None or stat is None or not stat.changed_ns or (old.size, old.stat) != (size, stat):
             return None
@@ -281,36 +277,35 @@ class OneFolder:
 
 
 def without_recent_change(stat: Stat | None) -> Stat | None:
-    """What tells later that a file is as it was. One that changed so shortly ago that this would not tell has no time
-    of change."""
+    """Return a stat without time of change if that is too recent to detect a later change."""
     if stat is not None and max(stat.modified_ns, stat.changed_ns) > time.time_ns() - RACY_NS:
         return stat._replace(changed_ns=0)
     return stat
 
 
 def _kind_by_ending(folder: InputFolder, name: str) -> str:
-    """Of a file that is in no partition's folder, and may have any name."""
+    # Outside of partition directories files may have any name.
     return name.rpartition(".")[2] if folder.topic is None else ""
 
 
 def place_of(folder: InputFolder, name: str) -> tuple[StorageLocation, str]:
-    """A segment by the name that an audit has for it: errors carry it."""
+    """Return a segment's place and the name that an audit has for it, for errors."""
     if folder.task is not None:
         inside = folder.task.replica.folder
         return folder.task.place, f"{inside}/{name}" if inside else name
     return folder.place, name
 
 
-# What an earlier copy holds that a new one must not replace: other brokers, and logs whose segments are missing.
+# Content of an earlier copy that must not be replaced: of other brokers, and of logs whose segments are missing.
 
 
 Broker = tuple[str | None, int | None]  # cluster id and broker id
 
 
 def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
-    """Goes by ``meta.properties``, here and in the copy.
+    """Compare ``meta.properties`` of the input with those in the copy.
 
-    Errors: :class:`AuditInputError` where the target has a copy of brokers none of which is in the input.
+    Errors: :class:`AuditInputError` if the target has a copy of brokers none of which is in the input.
     """
     here = {_broker(log_dir.meta) for log_dir in log_dirs if log_dir.meta is not None}
     in_target = set(_brokers_of(target))
@@ -323,9 +318,11 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
 
 
 def without_segments(target: Target, folders: Collection[InputFolder]) -> list[str]:
-    """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
-    one per log, so they are missing. Directories that the input does not have count where their log directory, or the
-    whole input, has no ``.log`` file: then no topic was deleted, but a disk is empty or not mounted."""
+    """Return the partition directories of which the target has segments and the input has no ``.log`` file.
+
+    A broker keeps at least one segment per log, so these are missing. Directories that the input lacks count if their
+    log directory, or the whole input, has no ``.log`` file: then a disk is empty or not mounted, not a topic deleted.
+    """
     lacking = {folder.name for folder in folders if folder.topic is not None and not folder.aside}
     lacking -= (with_segments := {folder.name for folder in folders if folder.has_segments})
     empty = {folder.name for folder in folders if folder.name == folder.log_dir}
@@ -363,24 +360,24 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
                 yield _broker(meta)
 
 
-# Which checksums of bodies a copy verifies, and when: as bodies are read anyway, or behind the headers of all else.
+# Verification of checksums: while bodies are read anyway, or after the headers of all logs.
 
 
 NONE, BUDGET, ALL = MODES = "none", "budget", "all"
-BUDGET_BYTES = 1024 * MIB  # of segments that a copy reads whole; an input of no more is read whole at once
+BUDGET_BYTES = 1024 * MIB  # of segments that are read whole per call; a smaller input is read whole at once
 
 
 @dataclass
 class Checksums:
-    """What is left to verify. ``headers_first``: bodies come when all headers are there."""
+    """The budget of verification. ``headers_first``: bodies are read after all headers."""
 
     mode: str = ALL
     left: int = BUDGET_BYTES
     headers_first: bool = False
 
     def now(self, size: int, *, grown: bool = False) -> bool:
-        """Whether so many bytes of a segment are to be read whole by now; ``grown``: behind what an earlier copy has.
-        They count."""
+        """Whether to read a number of bytes of a segment whole now, which counts; ``grown``: bytes that an earlier
+        copy lacks."""
         if self.mode != BUDGET:
             return self.mode == ALL
         if (self.headers_first and not grown) or size > self.left:
@@ -389,7 +386,7 @@ class Checksums:
         return True
 
     def later(self, size: int) -> bool:
-        """The same of a segment whose headers are there: one at a time, as long as anything is left."""
+        """Whether to verify a segment whose headers are copied: one at a time, until nothing is left."""
         if self.mode != BUDGET:
             return self.mode == ALL
         if self.left <= 0:
@@ -405,8 +402,10 @@ def verify(
     checksums: Checksums,
     only: Mapping[str, Set[str]] | None = None,
 ) -> int:
-    """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
-    these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
+    """Verify unverified checksums of the copy, segment by segment; return how many segments stay unverified.
+
+    ``only``: these segments by directory, whatever is left of the budget. Errors: ``OSError`` of the target.
+    """
     still = 0
     with target.lists_ahead(folder.name for folder in folders):
         for folder in folders:
@@ -435,7 +434,7 @@ def verify(
 def _verified(
     target: Target, folder: InputFolder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
 ) -> dict[str, Listed]:
-    """The files whose entries are others, since they were read again or lie beside one that was."""
+    # Segments that share a Parquet file with a verified one move to another file with it.
     segments = SegmentsTaken(target, folder.name, limits, None)
     names = {item.name for item in chosen if _is_as_it_was(folder, item)}
     moved = {item.taken.file for item in files if item.taken is not None and item.name in names}
@@ -458,23 +457,23 @@ def _verified(
 
 
 def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
-    """Whether a segment is the file that was taken, which may have grown since."""
+    # The same inode: the file may have grown.
     now = stat_and_size(folder.place, item.name)
     return now is not None and item.stat is not None and now[0].inode == item.stat.inode
 
 
-# A copy from its PATHs to its target, folder by folder.
+# The copy.
 
 
-TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
+TIMES = 3  # that a directory is read while its segments are replaced
 
 
 def ignore_folder(_folder: str) -> None:
-    """Notifies nobody."""
+    """Ignore the start of a directory: the default of ``say``."""
 
 
 def target_of(out: Path | str) -> Target:
-    """Where a copy is written. Errors: :class:`AuditInputError`."""
+    """Return the target at a directory or URI. Errors: :class:`AuditInputError`."""
     return StoreTarget(out) if isinstance(out, str) else FolderTarget(out)
 
 
@@ -489,16 +488,15 @@ def copy_logs(
     records: bool = False,
     keep_ms: int | None = None,
 ) -> CopyResult:
-    """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
-    stays, and is not read.
+    """Copy all below PATHs into ``out``, a directory or a URI. What an earlier copy there has unchanged is not read
+    again.
 
-    ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
-    one of :data:`auditor.copying.run.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
-    taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
-    None: those that are held stay so until their time. Where the input has lost segment files of which the earlier
-    copy has the content, nothing is written, and :attr:`Done.emptied` names their directories.
+    ``only``: the directories to copy, None for all. ``checksums``: one of :data:`MODES`; ``budget``: bytes of segments.
+    ``records``: also take summaries of records, which reads all bodies. ``keep_ms``: how long to retain segments that
+    the broker deleted; None: those that are retained stay until their time. If the input lost segment files whose
+    content is in the earlier copy, nothing is written and :attr:`CopyResult.emptied` names their directories.
 
-    Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
+    Errors: :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
     check_apart(paths, out)
     input_folders = Folders(paths, limits)
@@ -539,8 +537,7 @@ def copy_logs(
 def _taken(
     folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: CopyResult
 ) -> int:
-    """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
-    before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
+    # Again while segments are replaced, at most TIMES: their parts would be of different times.
     for left in reversed(range(TIMES)):
         took = CopyResult()
         folder.refresh()
@@ -555,14 +552,13 @@ def _taken(
 def verify_segments(
     paths: Sequence[str], out: Path | str, only: Mapping[str, Set[str]], limits: Limits = DEFAULT_LIMITS
 ) -> int:
-    """Verifies the checksums of some segments of a copy, by their folders; how many stay open in all. Errors: as of
-    :func:`copied`."""
+    """Verify the checksums of some segments of a copy, by directory; return how many stay unverified in all. Errors:
+    as for :func:`copy_logs`."""
     folders = Folders(paths, limits).in_order()
     return verify(target_of(out), folders, limits, Checksums(), only)
 
 
 def _bytes_of(input_folders: Folders) -> int:
-    """Bytes of the segments that hold data."""
     return sum(
         size
         for folder in input_folders.found.values()
@@ -573,15 +569,13 @@ def _bytes_of(input_folders: Folders) -> int:
 
 
 def _begin(target: Target, name: str) -> None:
-    """Says in the list that an earlier copy left of a log directory that from now on its folders may be of two copies.
-    Errors: ``OSError`` of the target."""
+    # Until _end, the directories of a log directory may be of two copies.
     if (before := target.list_of(name)) is not None:
         target.put_list(name, before._replace(under_way=True), before)
 
 
 def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
-    """Says in the list of a log directory that its folders are all of this copy, but where what was copied was
-    ``mixed``, and when they were read; ``keep``: beside what it says of others. Errors: ``OSError`` of the target."""
+    # ``mixed``: the input is a copy whose directories are of two copies; ``keep``: other directories keep their times.
     before = target.list_of(name)
     if before is not None:
         folders = {reading.folder for reading in times}
@@ -592,8 +586,8 @@ def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool,
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:
-    """Errors: :class:`AuditInputError` where the target lies in a PATH, or one in it. One store may go by several
-    schemes: of URIs the paths decide."""
+    """Errors: :class:`AuditInputError` if the target is below a PATH, or a PATH below the target. One store may have
+    several schemes, so URIs are compared by path."""
     target = _path_of(out)
     for path in paths:
         given = _path_of(out_of(path))
@@ -606,22 +600,19 @@ def check_apart(paths: Sequence[str], out: Path | str) -> None:
 
 
 def _path_of(where: Path | str) -> Path:
-    """A folder of this machine, or where it is in its store."""
     if isinstance(where, Path):
         return where.resolve()
     return Path(posixpath.normpath(f"/{storage.remote_place(where).path.rpartition('://')[2].strip('/')}"))
 
 
-# Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
+# Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.
 #
-# Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
-# other. The times of both mostly tell (:mod:`auditor.rules.transactions.written_times`); what they do not is read
-# again. Only
-# logs at whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
+# Data is read before its coordinator's log: a transaction that ended in between is open in the one and complete in the
+# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.written_times`).
 
 
 ROUNDS = 3
-SLACK_MS = 60_000  # a producer's clock tells when its transaction began
+SLACK_MS = 60_000  # a transaction's begin is by the producer's clock
 
 
 def reread_open_logs(
@@ -631,11 +622,12 @@ def reread_open_logs(
     open_audit: Callable[[list[str]], Audit],
     copy_again: Callable[[frozenset[str]], CopyResult],
 ) -> list[CopyResult]:
-    """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
-    first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
+    """Read logs again that have an open transaction in the copy, at most :data:`ROUNDS` times; return the result of
+    each round.
 
-    ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
-    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copy_logs`.
+    First all that are not within their timeout, then those of unknown status that are younger than the copy, which was
+    ``begun`` (ms). ``first``: the result of the copy; without a running broker nothing is read again. ``open_audit``
+    opens an audit of some PATHs; ``copy_again`` copies some directories. Errors: as for :func:`copy_logs`.
     """
     rounds: list[CopyResult] = []
     open_logs = first.unended if first.live else set()
@@ -650,21 +642,19 @@ def reread_open_logs(
 
 
 def _blocked(audit: Audit, out: Path | str) -> dict[str, Values]:
-    """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
-    transactions it has tens of MiB."""
+    # Only the rows are kept: with thousands of open transactions an audit takes tens of MiB.
     by_folder = ((_folder(audit, out, row), row) for row in audit.blocked)
     return {name: row for name, row in by_folder if name is not None}
 
 
 def _path(out: Path | str, name: str) -> str:
-    """A folder of the copy as a PATH."""
     if isinstance(out, Path):
         return str(out / name)
     return (results.folder(out) / name).uri
 
 
 def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
-    """The folder of the copy that a row of ``blocked`` is about; None for a partition that is not in it."""
+    # None for a partition that is not in the copy.
     top = os.path.realpath(out) if isinstance(out, Path) else storage.remote_place(out).path
     for log_dir in audit.inventory.log_dirs:
         if log_dir.name == row["log_dir"]:
@@ -674,7 +664,7 @@ def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
 
 
 def _is_open(row: Values, since: int | None) -> bool:
-    """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
+    # Whether reading again may change the row.
     if since is None:
         return bool(row["standing"] != BlockedState.WAITING.value)
     young = row["since"] is None or _ms(row["since"]) >= since
@@ -682,7 +672,7 @@ def _is_open(row: Values, since: int | None) -> bool:
 
 
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
-    """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
+    # All of them if a transactional id is unknown.
     says = {name: kafka_names.partition_folder(name.rpartition("/")[2]) for name in beside}
     numbers = {
         name: partition.partition
@@ -698,7 +688,7 @@ def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
 
 
 def referenced_segments(audit: Audit) -> dict[str, set[str]]:
-    """The segments by their folders that findings point to, but for plain infos."""
+    """Return the segments that findings point to, by directory; infos count only with ``if_true``."""
     segments: dict[str, set[str]] = {}
     for finding in audit.findings:
         if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
@@ -711,7 +701,7 @@ def _ms(text: str) -> int:
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-# What one finding rests on: the folders that are copied for a ticket, and the names that stand in them.
+# Copies for a ticket: the directories that one finding needs, and the names in them.
 
 
 Log = tuple[str, int]  # topic and partition
@@ -719,7 +709,7 @@ Log = tuple[str, int]  # topic and partition
 
 @dataclass
 class NamesInCopy:
-    """The names that stand in a copy."""
+    """The names that a copy contains."""
 
     topics: set[str] = field(default_factory=set)
     transactional_ids: set[str] = field(default_factory=set)
@@ -728,14 +718,14 @@ class NamesInCopy:
     hosts: set[str] = field(default_factory=set)
 
     def lines(self) -> Iterator[str]:
-        """A line a kind, with all names of it."""
+        """Yield one line per kind of name."""
         for kind, names in vars(self).items():
             printable = (json.dumps(name) if not name.isprintable() else name for name in sorted(names))
             yield f"{kind.replace('_', ' ')} ({len(names)}): {', '.join(printable) or 'none'}"
 
 
 def log_of(folder: InputFolder) -> Log | None:
-    """The partition that a folder is of, one of remote segments too."""
+    """Return the partition of a directory, also of one with remote segments."""
     name = folder.place.path.rstrip("/").rpartition("/")[2]
     live = kafka_names.partition_folder(name) if folder.topic is not None else None
     says = live or kafka_names.remote_folder(folder.place.path)
@@ -743,9 +733,9 @@ def log_of(folder: InputFolder) -> Log | None:
 
 
 def folder_choices(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
-    """The folders of the copy that a finding rests on; then, in case they are too few, those that it may rest on.
+    """Yield sets of directories to copy for a finding, from the narrowest to all.
 
-    Errors: :class:`AuditInputError` for a PATH that is none, and for PATHs without the finding's partition.
+    Errors: :class:`AuditInputError` for a wrong PATH, and for PATHs without the finding's partition.
     """
     folders = Folders(paths, DEFAULT_LIMITS).found
     logs = {name: log_of(folder) for name, folder in folders.items()}
@@ -763,7 +753,7 @@ def folder_choices(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
 
 
 def _logs(finding: Values, present: set[Log]) -> Iterator[Log]:
-    """The partitions that a finding names, by its fields, by its evidence, and that of its group's coordinator."""
+    # The partitions of its fields, its evidence, and of its group's coordinator.
     topic, partition, group = finding["topic"], finding["partition"], finding["group_id"]
     yield from (log for log in present if log[0] == topic and partition in (None, log[1]))
     if group is not None and (offsets := [log[1] for log in present if log[0] == CONSUMER_OFFSETS]):
@@ -773,7 +763,6 @@ def _logs(finding: Values, present: set[Log]) -> Iterator[Log]:
 
 
 def _texts(value: object) -> Iterator[str]:
-    """The texts in evidence, and ``topic-partition`` of each object that has both."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -787,7 +776,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def names_in(audit: Audit) -> NamesInCopy:
-    """The names in the input of an audit of a copy."""
+    """Return the names in the input of an audit of a copy."""
     names = NamesInCopy()
     for log_dir in audit.inventory.log_dirs:
         names.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
@@ -836,5 +825,5 @@ def _column(table: Any, name: str) -> set[str]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files below a folder."""
+    """Return the bytes of all files below a directory."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

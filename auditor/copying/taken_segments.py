@@ -1,4 +1,4 @@
-"""What a copy takes of segments and small files."""
+"""The batches that a copy takes of segments."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked a
 
 
 class SegmentsTaken:
-    """Takes the segments of a folder one after the other; several share a file until it is full.
+    """Copies the segments of a directory one after the other; several share a Parquet file until it is full.
 
-    ``blanks``: of an internal topic, what becomes of the records of its batches; None where no bytes are taken.
+    ``blanks``: removes secrets from the records of an internal topic; None if no bytes are copied.
     """
 
     def __init__(self, target: Target, folder: str, limits: Limits, blanks: Blanks | None) -> None:
@@ -63,8 +63,11 @@ class SegmentsTaken:
         whole: bool = True,
         records: bool = False,
     ) -> DecodeError | None:
-        """Takes one segment, of large batches the headers alone where it need not be ``whole``, with what its
-        ``records`` come to or without; why not, where it could not be opened."""
+        """Copy one segment; return why if it could not be opened.
+
+        ``whole``: read all bytes, not only the headers of large batches; ``records``: also take summaries of its
+        records.
+        """
         last = name.rpartition("/")[2]
         f = open_file(place, name)
         if isinstance(f, DecodeError):
@@ -78,13 +81,13 @@ class SegmentsTaken:
         return None
 
     def keep(self, name: str, entry: Taken) -> None:
-        """Leaves a segment as an earlier copy has it."""
+        """Leave a segment as an earlier copy has it."""
         self.done[name] = entry
         self.unended = None if entry.unended is None else set(entry.unended)
         self.kept += 1
 
     def carry(self, name: str, old: Taken) -> bool:
-        """Moves the rows of a segment from an earlier file; whether that could be done."""
+        """Move the rows of a segment from an earlier file; return whether that was possible."""
         reader = self._earlier(old)
         if reader is None:
             return False
@@ -97,7 +100,7 @@ class SegmentsTaken:
         return True
 
     def is_there(self, place: StorageLocation, name: str, entry: Taken) -> bool:
-        """Whether the last batch that was taken of a segment is where it was, with its checksum."""
+        """Whether the last copied batch of a segment is still at its position, with its checksum."""
         reader = self._earlier(entry)
         last = entry.first + entry.rows - 1
         return reader is not None and entry.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
@@ -112,7 +115,6 @@ class SegmentsTaken:
         whole: bool,
         start: tuple[int, int] = (0, 0),
     ) -> Iterator[Chunk]:
-        """The chunks of a segment from a byte and an offset on."""
         internal = self.blanks is not None
         if not whole and not internal and not self.writer.records and not place.uri and place.view is None:
             hop = HeaderHop(f, size, self.limits, start[0], _behind(_offsets(name, task)[0], start))
@@ -129,8 +131,8 @@ class SegmentsTaken:
     def go_on(
         self, place: StorageLocation, name: str, size: int, task: ReplicaTask | None, old: Listed, *, whole: bool = True
     ) -> bool:
-        """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
-        the last one with its checksum."""
+        """Copy what follows the batches that an earlier copy has of a segment; return False if those changed (the
+        last one is compared by checksum)."""
         entry = old.taken
         if entry is None or entry.damaged or not entry.rows or size < old.size:
             return False
@@ -159,7 +161,7 @@ class SegmentsTaken:
         return True
 
     def _earlier(self, entry: Taken) -> SegmentRows | None:
-        """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
+        # None if unreadable, or written with other columns.
         try:
             reader = self.target.earlier(self.folder, entry.file)
             reader.rows(entry.first, entry.first + entry.rows)
@@ -176,7 +178,7 @@ class SegmentsTaken:
             self._add(rows, stored, records)
 
     def finish(self) -> dict[str, Taken]:
-        """What was taken by the names of the segments, once all are there."""
+        """Close the open file; return the segments copied so far by name."""
         if self.open is not None:
             self.writer.close()
             file = self.target.finished(self.path, self.folder, self.first)
@@ -197,7 +199,7 @@ class SegmentsTaken:
         self.writer.add(rows, stored, records)
 
     def _began(self, name: str, records: bool) -> None:
-        """A file is open, which the segment of that name may be put into, with what its records come to or without."""
+        # A file has record summaries for all of its segments or for none.
         if self.open is not None and self.writer.records != records:
             self.finish()
         if self.open is not None:
@@ -239,7 +241,7 @@ class SegmentsTaken:
         )
 
     def _follow(self, rows: np.ndarray) -> None:
-        """Which transactions are open behind these batches: those of producers with data behind their last marker."""
+        # A producer with data after its last marker has an open transaction.
         attributes = rows[:, walking.ATTRIBUTES]
         transactional = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
         if not len(transactional) or self.unended is None:
@@ -259,7 +261,6 @@ def _records_of(chunk: Chunk) -> Records | None:
 
 
 def _is_there(place: StorageLocation, name: str, last: np.ndarray) -> bool:
-    """Whether a batch is where it was, with its offset and its checksum."""
     header = header_of(last)[: CHECKED_FROM if last[walking.MAGIC] == 2 else walking.PREFIX - 1]
     return read_head(place, name, len(header), start=int(last[walking.POSITION])) == header
 
@@ -275,7 +276,6 @@ def _chunks(
     records: bool,
     start: tuple[int, int] = (0, 0),
 ) -> Iterator[Chunk]:
-    """The chunks as an audit reads them, from a byte and an offset on."""
     offsets, context = _offsets(name, task)
     yield from read_segment(
         f,
@@ -292,7 +292,6 @@ def _chunks(
 
 
 def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], SegmentContext]:
-    """The offsets that a segment may hold, and what else is known of it."""
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
     if task is None or number is None:
@@ -304,12 +303,11 @@ def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Segm
 
 
 def _behind(offsets: tuple[int, int], start: tuple[int, int]) -> tuple[int, int]:
-    """The offsets that are possible from a byte and an offset on."""
     return (max(offsets[0], start[1]), offsets[1]) if start[0] else offsets
 
 
 def _foreign(place: StorageLocation, name: str, errors: list[DecodeError], limits: Limits) -> Iterator[tuple[int, ...]]:
-    """Rows of whole batches of a magic above 2 whose checksum is right: brokers take them."""
+    # Brokers accept batches of a magic above 2 whose checksum is right.
     bad = [e for e in errors if e.reason == "bad_magic" and 0 < e.length <= limits.max_batch_bytes]
     for error in bad[:MAX_FOREIGN]:
         data = read_head(place, name, error.length, start=error.position)

@@ -1,4 +1,4 @@
-"""Kept runs and what changed between them."""
+"""Kept runs, their comparison, and the status of clusters."""
 
 from __future__ import annotations
 
@@ -28,33 +28,31 @@ from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.rules.seen.view import GRAVE, SEVERITIES
 
-# The runs kept in a folder or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
+# Runs in a directory or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
 #
-#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
-#                                       /manifest-<attempt>.json       report, and expectations where asked for
+#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one directory per table: findings, logs, runs,
+#                                       /manifest-<attempt>.json       report, and expectations if asked for
 #
-# A run is what the newest of its manifests lists. No name is used twice, so nothing is locked or renamed, here or in a
-# store: a manifest that was not written whole is no JSON and counts for nothing, a rerun of the same run id replaces
-# all
-# of the run or nothing, and of two at a time one whole run is left. What was replaced goes then, and files that no
-# manifest lists, which a killed run left, a day later. Any reader of Parquet takes the folders as a table partitioned
-# by
-# ``run_id``; :func:`files` gives exactly what is committed, also while a rerun is being written.
+# The newest manifest lists the files of a run. No name is used twice, so nothing is locked or renamed: an incomplete
+# manifest is no JSON and is ignored, a rerun of a run id replaces all of the run or nothing, and of two concurrent ones
+# one complete run remains. Replaced files are deleted then, files of killed runs a day later. Readers of Parquet take
+# the directories as a table partitioned by ``run_id``; :func:`files` lists exactly what is committed, also during a
+# rerun.
 
 
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
-LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
+LEFT = timedelta(days=1)  # older files in no manifest are left by a killed run
 
 History = Path | str  # a folder of this machine, or a URI
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A committed run: ``files`` by table, relative to the run's folder; times are ISO-8601 UTC.
+    """A committed run. ``files``: by table, relative to the run's directory; times are ISO-8601 UTC.
 
-    ``created_at`` is when the run id was first published and orders the runs; a rerun keeps it.
+    ``created_at``: when the run id was first published, which orders the runs; a rerun keeps it.
     """
 
     schema_version: int
@@ -66,22 +64,22 @@ class Run:
 
 
 def new_run_id() -> str:
-    """A run id that sorts by time."""
+    """Return a run id that sorts by time."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def name_of(run_id: str) -> str:
-    """The folder of a run. Errors: :class:`AuditInputError` for an id that makes no folder's name."""
+    """Return the directory name of a run. Errors: :class:`AuditInputError` for an invalid id."""
     if not run_id or len(run_id) > MAX_RUN_ID or not run_id.isprintable():
         raise AuditInputError(f"run id {run_id!r} will not do; give 1 to {MAX_RUN_ID} printable characters")
     return f"run_id={quote(run_id, safe='')}"
 
 
 def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Values) -> Run:
-    """Keeps a run's tables and ``facts`` (small JSON for listings), or replaces the run of that id as a whole.
+    """Commit a run's tables and ``facts`` (small JSON for listings), or replace the whole run of that id.
 
-    Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run;
-    :class:`~auditor.base.errors.StoreTrouble` where a store refuses for now.
+    Errors: :class:`AuditInputError` if nothing can be written, or a newer auditor wrote the run;
+    :class:`~auditor.base.errors.StoreTrouble` if a store refuses temporarily.
     """
     target, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
     try:
@@ -112,7 +110,7 @@ def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
 
 
 def _sweep(of_run: ResultFolder) -> None:
-    """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
+    # Replaced manifests go first, then files that are old and in no manifest.
     present = of_run.below()
     manifests = _manifests(of_run)
     if not manifests:  # whoever published behind this one has taken away what was listed here
@@ -140,7 +138,6 @@ def _paths(run: Run) -> set[str]:
 
 
 def _manifests(of_run: ResultFolder) -> dict[str, Run]:
-    """The whole manifests of a run by their names."""
     names = [name for name in of_run.below() if _is_manifest(name)]
     read = zip(names, of_run.get_all(names), strict=True)
     return {name: run for name, text in read if (run := _run(of_run.address(name), text)) is not None}
@@ -151,7 +148,7 @@ def _is_manifest(name: str) -> bool:
 
 
 def _run(shown: str, text: bytes | None) -> Run | None:
-    """What a manifest says; None where it is gone or was not written whole."""
+    # None if it is gone or incomplete.
     try:
         run = Run(**json.loads(text or b""))
     except ValueError:
@@ -171,15 +168,17 @@ def _newest(manifests: Mapping[str, Run]) -> Run | None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryContent:
-    """What is in a history: the committed runs, the oldest first, and the ids of those begun and never committed."""
+    """The committed runs, the oldest first, and the ids of runs that were never committed."""
 
     runs: list[Run]
     uncommitted: list[str]
 
 
 def content_of(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
-    """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
-    which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
+    """Return the runs of a history from one listing. ``cache``: manifests by name, which is read and filled: no name is
+    used twice.
+
+    Errors: :class:`AuditInputError` if it cannot be read.
     """
     where, cache = folder(history), {} if cache is None else cache
     try:
@@ -209,41 +208,40 @@ def content_of(history: History, cache: dict[str, Run] | None = None) -> History
 
 
 def committed(history: History) -> list[Run]:
-    """The committed runs, the oldest first. Errors: as of :func:`kept`."""
+    """Return the committed runs, the oldest first. Errors: as for :func:`content_of`."""
     return content_of(history).runs
 
 
 def cluster(run: Run) -> str:
-    """The cluster that a run looked at: its id, several with commas between; empty where none is known."""
+    """Return the cluster id of a run, several with commas; empty if unknown."""
     return ",".join(run.facts.get("clusters") or ())
 
 
 def named(run: Run) -> str:
-    """The cluster as people call it: the names that the run was given, ids where it was given none."""
+    """Return the cluster's name; ids if it has none."""
     given = run.facts.get("named") or {}
     return user_input.shown_cluster(cluster(run), {id: label["name"] for id, label in given.items()})
 
 
 def scope_of(run: Run) -> str:
-    """What it looked at, where not at all of its input by all rules (:attr:`AuditOptions.asked`)."""
+    """Return the scope of a run; empty if it read all of its input by all rules (:attr:`AuditOptions.asked`)."""
     return str(run.facts.get("asked") or "")
 
 
 def group(run: Run) -> str:
-    """Which runs it can be compared with: those of its cluster that were asked alike. What another one was not asked
-    is not gone."""
+    """Return the key of comparable runs: of the same cluster and scope."""
     return f"{cluster(run)} {scope_of(run)}".rstrip()
 
 
 def shown(run: Run) -> str:
-    """The same as people call it."""
+    """Return :func:`group` with the cluster's name."""
     return f"{named(run)} {scope_of(run)}".rstrip()
 
 
 def before(history: History, run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> Run | None:
-    """The run made before ``run_id``, the latest when that is new or None; None where there is none.
+    """Return the comparable run before ``run_id``, the latest if that is new or None; None if there is none.
 
-    Of runs of the same ``clusters`` (sorted ids) that were ``asked`` alike alone; runs kept before these were are taken
+    Comparable: of the same ``clusters`` (sorted ids) and scope (``asked``). Runs of releases without these facts count
     as such.
     """
     candidates = committed(history) if folder(history).exists() else ()
@@ -251,7 +249,7 @@ def before(history: History, run_id: str | None, clusters: Sequence[str] = (), a
 
 
 def earlier(candidates: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
-    """Of runs, the oldest first, those before ``run_id`` that can be compared with it; see :func:`before`."""
+    """Return the runs before ``run_id`` that are comparable with it, the oldest first; see :func:`before`."""
     comparable: list[Run] = []
     for run in candidates:
         if run.run_id == run_id:
@@ -262,15 +260,15 @@ def earlier(candidates: Iterable[Run], run_id: str | None, clusters: Sequence[st
 
 
 def files(history: History, run: Run, table: str) -> list[str]:
-    """Where the committed files of a table are, none where the run did not keep it."""
+    """Return the addresses of a table's committed files; none if the run did not keep it."""
     of_run = folder(history) / name_of(run.run_id)
     return [of_run.address(file["path"]) for file in run.files.get(table, [])]
 
 
 def read(history: History, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
-    """A table of a run, or some ``columns`` of it.
+    """Return a table of a run, or some ``columns`` of it.
 
-    Errors: :class:`AuditInputError` for a table that was not kept, or files that went missing.
+    Errors: :class:`AuditInputError` for a table that was not kept, or missing files.
     """
     of_run, names = folder(history) / name_of(run.run_id), [file["path"] for file in run.files.get(table, [])]
     if not names:
@@ -285,7 +283,7 @@ def read(history: History, run: Run, table: str, columns: list[str] | None = Non
 
 
 def accepted(history: History, run: Run) -> frozenset[str]:
-    """The fingerprints that the baseline of a run accepted; none where it had no baseline."""
+    """Return the fingerprints that the baseline of a run suppressed."""
     if run.facts.get("accepted", True) is None or "runs" not in run.files:
         return frozenset()
     if "baseline" in run.files:
@@ -296,11 +294,11 @@ def accepted(history: History, run: Run) -> frozenset[str]:
 
 
 def accepted_count(run: Run) -> int:
-    """How many findings the baseline of a run accepted; 0 for runs of the past, which do not say."""
+    """Return how many findings the baseline of a run suppressed; 0 for a release that did not count them."""
     return sum((run.facts.get("accepted") or {}).values())
 
 
-# Kept runs for who asks for them again and again: what was read of a run is kept, since no file of one changes.
+# A cache of kept runs, whose files never change.
 
 
 WHO = ("fingerprint", "cluster_id", "severity", "topic", "partition", "transactional_id", "producer_id")
@@ -312,7 +310,7 @@ Log = tuple[str | None, str | None, int | None]  # by LOG
 
 @dataclass(slots=True)
 class Shelf:
-    """A history, and the tables that were read of it. Manifests are read once, tables again where they had to go."""
+    """A history with a cache: manifests are read once, tables again if they had to be evicted."""
 
     history: History
     _manifests: dict[str, Run] = field(default_factory=dict)
@@ -322,11 +320,11 @@ class Shelf:
     _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
 
     def runs(self) -> list[Run]:
-        """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
+        """Return the committed runs, the oldest first. Errors: as for :func:`content_of`."""
         return content_of(self.history, self._manifests).runs
 
     def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
+        """Return a table of a run, or some columns of it. Errors: as for :func:`read`."""
         asked = run.run_id, run.published_at, table, tuple(columns or ())
         with self._lock:
             content = self._tables.get(asked)
@@ -342,7 +340,7 @@ class Shelf:
         return content
 
     def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
-        """The partitions of which one run had logs and another has none; none where either kept no list of them."""
+        """Return the partitions that had logs ``then`` and have none ``now``; empty if either run did not keep them."""
         two = then.run_id, then.published_at, now.run_id, now.published_at
         if two not in self._less:
             log_sets = [
@@ -354,13 +352,12 @@ class Shelf:
         return self._less[two]
 
     def who(self, run: Run, accepted: bool = True) -> pa.Table:
-        """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
-        baseline accepts."""
+        """Return the columns :data:`WHO` of a run's findings; ``accepted``: with those that its baseline suppresses."""
         findings = self.read(run, "findings", WHO)
         return findings if accepted else self.unaccepted(run, findings)
 
     def unaccepted(self, run: Run, findings: pa.Table) -> pa.Table:
-        """Findings of a run without those that its baseline accepts: what is new and gone is asked of these."""
+        """Return the findings of a run that its baseline does not suppress."""
         names = accepted(self.history, run)
         if not names:
             return findings
@@ -369,20 +366,17 @@ class Shelf:
         )
 
 
-# What changed between runs: a finding is gone where a run that looked for it does not have it any more.
+# Changes between runs: a finding is gone if a run that looked for it does not have it.
 #
-# A run that could not read all of its input says of nothing that it is gone. Nor does one whose input lacks a broker,
-# or
-# a log directory of one, that the run with the finding had, or the log that it is about. What nobody looked for stands
-# as
-# it stood, until a run looks.
+# A run did not look for a finding if it could not read all of its input, or if its input lacks a broker or a log
+# directory that the run with the finding had, or the finding's log. The finding keeps its status until a run does.
 
 
-LATELY = 20  # runs before one, which it is compared with where the last of them saw less than it
+LATELY = 20  # runs to compare with if the last ones saw less than this one
 
 
 class KeptFinding(NamedTuple):
-    """A finding as a run has it: the last one of some that have it."""
+    """A finding in the last run that has it."""
 
     run: Run
     severity: str
@@ -390,8 +384,8 @@ class KeptFinding(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Findings by fingerprint: ``new`` and ``still`` as the run has them, ``gone`` and ``unseen``, for which it did not
-    look, as the last run before it that has them."""
+    """Findings by fingerprint. ``new`` and ``still``: as in the run; ``gone`` and ``unseen`` (the run did not look
+    for them): as in the last run before it that has them."""
 
     new: dict[str, KeptFinding]
     gone: dict[str, KeptFinding]
@@ -400,11 +394,11 @@ class Changes(NamedTuple):
 
 
 def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
-    """What a run changed; ``earlier``: the runs of its group before it, the oldest first. What a baseline accepts is
-    gone when it is accepted, and new when it comes back.
+    """Compare a run with the runs of its group before it, the oldest first. Findings that a baseline suppresses are
+    gone, and new when it no longer does.
 
-    Cost: seven columns of the findings of the run and of the one before, of :data:`LATELY` where that saw less; three
-    of the logs of runs that may have said that something is gone. Errors: as of :meth:`Shelf.read`.
+    Cost: seven columns of the findings of this run and the one before, of :data:`LATELY` runs if that saw less; three
+    columns of the logs of runs that may show findings as gone. Errors: as for :meth:`Shelf.read`.
     """
     stood: dict[str, KeptFinding] = {}
     for current in (*_since_whole(earlier, run), run):
@@ -421,8 +415,8 @@ def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
 
 
 def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFinding]:
-    """A run's findings by fingerprint, of several with one the gravest. Not ``accepted``: without what its baseline
-    accepts."""
+    """Return a run's findings by fingerprint, the most severe of each; ``accepted``: with those that its baseline
+    suppresses."""
     table, out = shelf.who(run, accepted), dict[str, KeptFinding]()
     of_each = (table[name].to_pylist() for name in ("fingerprint", "severity", *LOG))
     for name, severity, *log in zip(*of_each, strict=True):
@@ -431,7 +425,7 @@ def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFi
 
 
 def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
-    """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
+    """Return the rows of findings as their runs have them, in order; several may have one fingerprint."""
     out = []
     for run in {was.run.run_id: was.run for was in findings.values()}.values():
         table = shelf.unaccepted(run, shelf.read(run, "findings"))
@@ -441,7 +435,7 @@ def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
 
 
 def is_partial(earlier: Sequence[Run], run: Run) -> str:
-    """Why a run does not answer for all that the runs of its group before it saw, in words; empty where it does."""
+    """Return why a run does not cover all that the runs of its group before it saw; empty if it does."""
     return _partly([past.facts for past in earlier[-LATELY:]], run.facts)
 
 
@@ -453,16 +447,16 @@ def _partly(then: Sequence[Values], now: Values) -> str:
 
 
 def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
-    """Why a run without a finding does not say that it is gone, in words; empty where it is.
+    """Return why a finding that a run lacks may still be there; empty if it is gone.
 
-    A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
+    A missing log was deleted if the run has all logs of the metadata; else it may not have been copied.
     """
     return why_unseen_by_facts(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
 
 
 def why_unseen_by_facts(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
-    """The same by the facts of the two runs: ``complete``, ``brokers`` and ``all_logs``; ``lacks_log``: whether the
-    log is among those of the run with the finding, and not among those of the other."""
+    """As :func:`why_unseen`, by the facts ``complete``, ``brokers`` and ``all_logs`` of two runs; ``lacks_log``:
+    whether the log is missing in the second one."""
     why = _partly([then], now)
     if why or now.get("all_logs") or not lacks_log():
         return why
@@ -470,14 +464,14 @@ def why_unseen_by_facts(then: Values, now: Values, lacks_log: Callable[[], bool]
 
 
 def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
-    """The runs before back to the last one that saw whatever the run can have seen."""
+    # Back to the last run that covers all that this run can have seen.
     late = earlier[-LATELY:]
     whole = (place for place in reversed(range(len(late))) if not is_partial((run,), late[place]))
     return late[next(whole, 0) :]
 
 
 def _lacks(now: Values, then: Values) -> list[str]:
-    """What of the brokers that another run had is not in the input; nothing where an earlier release kept either."""
+    # An earlier release did not keep brokers.
     own, theirs = (facts.get("brokers") for facts in (now, then))
     if own is None or theirs is None:
         return []
@@ -485,23 +479,22 @@ def _lacks(now: Values, then: Values) -> list[str]:
     return [f"a log directory of {name}" if name in own else name for name in less]
 
 
-# How the clusters stand whose runs are kept in one folder: each by its own runs, and whether one is overdue.
+# The status of clusters by their kept runs.
 
 
-GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
+GAPS = 10  # between the latest runs, for the expected period
 LEAST_GAPS = 2
-HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
+HOUR_MS = 3_600_000  # the shortest expected period: closer runs are no schedule
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStanding:
-    """A cluster by its kept runs: ``name`` its id (several with commas, empty for none known); ``last`` its latest run.
-    Runs that looked at a part of it stand apart, by what they were asked.
+    """The status of a cluster by its kept runs; runs with another scope count apart.
 
-    ``new`` and ``gone``: findings against the run before, None where there is none. ``since``: the time judged by of
-    the first of its runs from which on each had critical or error findings, None where the last has none.
-    ``every_ms``: how often it is due, None where that is not known. ``silent_ms``: since its last run was published.
-    ``partly``: why that does not answer for all that the runs before it saw, empty where it does.
+    ``name``: the cluster id (several with commas, empty if unknown); ``last``: its latest run; ``new`` and ``gone``:
+    findings against the run before, None without one; ``since``: the evaluation time of the first run of the latest
+    series with critical or error findings; ``every_ms``: the expected period, None if unknown; ``silent_ms``: time
+    since the last run; ``partly``: as :func:`is_partial`.
     """
 
     name: str
@@ -516,17 +509,17 @@ class ClusterStanding:
 
     @property
     def overdue(self) -> bool:
-        """Whether a run should have come by now: it failed, or was not started."""
+        """Whether the next run is late by half a period."""
         return self.every_ms is not None and self.silent_ms > self.every_ms * 3 // 2
 
     @property
     def worst(self) -> str | None:
-        """The worst severity of its last run."""
+        """The highest severity of its last run."""
         return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
 
 
 def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
+    """Group runs by :func:`group`, in the order given; runs with a full scope first."""
     groups: dict[str, list[Run]] = {}
     for entry in sorted(committed_runs, key=lambda run: scope_of(run) != ""):
         groups.setdefault(group(entry), []).append(entry)
@@ -534,8 +527,7 @@ def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
 
 
 def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
-    """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
-    others."""
+    """Select the groups that show the status of clusters: runs with a limited scope only if there are no others."""
     whole = {cluster(group_runs[-1]) for group_runs in groups.values() if not scope_of(group_runs[-1])}
     return {
         name: group_runs
@@ -547,10 +539,10 @@ def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
 def standings(
     shelf: Shelf, committed_runs: Sequence[Run], now: datetime, every_ms: int | None = None
 ) -> list[ClusterStanding]:
-    """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
+    """Return the status of each cluster, the worst first: by severity, then overdue or incomplete ones.
 
-    ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
-    runs a cluster.
+    ``every_ms``: the expected period; None: the median of its latest runs. Cost: the fingerprints of two runs per
+    cluster.
     """
     clusters = [
         _standing(shelf, name, group_runs, now, every_ms) for name, group_runs in by_cluster(committed_runs).items()
@@ -581,7 +573,7 @@ def _standing(
             break
         since = run.facts.get("as_of")
     if scope_of(group_runs[-1]) and len(group_runs) <= LEAST_GAPS:
-        every_ms = None  # somebody's question, which has no schedule
+        every_ms = None  # a single question has no schedule
     elif every_ms is None:
         times = [datetime.fromisoformat(run.published_at) for run in group_runs[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]

@@ -1,4 +1,4 @@
-"""The dashboard's pages."""
+"""The dashboard's pages, served or exported."""
 
 from __future__ import annotations
 
@@ -27,17 +27,13 @@ from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import GRAVE, SEVERITIES, iso
 
-# The pages of the dashboard, made of kept runs: for who serves them, and for who writes them as files.
-
-
-LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
+LOOKED, MOST_ROWS = 400, 2_000_000  # the runs, and their findings, that a finding's history is read from
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
 
 
 class FindingHistory(NamedTuple):
-    """Findings over the runs of a cluster: ``since`` is the place of the first run that was looked into; ``places`` has
-    by fingerprint the places of the runs that have it, with its severity there; ``last`` the
-    finding as the last of them has it."""
+    """The findings of a cluster's runs. ``since``: the index of the first run that was read; ``places``: by
+    fingerprint, the severity by the index of the run; ``last``: the finding in the last run that has it."""
 
     since: int
     places: dict[str, dict[int, str]]
@@ -45,10 +41,10 @@ class FindingHistory(NamedTuple):
 
 
 class Site:
-    """The pages over a history as it is now; ``has``: which of them are there, where not all are.
+    """The pages of a history as it is now. ``has``: which pages exist, None for all.
 
-    Cost: a page of all clusters reads the findings of two runs each and what is held in the last; a finding's page the
-    fingerprints of all its cluster's runs (at most :data:`LOOKED`).
+    Cost: the front page reads the findings of two runs per cluster and what is blocked in the last; a finding's page
+    the fingerprints of at most :data:`LOOKED` runs.
     """
 
     def __init__(self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None) -> None:
@@ -60,13 +56,13 @@ class Site:
 
     @property
     def in_front(self) -> dict[str, list[Run]]:
-        """The runs that say how each cluster stands."""
+        """The runs that show the status of each cluster."""
         return runs.in_front(self.by_cluster)
 
     def page(self, path: str) -> str | None:
-        """A page by its address, see :mod:`auditor.dashboards.overview`; None where there is none.
+        """Return a page by its address (:mod:`auditor.dashboards.overview`); None if there is none.
 
-        Errors: :class:`AuditInputError` where a run cannot be read.
+        Errors: :class:`AuditInputError` if a run cannot be read.
         """
         if path in ("", FRONT):
             return self.front()
@@ -85,7 +81,7 @@ class Site:
         return None
 
     def front(self) -> str:
-        """The page of all clusters; of one alone, where there is no other, its own."""
+        """Return the page of all clusters; of a single cluster its own page."""
         if len(self.in_front) < 2:
             group_runs = next(iter(self.in_front.values()), [])
             late = [
@@ -118,8 +114,8 @@ class Site:
         return runs.standings(self.shelf, front_runs, datetime.now(UTC), self.every_ms)
 
     def of_cluster(self, group_runs: Sequence[Run], position: int, up: str, late: str = "") -> str:
-        """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
-        the findings of 60 runs."""
+        """Return the page of a cluster as of one of its runs. ``late``: that the next run is overdue, in words.
+        Cost: seven columns of the findings of 60 runs."""
         if not group_runs:
             return overview.render_overview([], 0, None, [], [], self._links(up))
         position %= len(group_runs)
@@ -141,7 +137,7 @@ class Site:
         )
 
     def board(self, group_runs: Sequence[Run], position: int) -> Board:
-        """How a cluster stood as of one of its runs."""
+        """Return the status of a cluster as of one of its runs."""
         run = group_runs[position]
         findings = _rows(self._notable(run).to_pylist())
         decided = answers.of_run(registry.described(findings), answers.summary(self._summary(run)))
@@ -156,7 +152,7 @@ class Site:
         return replace(shown, new=new, gone=gone, still=len(parts[2]), unseen=len(parts[3]), infos=infos)
 
     def finding(self, path: str) -> str | None:
-        """The page of a finding; None where no run that is looked into has it."""
+        """Return the page of a finding; None if no run that is read has it."""
         name = path.partition("/")[2].removesuffix(".html")
         id = next(
             (id for id in self.by_cluster if overview.finding(name) == path and name in self.seen(id).places), None
@@ -164,7 +160,7 @@ class Site:
         return None if id is None else self.story(id, name)
 
     def seen(self, id: str) -> FindingHistory:
-        """Of a cluster's findings where they were seen. Made once."""
+        """Return the history of a cluster's findings. Computed once."""
         if id not in self._seen:
             group_runs, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
             while history.since and len(group_runs) - history.since < LOOKED:
@@ -180,8 +176,8 @@ class Site:
         return self._seen[id]
 
     def until(self, id: str, fingerprint: str) -> int:
-        """The place of the run that says how a finding of a cluster stands: the last one, or the first without it that
-        looked for it."""
+        """Return the index of the run that shows the status of a finding: the last one, or the first that looked for
+        it and does not have it."""
         group_runs, was = self.by_cluster[id], self.seen(id).last[fingerprint]
         later = range(group_runs.index(was.run) + 1, len(group_runs))
         return next(
@@ -190,7 +186,7 @@ class Site:
         )
 
     def story(self, id: str, fingerprint: str) -> str:
-        """The page of a finding of a cluster, which some of its runs that are looked into have."""
+        """Return the page of a finding of a cluster."""
         group_runs, history = self.by_cluster[id], self.seen(id)
         places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
@@ -215,9 +211,9 @@ class Site:
         return render_finding(story, self._links("../"), run.facts.get("as_of"))
 
     def report(self, run: Run) -> str:
-        """A run's report, made again from what was kept of it.
+        """Return a run's report, rendered again from the kept tables.
 
-        Runs that were kept before open transactions and timelines were have a report without them.
+        Runs of releases that did not keep open transactions and timelines have a report without them.
         """
         accepted = runs.accepted(self.shelf.history, run)
         findings = _rows(self.shelf.read(run, "findings").to_pylist())
@@ -239,14 +235,14 @@ class Site:
         return findings.filter(pc.not_equal(findings["severity"], "info"))
 
     def _notable(self, run: Run) -> pa.Table:
-        """What the verdict goes by: critical and error findings, and those above info that say that readers wait."""
+        # Critical and error findings, and those above info about blocked readers.
         blocking = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
         findings = self._above_info(run)
         waits = pc.is_in(pc.coalesce(findings["kind"], findings["rule"]), pa.array(blocking))
         return findings.filter(pc.or_(waits, pc.is_in(findings["severity"], pa.array(GRAVE))))
 
     def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
-        """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
+        # The part of the summary that the verdict needs; ``fingerprint``: with this finding's partition alone.
         facts: Fields = {
             "as_of": run.facts.get("as_of"),
             "complete": run.facts.get("complete", True),
@@ -265,7 +261,6 @@ class Site:
         return facts | {"inputs": [{"log_dir": name, "cluster_id": id} for name, id in inputs.items()]}
 
     def _tallies(self, run: Run) -> list[overview.Tally]:
-        """A run's findings by partition, and by producer."""
         table, tallies = self.shelf.who(run, accepted=False), []
         for names in (_PARTITION, _PRODUCER):
             counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
@@ -284,12 +279,10 @@ def _cluster(run: Run) -> ClusterLabel:
 
 
 def _rows(rows: Iterable[Values]) -> list[Fields]:
-    """Findings with their structures, and every key there."""
     return answers.with_all_keys(map(pipeline_summary.unfolded, rows), answers.FINDING)
 
 
 def _held(row: Values) -> Fields:
-    """A row of the kept table of what is held, as the summary has it."""
     times = {name: _iso(row.get(name)) for name in pipeline_summary.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
@@ -298,20 +291,19 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else iso(round(moment.timestamp() * 1000))
 
 
-# The dashboard as static files, for any web server or bucket: what changed since the last time is written.
+# Export as static files. Only changed pages are written, and none is deleted: a resolved finding keeps its page.
 #
-# Nothing here faces a network, and nothing is taken away: a finding that is gone keeps its page, which says so.
-# ``pages.json``, written last, says of each page what it was made of. Two writers at a time each write whole pages of
-# what they saw; the next one has them all.
+# ``pages.json``, written last, has a digest of what each page is made of. Concurrent exports each write complete pages;
+# the next export is complete again.
 
 
 LIST, KIND = "pages.json", "text/html; charset=utf-8"
-MOST_FINDINGS = 2000  # of a cluster that get a page at a time, those of the last run first, the gravest first
+MOST_FINDINGS = 2000  # pages of findings per cluster and export: those of the last run, the most severe, first
 AT_ONCE = 32  # pages in memory
 
 
 class SitePage(NamedTuple):
-    """A page that is to be there: its address, what it is made of, and how it is made."""
+    """A page: its address, a digest of what it is made of, and a function that renders it."""
 
     path: str
     stamp: str
@@ -320,7 +312,7 @@ class SitePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an export did: pages that were written, that were as they had to be, and findings that got none."""
+    """The number of pages written and unchanged, and of findings without a page (``left``)."""
 
     pages: int
     unchanged: int
@@ -328,9 +320,9 @@ class ExportResult:
 
 
 def export(history: History, to: History, every_ms: int | None = None) -> ExportResult:
-    """Writes the pages over a history into a folder of this machine or of a store.
+    """Write the pages of a history into a directory or a store.
 
-    Errors: :class:`AuditInputError` where either cannot be read or written.
+    Errors: :class:`AuditInputError` if either cannot be read or written.
     """
     out = folder(to)
     try:
@@ -356,7 +348,7 @@ def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
 
 
 def _stamps(out: ResultFolder) -> dict[str, str]:
-    """What the pages that are there were made of; none where a list is not there or not ours."""
+    # Empty if there is no list, or one of another program.
     try:
         stamps = json.loads(out.get(LIST) or b"{}")["pages"]
     except (ValueError, KeyError, TypeError):
@@ -365,9 +357,8 @@ def _stamps(out: ResultFolder) -> dict[str, str]:
 
 
 def _pages(site: Site) -> Iterator[SitePage]:
-    """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
-    story is that of the runs that looked at all, where these have them."""
-    yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
+    # Findings get the story of the runs with full scope, if these have them.
+    yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # the time decides who is overdue
     listed: set[str] = set()
     for id, group_runs in site.by_cluster.items():
         last = group_runs[-1]
