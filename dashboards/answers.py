@@ -1,4 +1,4 @@
-"""The verdict of a run, and the answers that the report begins with."""
+"""The verdict of a run, its blocked partitions, and the shapes that pages are made from."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is 
 
 @dataclass(slots=True)
 class Open:
-    """An open transaction with what was found about it and how far its log has run on.
+    """An open transaction with its findings and the state of its log.
 
-    ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold replicas of it; ``findings``
-    about it, those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
+    ``row``: as given to the report; ``cluster``: its id, if known; ``brokers``: those with replicas of it;
+    ``findings``: those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
     """
 
     row: Values
@@ -79,16 +79,18 @@ class Open:
 
     @property
     def lso(self) -> int | None:
-        """The last stable offset that readers stop at."""
+        """The last stable offset, where read_committed consumers stop."""
         if self.row.get("last_stable_offset") is not None:
             return int(self.row["last_stable_offset"])
         return (self.log or {}).get("lso", self.row.get("first_offset"))
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie between the LSO and how far readers would get but for open transactions, if known; in a
-        run of the past up to the high watermark, or the log end where that is not known or lies below the LSO, as a
-        killed broker leaves it."""
+        """The number of offsets from the LSO to where consumers could read without open transactions, if known.
+
+        In a run of an earlier release that is the high watermark, or the log end if that is unknown or below the LSO (a
+        killed broker leaves it there).
+        """
         log = self.log or {}
         ends = (
             self.row.get("readable_end"),
@@ -104,24 +106,24 @@ class Open:
 
     @property
     def standing(self) -> str:
-        """How its partition stands, as the audit judged it; by its class where a run of the past does not say."""
+        """The status of its partition; derived from its class in a run of a release without it."""
         given = self.row.get("standing")
         old = {**dict.fromkeys(STUCK, "stuck"), "late": "overdue", "active": "waiting"}
         return str(given or old.get(self.row["class"], "unknown"))
 
     @property
     def kind(self) -> str:
-        """What every surface calls it, a key of :data:`KINDS`: its class, or its standing, of summary and metrics."""
+        """The name of its status in all outputs, a key of :data:`KINDS`: its class, or its standing."""
         if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
             return "undecidable"
         return self.standing if self.standing in KINDS else str(self.row["class"])
 
     @property
     def blocks(self) -> bool:
-        """Whether its readers are kept waiting for longer than is normal.
+        """Whether it blocks consumers for longer than is normal.
 
-        Its standing says so. In a run of the past an error about it does too, or any finding above info, or else its
-        class.
+        By its standing. In a run of an earlier release also by an error about it, or any finding above info, or else by
+        its class.
         """
         if self.row.get("rule") is not None:
             return self.standing in RED
@@ -134,17 +136,18 @@ class Open:
 
     @property
     def fingerprint(self) -> str | None:
-        """Of the finding about it; of a run of the past, whose rows do not say, of the first one that is known."""
+        """The fingerprint of its finding; in a run of an earlier release that of the first one."""
         return self.row.get("fingerprint") or next((f.get("fingerprint") for f in self.findings), None)
 
     @property
     def left_out(self) -> bool:
-        """Whether the rule that reports it was left out, by ``--rule`` or ``--skip-rule``, and no other reports it."""
+        """Whether only a rule excluded by ``--rule`` or ``--skip-rule`` reports it."""
         return self.blocks and bool(self.row.get("left_out"))
 
     @property
     def advice(self) -> Values:
-        """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
+        """What to do about it, as a row of :mod:`auditor.base.advice`: its own advice, or that of its finding if
+        both agree."""
         own = self._own
         blocking = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
         about = [a for f in blocking if (a := whole(f.get("advice")))]
@@ -158,23 +161,23 @@ class Open:
 
     @property
     def lead(self) -> str:
-        """The verdict with what it costs, in a sentence."""
+        """The verdict with its cost, as a sentence."""
         return lead(self.advice)
 
     @property
     def word(self) -> str:
-        """The verdict in a word or two."""
+        """The verdict in one or two words."""
         return WORDS[Verdict(self.advice["verdict"])]
 
     @property
     def tone(self) -> str:
-        """How pages colour the verdict."""
+        """The colour of the verdict on pages."""
         return TONES[Verdict(self.advice["verdict"])]
 
     @property
     def told(self) -> list[tuple[str, str]]:
-        """What to do now, in lines: the verdict, sentences, commands. What is to be done lest it happens again, which
-        the finding adds at its end, is left to who has more room."""
+        """What to do now, as lines: verdict, sentences, commands. Prevention, which the finding adds at its end, is
+        omitted."""
         given, own = self.advice, self._own
         if not joined(steps(given)):
             return [("text", self.lead), *sentences(self.remedy)]
@@ -182,7 +185,7 @@ class Open:
 
     @property
     def remedy(self) -> str:
-        """What stands below the verdict, with the commands to paste; of a run of the past the remedy as it was."""
+        """The steps below the verdict with their commands; in a run of an earlier release its remedy."""
         if below := joined(steps(self.advice)):
             return below
         about = [f for f in self.findings if _declared(f, "blocks")]
@@ -193,9 +196,9 @@ class Open:
 
 @dataclass(slots=True)
 class BlockedSummary:
-    """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do.
+    """A partition with blocked read_committed consumers: its first open transaction and the number of other ones.
 
-    ``behind``: what was found about those others, by offset: readers go on only once they are ended too.
+    ``behind``: findings about the others, by offset; consumers stay blocked until these end, too.
     """
 
     holder: Open
@@ -205,7 +208,7 @@ class BlockedSummary:
 
     @property
     def accepted(self) -> bool:
-        """Whether a baseline accepts all that was found about its being blocked."""
+        """Whether a baseline suppresses all findings about it."""
         if (given := self.holder.row.get("accepted")) is not None:
             return bool(given)
         about = [f for f in self.holder.findings if _declared(f, "blocks")]
@@ -213,8 +216,7 @@ class BlockedSummary:
 
 
 def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding], summary: Values) -> list[Open]:
-    """Every open transaction once (replicas on several brokers joined), with its findings: worst class, oldest
-    first."""
+    """Return each open transaction once (replicas joined) with its findings: the worst class, then the oldest first."""
     transactions = list(transactions)
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary, map(_log, transactions))
@@ -233,10 +235,10 @@ def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding
 
 
 def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[BlockedSummary]:
-    """The partitions that a transaction holds, those that are blocked first, then oldest first: the summary's rows.
+    """Return the partitions with an open transaction, blocked ones first, then the oldest: the rows of the summary.
 
-    A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
-    transaction was handed in for makes a row of its own.
+    A run of an earlier release has no such rows: there they are made of the open transactions that block. A finding of
+    a blocking rule without an open transaction makes a row of its own.
     """
     by_partition: dict[tuple[str | None, str], list[Open]] = {}
     given = _given(findings, summary)
@@ -270,7 +272,6 @@ def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: 
 
 
 def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | None, str], list[Finding]]:
-    """What was found about the transactions that hold a partition, by cluster and partition, by offset."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     by_partition: dict[tuple[str | None, str], list[Finding]] = {}
     for finding in findings:
@@ -281,12 +282,12 @@ def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | 
 
 
 def _place(row: Values) -> tuple[str, int]:
-    """Topic and partition, for an order in which partition 2 goes before partition 10."""
+    # Partition 2 sorts before partition 10.
     return str(row.get("topic")), -1 if row.get("partition") is None else row["partition"]
 
 
 def _given(findings: Sequence[Finding], summary: Values) -> list[Open] | None:
-    """The rows of the summary's ``blocked`` with their findings; None where the summary has none."""
+    # None if the summary has no such rows.
     if summary.get("blocked") is None:
         return None
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
@@ -304,15 +305,15 @@ def _given(findings: Sequence[Finding], summary: Values) -> list[Open] | None:
 
 
 def advised(finding: Finding) -> tuple[str, str]:
-    """How pages colour the verdict of a finding's advice, and the verdict in a word or two; of a finding of the past,
-    which has none, both empty."""
+    """Return the colour and the words of a finding's verdict; both empty for a finding without advice."""
     given = whole(finding.get("advice"))
     verdict = Verdict(given["verdict"]) if given else None
     return (TONES[verdict], WORDS[verdict]) if verdict else ("", "")
 
 
 def advise(row: Values, findings: Sequence[Finding]) -> Values:
-    """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
+    """Return an advice as :mod:`rules.safety` gives it, for rows of earlier releases without one, and for a finding
+    alone."""
     verdict, cost = _judged(row, findings)
     return Advice(verdict, cost).row()
 
@@ -335,7 +336,7 @@ def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
-    """Findings by severity, worst first, zeros included: the summary's counts, or counted where it has none."""
+    """Return the number of findings by severity, with zeros: the summary's counts, or counted if it has none."""
     given = summary.get("counts", {}).get("by_severity")
     counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
     if given is None:
@@ -345,7 +346,7 @@ def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
 
 
 def suppressed_findings(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
-    """Findings that a baseline suppresses, by severity: the summary's counts, or counted where it has none."""
+    """Return the number of suppressed findings by severity: the summary's counts, or counted if it has none."""
     given = ((summary.get("baseline") or {}).get("counts") or {}).get("by_severity")
     if given is None:
         severities = [f["severity"] for f in findings if f.get("accepted")]
@@ -354,17 +355,17 @@ def suppressed_findings(findings: Iterable[Finding], summary: Values) -> dict[st
 
 
 def unaccepted(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that no baseline accepts."""
+    """Return the findings that no baseline suppresses."""
     return [f for f in findings if not f.get("accepted")]
 
 
 def undecided(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that say themselves that they could not be decided, or that rest on what may have been in flight."""
+    """Return the inconclusive findings, and those that may be due to writes in flight."""
     return [f for f in findings if _unsure(f)]
 
 
 def missing(findings: Iterable[Finding]) -> list[str]:
-    """What the undecided findings name as that which would decide them, each once, in the order given."""
+    """Return the evidence that inconclusive findings lack, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
         lacking = (finding.get("evidence") or {}).get("missing") or ()
@@ -392,12 +393,10 @@ def _cost_of_abort(row: Values, state: str) -> str:
 
 
 def _log(row: Values) -> tuple[Hashable, ...]:
-    """What names the log of a row."""
     return row.get("log_dir"), row["topic"], row["partition"]
 
 
 def _logs(summary: Values, wanted: Iterable[tuple[Hashable, ...]]) -> dict[tuple[Hashable, ...], Values]:
-    """How far each of some logs goes."""
     keys = set(wanted)
     rows = summary.get("logs", ()) if keys else ()
     return {key: {name: row[name] for name in _ENDS if name in row} for row in rows if (key := _log(row)) in keys}
@@ -412,7 +411,7 @@ def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Hashable, ...], list
 
 
 def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Finding]]:
-    """What was found in the coordinator's log about the open transaction of an id, which no data shows."""
+    # Findings in the coordinator's log about the open transaction of an id that no data shows.
     about: dict[str | None, list[Finding]] = {}
     for finding in findings:
         if finding["topic"] == TRANSACTION_STATE and finding["severity"] != "info" and _declared(finding, "blocks"):
@@ -422,7 +421,6 @@ def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Findin
 
 
 def _about(row: Values, about: Mapping[tuple[Hashable, ...], list[Finding]]) -> list[Finding]:
-    """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
     overlapping = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
     return sorted(overlapping, key=lambda f: not _declared(f, "blocks"))
 
@@ -435,21 +433,17 @@ def _overlaps(finding: Finding, row: Values) -> bool:
 
 
 def _declared(finding: Finding, name: str) -> Any:
-    """What the finding's rule declares; None where the rule is not known (any more)."""
+    # None if the rule no longer exists.
     return (finding.get("declared") or {}).get(name)
 
 
 def _blocks_log(finding: Finding) -> bool:
-    """Whether it says that a log's readers wait: findings that point into ``__transaction_state`` do not.
-
-    Such a finding makes a row of its own where no open transaction was handed in for it.
-    """
+    # Findings in __transaction_state name no log that is blocked.
     speaks = finding["topic"] not in (None, TRANSACTION_STATE) and finding["severity"] != "info"
     return speaks and _declared(finding, "blocks") is not None
 
 
 def _as_transaction(finding: Finding) -> Fields:
-    """What a finding alone says of the transaction that it is about."""
     evidence = finding.get("evidence") or {}
     kind = evidence.get("class")
     return {
@@ -489,10 +483,13 @@ STANDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
-    baseline suppresses, is 0. ``lost``: those of them about records that are lost, unreadable or at risk. ``held``: who
-    is blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those
-    whose being blocked a baseline accepts. ``suppressed``: findings that a baseline suppresses, by severity."""
+    """The verdict of a run.
+
+    ``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
+    baseline suppresses, is 0. ``lost``: those of them about lost, unreadable or endangered records. ``held``: blocked
+    partitions; ``named``: partitions with an open transaction that is within its timeout or of unknown status;
+    ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``: suppressed findings by severity.
+    """
 
     tone: str
     headline: str
@@ -507,7 +504,7 @@ class RunVerdict:
 def decide(
     rows: Sequence[BlockedSummary], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
 ) -> RunVerdict:
-    """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
+    """Return the verdict. ``rows``: those of :func:`blocked`; ``counts``: findings by severity."""
     lost = [f for f in unaccepted(findings) if is_loss(f)]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
     blocked_rows = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
@@ -528,13 +525,13 @@ def decide(
 
 
 def is_loss(finding: Finding) -> bool:
-    """Whether a finding says that records are lost, or a critical one that they cannot be read or are at risk."""
+    """Whether a finding is about lost records, or a critical one about unreadable or endangered records."""
     outcome, severity = finding.get("outcome"), finding["severity"]
     return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
 
 
 def of_run(findings: Sequence[Finding], summary: Values) -> RunVerdict:
-    """The verdict on a run, by its findings and its summary, both with every key of ``dashboards.report_shapes``."""
+    """Return the verdict of a run from its findings and its summary, both with all keys."""
     return decide(blocked((), findings, summary), findings, tally(findings, summary), summary)
 
 
@@ -585,14 +582,13 @@ def _headline(
 
 
 def _of_loss(findings: Sequence[Finding]) -> str:
-    """Name the worst outcome alone: lost records, else unreadable ones, else those at risk."""
+    # The worst outcome alone: lost before unreadable before at risk.
     worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
     places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
     return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Values) -> str:
-    """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
     clauses = []
     if left_out := scope.get("rules_left_out"):
         clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
@@ -623,8 +619,8 @@ def _are(count: int) -> str:
 
 
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
-    """The time that ages go by, and how old the copy is. ``now``: the clock on the wall; None where the same input must
-    give the same text."""
+    """Return the evaluation time and the age of the copy in words. ``now``: the system time, None for reproducible
+    text."""
     text = f"As of {instant(summary['as_of'])}"
     newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
     if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
@@ -645,7 +641,7 @@ def _moment(iso: object) -> datetime.datetime | None:
 
 
 def baseline(row: Values) -> str:
-    """What a baseline accepts, in words: ``row`` is the summary's."""
+    """Return in words what a baseline suppresses; ``row``: the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
     text = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
@@ -658,13 +654,13 @@ def baseline(row: Values) -> str:
 
 
 def counted(by_severity: Mapping[str, int]) -> str:
-    """How many findings, and of which severities."""
+    """Return the number of findings, in all and by severity, in words."""
     kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
     return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
 def standing_text(holder: Open) -> str:
-    """How a partition that is held stands; where its age is known, what is unknown is whether that is long."""
+    """Return the status of a partition in words; if its age is known, what is unknown is whether that is normal."""
     row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in STUCK:
         return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
@@ -683,12 +679,12 @@ def _ageless(row: Values) -> bool:
 
 
 def held_for(row: Values) -> str:
-    """For how long a partition is held, in words."""
+    """Return for how long a partition is blocked, in words."""
     return f"for {aged(row)}"
 
 
 def aged(row: Values) -> str:
-    """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
+    """Return the age of an open transaction in words. An age of at least 0 is unknown: the newest time is its own."""
     if _ageless(row):
         return "an unknown time"
     if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
@@ -699,8 +695,8 @@ def aged(row: Values) -> str:
 
 
 def begun(row: Values) -> str:
-    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
-    both, as far as they are known; empty where nothing tells."""
+    """Return since when a transaction is open, in words; empty if unknown. Where the producer's clock contradicts
+    the brokers' times around it, both are given."""
     if not row.get("since"):
         return ""
     if not row.get("since_by_producer"):
@@ -812,15 +808,15 @@ _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "tota
 
 
 def with_all_keys(rows: Iterable[Values], keys: Iterable[str]) -> list[Fields]:
-    """Each row with at least ``keys``, null where it had none."""
+    """Return each row with all of ``keys``, null where it lacks one."""
     empty = dict.fromkeys(keys)
     return [{**empty, **row} for row in rows]
 
 
 def summary(given: Values) -> Fields:
-    """A run's summary with every key that the report shows; what is not there is null, or empty for lists.
+    """Return a summary with every key that the report shows: null, or empty for lists, where it lacks one.
 
-    Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
+    Rows of logs, of which there may be a million, are completed one by one by :func:`log`.
     """
     full: Fields = dict.fromkeys(
         (
@@ -853,7 +849,7 @@ def summary(given: Values) -> Fields:
 
 
 def log(given: Values) -> Fields:
-    """A row of the summary's logs with every key that the report shows."""
+    """Return a row of the summary's logs with every key that the report shows."""
     row = {**dict.fromkeys(LOG), **given}
     if row["offsets"]:
         row["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **row["offsets"]}
@@ -863,14 +859,14 @@ def log(given: Values) -> Fields:
 
 
 def _expectations(given: Values) -> Fields:
-    """Of a run of the past, too, whose failed ones were sentences."""
+    # In an earlier release failed ones were sentences.
     failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
     keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
     return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
 def timeline(given: Values) -> Fields:
-    """A timeline with whole rows of transactions."""
+    """Return a timeline with all keys, also of its transactions."""
     row = {**dict.fromkeys(TIMELINE), **given}
     row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
     return row

@@ -1,4 +1,4 @@
-"""Findings grouped by cause, selected, and in full."""
+"""Findings by cause, their selection, and single findings as text."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Findings of one kind and severity that have one owner, or whose owners are too many to be told apart.
+    """Findings of one kind and severity with one owner, or with too many owners to list.
 
-    ``who`` in words, empty where they name nobody; ``owners``: how many there are; ``findings`` in the order given.
+    ``who``: the owner in words, empty if unknown; ``owners``: how many; ``findings``: in the order given.
     """
 
     rule: str
@@ -60,11 +60,11 @@ class Cause:
 
 
 def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
-    """The causes of ``findings``, worst severity first, else in the order in which the findings are given.
+    """Group findings by cause, the highest severity first, else in the order given.
 
-    A kind's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
-    ``most`` of its findings stand for themselves, and all others together. Infos go by kind alone, unless they have
-    one owner. Cost: linear.
+    Findings of a kind are grouped by owner if it has at most ``most`` owners. With more, owners of at least one in
+    ``most`` findings get a group each, all others one. Infos are grouped by kind alone unless they have one owner.
+    Cost: linear.
     """
     by_kind: dict[tuple[str, str, str], dict[tuple[object, ...], list[Finding]]] = {}
     for finding in findings:
@@ -85,42 +85,42 @@ def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
 
 
 def alone(finding: Finding) -> Cause:
-    """A finding that stands for itself."""
+    """Return a finding as a cause of its own."""
     return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
 
 
 def _owner(finding: Finding) -> tuple[object, ...]:
-    """Whose it is: a transactional id keeps its findings together through the producer ids that it has had."""
+    # A transactional id keeps its findings together although its producer id changes.
     name = finding["transactional_id"]
     return (name, None if name is not None else finding["producer_id"], finding["group_id"])
 
 
 def _who(findings: Sequence[Finding]) -> str:
-    """The owner in words, with what all its findings have in common: not the epoch, where there are several."""
+    # Only what all of its findings share: not the epoch if it was bumped.
     first = findings[0]
     return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPartitions:
-    """Partitions that one producer holds, all standing alike and with the same advice, in the order given."""
+    """Partitions blocked by one producer, with the same status and advice, in the order given."""
 
     rows: Sequence[BlockedSummary]
 
     @property
     def first(self) -> Open:
-        """What holds the first of them: of rows as :func:`answers.blocked` gives them, for the longest."""
+        """The open transaction of the first partition, which is the oldest in the order of :func:`answers.blocked`."""
         return self.rows[0].holder
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie behind all of them; None where it is not known of each."""
+        """The number of offsets that wait in all of them; None unless it is known for each."""
         counts = [row.holder.waiting for row in self.rows]
         return sum(c for c in counts if c is not None) if None not in counts else None
 
     @property
     def readers(self) -> list[str]:
-        """Groups that read committed offsets of their topics."""
+        """Groups that read committed records of their topics."""
         return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
 
     @property
@@ -130,7 +130,7 @@ class ProducerPartitions:
 
 
 def holders(rows: Sequence[BlockedSummary]) -> list[ProducerPartitions]:
-    """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
+    """Group blocked partitions by producer, in the order of their first. Cost: linear."""
     by_holder: dict[tuple[object, ...], list[BlockedSummary]] = {}
     for row in rows:
         holder = row.holder
@@ -157,9 +157,8 @@ _MESSAGE, _REMEDY, _FACT, _FACTS, _RAW = 1200, 2400, 400, 24, 3000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FindingRow:
-    """A finding ready to be shown: the finding itself, and its texts cut to size; ``facts``: its evidence in words,
-    ``raw``: as JSON; ``anchor``: its place on the page, empty where it has no fingerprint, or that of a finding above
-    it."""
+    """A finding with its texts shortened for a page. ``facts``: its evidence in words; ``raw``: as JSON; ``anchor``:
+    its anchor on the page, empty without a fingerprint, or if a finding above has the same."""
 
     finding: Finding
     message: str
@@ -171,30 +170,30 @@ class FindingRow:
 
 @dataclass(slots=True, eq=False)
 class CauseGroup:
-    """The findings of one cause, and those of them that are shown."""
+    """The findings of a cause and the rows that are shown."""
 
     cause: Cause
     rows: list[FindingRow] = field(default_factory=list)
 
     @property
     def more(self) -> int:
-        """How many are not shown."""
+        """The number of findings that are not shown."""
         return len(self.cause.findings) - len(self.rows)
 
     @property
     def single(self) -> bool:
-        """Whether it is one finding, which needs no row to open it."""
+        """Whether it is one finding, which needs no row to expand."""
         return len(self.cause.findings) == 1
 
     @property
     def places(self) -> list[str]:
-        """The partitions that they name, each once."""
+        """The partitions of its findings, each once."""
         return list(dict.fromkeys(filter(None, map(log_name, self.cause.findings))))
 
 
 @dataclass(slots=True)
 class Group:
-    """All findings of one rule: how many there are, the worst severity, and its causes, worst and largest first."""
+    """All findings of a rule: their number, the highest severity, and the causes, the worst and largest first."""
 
     rule: str
     severity: str
@@ -204,24 +203,24 @@ class Group:
 
     @property
     def more(self) -> int:
-        """How many are not shown."""
+        """The number of findings that are not shown."""
         return self.count - sum(len(part.rows) for part in self.parts)
 
     @property
     def open_rows(self) -> int:
-        """How many lines it takes when it is unfolded, and its causes are not."""
+        """The number of lines when it is expanded and its causes are collapsed."""
         return len(self.rows) if len(self.parts) == 1 else len(self.parts)
 
     @property
     def rows(self) -> list[FindingRow]:
-        """Those that are shown."""
+        """The findings that are shown."""
         return [row for part in self.parts for row in part.rows]
 
 
 def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Group]:
-    """Findings by rule: worst severity first, then most findings, then name; of a cause in the order given.
+    """Group findings by rule: the highest severity first, then by number, then by name; causes in the order given.
 
-    ``counts`` are the summary's, for when fewer findings were handed in than were written. Cost: linear.
+    ``counts``: those of the summary, if fewer findings are given than were written. Cost: linear.
     """
     by_rule: dict[str, list[CauseGroup]] = {}
     for cause in causes(findings, CAUSES):
@@ -242,8 +241,7 @@ def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Gro
 
 
 def _share_out(groups: Sequence[Group]) -> None:
-    """Give every rule its rows, and of these every cause: the same number to each that has as many, none more than
-    fits the page."""
+    # Every rule gets the same share of rows, and in it every cause, as far as the page has room.
     share = _level([sum(len(part.cause.findings) for part in g.parts) for g in groups], MAX_ROWS_PER_RULE, MAX_ROWS)
     room, anchors = MAX_TEXT, set[str]()
     for entry in groups:
@@ -261,18 +259,18 @@ def _share_out(groups: Sequence[Group]) -> None:
 
 
 def _level(wanted: Sequence[int], share: int, room: int) -> int:
-    """The highest equal share up to ``share``, but at least 1, that keeps the sum of min(wanted, share) in ``room``."""
+    # The highest share, at least 1, for which the sum of min(wanted, share) fits into ``room``.
     while share > 1 and sum(min(count, share) for count in wanted) > room:
         share -= 1
     return share
 
 
 def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
-    """Lines for the page's search, one for each finding that is not shown, and how many findings have neither.
+    """Return lines for the page's search, one per finding that is not shown, and the number of findings without either.
 
-    A line has where, offsets, who and fingerprint, between tabs; one that begins with ``>`` says severity and rule of
-    those below it, and ``=`` in place of where or who that it is that of the line above. Hidden characters are visible
-    already. At most :data:`MAX_UNSHOWN` characters.
+    A line has place, offsets, owner and fingerprint, separated by tabs. A line that begins with ``>`` has the severity
+    and rule of the lines below it; ``=`` repeats the place or owner of the line above. Hidden characters are escaped.
+    At most :data:`MAX_UNSHOWN` characters.
     """
     lines: list[str] = []
     room, left = MAX_UNSHOWN, 0
@@ -313,8 +311,8 @@ SHOWN = 4
 
 @dataclass(slots=True)
 class Remedy:
-    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of those that
-    it is for; ``others``: how many more of these kinds have another one."""
+    """One remedy for findings of one or more rules. ``first``: the finding that it names; ``count``: the findings
+    that it is for; ``others``: findings of these kinds with another remedy."""
 
     text: str
     severity: str
@@ -325,9 +323,11 @@ class Remedy:
 
 
 def remedies(findings: Sequence[Finding], blocked_rows: Sequence[BlockedSummary]) -> list[Remedy]:
-    """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
-    before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
-    with them. Findings that a baseline accepts are left out too. Cost: linear."""
+    """Return one remedy per kind of critical and error findings, the most severe first: losses first, then by number.
+
+    Kinds with findings about ``blocked_rows`` are omitted, since the remedy is shown there, and so are suppressed
+    findings. Cost: linear.
+    """
     answered = {kind(finding) for row in blocked_rows for finding in row.holder.findings}
     by_kind: dict[str, list[Finding]] = {}
     for finding in unaccepted(findings):
@@ -347,7 +347,7 @@ def _worst(findings: Sequence[Finding]) -> Finding:
 
 
 def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
-    """Kinds with the same text share it: two may find the two sides of one loss."""
+    # Kinds with the same text share it: two may report both sides of one loss.
     made: dict[str, Remedy] = {}
     for findings in kinds:
         first = _worst(findings)
@@ -370,11 +370,10 @@ LEAST = SEVERITIES[-1]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Of each kind any of its values will do, and every kind that has values must fit. Empty: everything.
+    """Which findings are printed. All kinds of filters must match, each by any of its values; empty matches all.
 
-    ``partitions``: globs over ``topic-partition``, or a partition's number alone; ``transactional_ids`` and ``groups``:
-    globs; ``least``: the severity below which findings are not printed. ``infos``: a table lists infos too, which it
-    counts where nobody asked for them.
+    ``partitions``: globs over ``topic-partition``, or a partition number; ``transactional_ids`` and ``groups``: globs;
+    ``least``: the lowest severity; ``infos``: list infos, which are only counted by default.
     """
 
     least: str = LEAST
@@ -386,13 +385,13 @@ class Selection:
 
     @property
     def narrow(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it excludes anything."""
         return self != Selection(infos=self.infos)
 
     def holds(self, row: Values) -> bool:
-        """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.
+        """Whether the place and owner of a finding or partition match, whatever its severity.
 
-        A held partition is a group's where the group reads it: its ``readers``.
+        A blocked partition belongs to the groups that read it: its ``readers``.
         """
         groups = [row.get("group_id"), *(row.get("readers") or ())]
         return (
@@ -407,7 +406,7 @@ class Selection:
         return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
 
     def said(self) -> str:
-        """The selection in words; empty where it leaves nothing out."""
+        """The selection in words; empty if it excludes nothing."""
         parts = [
             f"{what} {' or '.join(map(str, values))}"
             for what, values in (
@@ -436,7 +435,7 @@ class Printing:
 
 
 def is_partition(row: Values, glob: str) -> bool:
-    """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
+    """Whether a row is of a partition that a glob of ``--partition`` matches; of several partitions, any."""
     if row.get("topic") is None or row.get("partition") is None:
         several = (row.get("evidence") or {}).get("partitions")
         names = several if isinstance(several, list) else []
@@ -445,7 +444,7 @@ def is_partition(row: Values, glob: str) -> bool:
 
 
 def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
-    """Whether any of the values fits any of the globs."""
+    """Whether any of the values matches any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
 
@@ -454,9 +453,11 @@ def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
 
 
 def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
-    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
-    where the summary has none."""
+    """Return the lines of one finding with its evidence.
+
+    ``row``: the contract's fields and ``fingerprint``; ``page``: title and sections of its rule, empty if it no longer
+    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
+    """
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
     span = offsets(row["offset"], row["last_offset"])
     broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
@@ -507,8 +508,10 @@ _DONE = {
 
 
 def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
-    """The message on one line, empty where no id is named; ``holder``: the open transaction that the finding is about,
-    where it is about one; ``cluster``: as people call it; ``link``: of the finding's page."""
+    """Return the message for the owner of a producer on one line, empty if no id is named.
+
+    ``holder``: the open transaction of the finding, if any; ``cluster``: its name; ``link``: of the finding's page.
+    """
     name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
     if name is None and group is None and (holder is None or producer is None):
         return ""
@@ -530,7 +533,6 @@ def _epoch(row: Values) -> str:
 
 
 def _left(row: Values) -> str:
-    """What its transaction is, where, and since when."""
     records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
     span = offsets(row.get("first_offset"), row.get("last_offset"))
     since = f" since {begun(row)}" if begun(row) else ""

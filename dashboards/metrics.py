@@ -1,9 +1,8 @@
-"""metrics.prom: what a run found, as Prometheus text for node-exporter's textfile collector.
+"""metrics.prom: the results of a run for node-exporter's textfile collector.
 
-The number of series is bounded: rules, severities, classes, standings and states, and of the partitions that are held
-the :data:`WORST`, all others summed; never a producer or a transactional id. Every series names its cluster, so that
-files of many clusters can lie in one folder. Two times stand in it: that which the audit judges by (``as_of``), and
-when the run itself began.
+The number of series is bounded: rules, severities, classes, statuses and states, and the :data:`WORST` blocked
+partitions, all others summed; never a producer or a transactional id. Every series names its cluster, so files of many
+clusters can share a directory. There are two times: the evaluation time (``as_of``) and the start of the run.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ Count = Callable[[str, str, Sequence[str], Mapping[tuple[str, ...], float]], Non
 
 
 def write_metrics(path: str | os.PathLike[str], findings: Sequence[Values], summary: Values) -> None:
-    """Write the metrics file at ``path`` (it should end in ``.prom``), whole or not at all: a rename puts it in place.
+    """Write the metrics file at ``path`` (it should end in ``.prom``) atomically.
 
-    ``findings`` have the contract's fields, ``summary`` is summary.json's content; its ``open_transactions`` (a count
-    by class), where given, is taken as it is, else those are counted that a finding is about. Raises OSError if the
-    file cannot be written.
+    ``findings`` have the contract's fields; ``summary`` is the content of summary.json. Without its
+    ``open_transactions`` (counts by class), the transactions of findings are counted. Raises OSError if the file cannot
+    be written.
     """
     write_to_textfile(os.fspath(path), _registry(findings, answers.summary(summary)))
 
@@ -100,7 +99,6 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
 
 
 def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None:
-    """How many findings there are, those that a baseline accepts apart."""
     listed = answers.unaccepted(findings)
     accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
     count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
@@ -125,7 +123,6 @@ def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None
 
 
 def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
-    """Labels of ``cluster_info``, and for each cluster their values."""
     labels = sorted({key for row in named for key in row["labels"] or {}})
     columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
 
@@ -148,7 +145,7 @@ def _times(summary: Values) -> dict[str, tuple[str, float | None]]:
 
 
 def clusters(summary: Values) -> str:
-    """The ids of the clusters that a run looked at, with commas between; empty where none is known."""
+    """Return the cluster ids of a run, separated by commas; empty if unknown."""
     return ",".join(sorted({_label(row["cluster_id"]) for row in summary["inputs"] if row["cluster_id"]}))
 
 
@@ -161,7 +158,7 @@ def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
 
 
 def _by_outcome(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
-    """Open critical and error findings; of a run of the past, whose rule is none any more, the outcome is ``none``."""
+    # A finding of a rule that no longer exists has the outcome ``none``.
     grave = [finding for finding in findings if finding["severity"] in GRAVE]
     counted = Counter(finding.get("outcome") or "none" for finding in grave)
     return {(name,): counted[name] for name in OUTCOMES}
@@ -173,16 +170,13 @@ def _refusals(summary: Values) -> Samples:
 
 
 def _standings(rows: Sequence[answers.BlockedSummary]) -> dict[tuple[str, ...], int]:
-    """How many partitions stand how, zeros too."""
     counted = Counter(_standing(row) for row in rows)
     return {(name,): counted[name] for name in (*answers.STANDINGS, ACCEPTED)}
 
 
 def _standing(row: answers.BlockedSummary) -> str:
-    """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it.
-
-    In a run of the past, what is blocked by a finding's judgement is overdue: alerts go by that.
-    """
+    # Suppressed partitions have a value of their own, so no alert fires. In a run of an earlier release, a partition
+    # that is blocked according to a finding counts as overdue, for alerts.
     if not row.holder.blocks:
         return row.holder.standing
     if row.accepted:
@@ -191,7 +185,7 @@ def _standing(row: answers.BlockedSummary) -> str:
 
 
 def _key(place: int, row: answers.BlockedSummary) -> tuple[str, ...]:
-    """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
+    # All partitions but the worst, which come first, share one key per cluster and status.
     transaction, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
         return (cluster, "", OTHERS, "", standing)
@@ -223,7 +217,6 @@ def _ages(rows: Sequence[answers.BlockedSummary]) -> Samples:
 
 
 def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...], int]:
-    """Open transactions by class, each once however many findings are about it; every class is there, zeros too."""
     if (given := summary.get("open_transactions")) is not None:
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}
     transactions = set()
@@ -237,7 +230,6 @@ def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...
 
 
 def _seconds(iso: object) -> float | None:
-    """An ISO 8601 instant as seconds since the epoch; None for what is none."""
     try:
         return datetime.datetime.fromisoformat(str(iso)).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""Findings in formats for other programs."""
+"""Findings and rows as CSV, Markdown, SARIF and JUnit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
 def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
-    """A line of heads and one a row (RFC 4180, but for line ends, which are LF); null is empty, structures are JSON."""
+    """Yield a header line and one line per row (RFC 4180, with LF); null is empty, structures are JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in ([*heads], *([_csv_cell(row[head]) for head in heads] for row in rows)):
@@ -57,7 +57,7 @@ def _csv_cell(value: object) -> Any:
 
 
 def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A table of Markdown; null is empty."""
+    """Yield a Markdown table; null is empty."""
     yield f"| {' | '.join(heads)} |\n"
     yield f"|{' --- |' * len(heads)}\n"
     for row in rows:
@@ -65,7 +65,7 @@ def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> It
 
 
 def escaped(text: str) -> str:
-    """``text`` as itself in Markdown, on one line."""
+    """Escape a text for Markdown, on one line."""
     return _SIGNS.sub(r"\\\1", visible(text))
 
 
@@ -96,7 +96,8 @@ _FACTS = (
 
 
 def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
-    """The whole text. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and ``kinds``."""
+    """Return the SARIF file. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and
+    ``kinds``."""
     numbers = {name: number for number, name in enumerate(rules)}
     tool = summary["tool"]
     run = {
@@ -135,7 +136,6 @@ def _rule(name: str, rule: Values) -> Fields:
 
 
 def _notifications(summary: Values) -> list[Fields]:
-    """What could not be read, and that there was nothing to judge."""
     errors = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
     notifications = [{"level": "error", "message": {"text": visible(text)}} for text in errors]
     if empty := summary.get("empty_input"):
@@ -145,7 +145,6 @@ def _notifications(summary: Values) -> list[Fields]:
 
 
 def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
-    """A result; a location in a file where the finding has one, and always where in the cluster."""
     result = {
         "ruleId": finding["rule"],
         "level": _LEVELS[finding["severity"]],
@@ -162,7 +161,7 @@ def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
 
 
 def _said(finding: Finding) -> str:
-    """What happened, and what to do about it: code hosts show of a result its message alone."""
+    # Code hosts show only the message of a result, so it has the remedy, too.
     message, remedy = finding["message"] or finding["rule"], finding["remedy"]
     return f"{message}\n\n{remedy}" if remedy else str(message)
 
@@ -188,9 +187,12 @@ MAX_TEXT = 4000
 
 
 def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], fail_on: str) -> str:
-    """The whole text. ``rules``: those that ran, by id. A finding at or above ``fail_on`` is a failure, one below it a
-    skipped case, and so are those that are not printed (``hidden`` of a rule: how many); a rule that found nothing
-    passes; what could not be read, or an input without anything to judge, is an error."""
+    """Return the JUnit file. ``rules``: those that ran, by id.
+
+    Findings at or above ``fail_on`` are failures, others skipped cases, and so are findings that are not printed
+    (``hidden`` of a rule: how many). A rule without findings passes. Unreadable files, or an input without anything to
+    judge, are errors.
+    """
     top = ET.Element("testsuites", name="auditor")
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
     by_rule: dict[str, list[Finding]] = {name: [] for name in rules}
@@ -241,7 +243,7 @@ def _input(suite: ET.Element, summary: Values) -> None:
 
 
 def _text(text: object) -> str:
-    """What XML 1.0 can hold: every control character as an escape."""
+    # XML 1.0 cannot hold control characters.
     return clip(visible(str(text or "")), MAX_TEXT)
 
 
@@ -263,8 +265,8 @@ def rendered(
     rules: Mapping[str, Values],
     fail_on: str,
 ) -> Iterator[str]:
-    """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
-    ``findings``: those that are printed; ``rules``: those that ran."""
+    """Yield the text in parts. ``kind``: of :data:`FORMATS`, except table and json; ``findings``: those that are
+    printed; ``rules``: those that ran."""
     if kind == "csv":
         yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
@@ -276,7 +278,7 @@ def rendered(
 
 
 def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
-    """Rows with the same keys as JSON lines, Markdown or CSV; nothing for no rows."""
+    """Yield rows with the same keys as JSON lines, Markdown or CSV; nothing for no rows."""
     heads = list(rows[0]) if rows else []
     if kind == "json":
         yield from (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -287,7 +289,6 @@ def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
 
 
 def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary: Values) -> Iterator[str]:
-    """The verdict, who is blocked with the commands to copy, and the findings: to be pasted into a ticket."""
     yield f"# {escaped(decided.headline)}\n\n{escaped(answers.clock(summary))}\n"
     for row in decided.held:
         holder = row.holder
@@ -319,6 +320,6 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
 
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What to do; indented by four a command is code, whatever signs it holds."""
+    # Indented by four, a command is code whatever characters it has.
     lines = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
     yield "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Pages of the dashboard."""
+"""The dashboard's pages: all clusters, one cluster, one finding."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ SHOWN = 8  # of a column
 
 
 class ClusterLabel(NamedTuple):
-    """A cluster as people know it: ``id`` as its brokers do (several with commas), ``name`` the id where nobody said
-    another one, and what else was said."""
+    """A cluster: ``id`` (several with commas), ``name`` (the id if it has none), and what else is configured."""
 
     id: str
     name: str
@@ -36,8 +35,9 @@ class ClusterLabel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A cluster in its last run, or as of a run. ``new`` and ``gone`` are rows of findings above info against the run
-    before, ``still`` how many are in both; None where there is no run before. ``as_of`` is what ages go by."""
+    """The status of a cluster as of a run. ``new`` and ``gone``: rows of findings above info against the run before,
+    None without one; ``still``: how many are in both; ``unseen``: how many were not looked for; ``as_of``: the
+    evaluation time."""
 
     cluster: ClusterLabel
     verdict: RunVerdict
@@ -52,22 +52,22 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """One of the three columns: its first items, each with its cluster, and how many there are beyond them."""
+    """A column: its first items with their clusters, and the number of further ones."""
 
     items: Sequence[tuple[ClusterLabel, Item]]
     more: int
 
     @property
     def count(self) -> int:
-        """Of all."""
+        """The number of all items."""
         return len(self.items) + self.more
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of some boards. ``compared``: whether any has a run before it; ``open``: how many critical and error
-    findings are open; ``suppressed``: how many of any severity a baseline suppresses; ``unsure``: whether the input of
-    some run could not be judged, or not all of it."""
+    """The columns of some boards. ``compared``: whether any board has a run before it; ``open``: critical and error
+    findings; ``suppressed``: findings that a baseline suppresses; ``unsure``: whether some input was not judged, or
+    not all of it."""
 
     held: Column[BlockedSummary]
     lost: Column[Finding]
@@ -79,7 +79,7 @@ class Columns:
 
 
 def columns(boards: Sequence[Board]) -> Columns:
-    """What is blocked, the oldest hold first; what is lost; what is new, the gravest first."""
+    """Return what is blocked, the oldest first; what is lost; what is new, the most severe first."""
     blocked = [(board.cluster, row) for board in boards for row in board.verdict.held]
     lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
     new = [(board.cluster, row) for board in boards for row in board.new or ()]
@@ -97,7 +97,7 @@ def columns(boards: Sequence[Board]) -> Columns:
 
 
 def oldest(boards: Iterable[Board]) -> str | None:
-    """Since when the oldest hold is; None where nothing is blocked, or nothing tells."""
+    """Return since when the oldest transaction blocks; None if nothing is blocked, or unknown."""
     begun = (row.holder.row.get("since") for board in boards for row in board.verdict.held)
     return min(filter(None, begun), default=None)
 
@@ -118,29 +118,29 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 def slug(name: str) -> str:
-    """A name as that of a file: as it is where any file system and any URL takes it, else digits made of it."""
+    """Return a name as a file name: unchanged if any file system and URL takes it, else a digest."""
     if _PLAIN.fullmatch(name):
         return name
     return "~" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def cluster(id: str) -> str:
-    """The page of a cluster, by its id; empty for one whose id nobody knows."""
+    """Return the address of a cluster's page."""
     return f"cluster/{slug(id)}.html"
 
 
 def run(run_id: str) -> str:
-    """The page of a cluster as of a run."""
+    """Return the address of a cluster's page as of a run."""
     return f"run/{slug(run_id)}.html"
 
 
 def report(run_id: str) -> str:
-    """The report of a run."""
+    """Return the address of a run's report."""
     return f"report/{slug(run_id)}.html"
 
 
 def finding(fingerprint: str) -> str:
-    """The page of a finding, of whatever run."""
+    """Return the address of a finding's page."""
     return f"finding/{slug(fingerprint)}.html"
 
 
@@ -150,15 +150,15 @@ def _always(_: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The pages as a page links to them, which lies ``up`` (empty, or ``../``) from the front; ``has``: whether one is
-    there. What is not there has no link."""
+    """Links from a page; ``up``: empty, or ``../`` to the front page; ``has``: whether a page exists. Missing pages
+    get an empty link."""
 
     up: str = ""
     has: Callable[[str], bool] = _always
 
     @property
     def front(self) -> str:
-        """The page of all clusters."""
+        """The link to the front page."""
         return self.up + FRONT
 
     def cluster(self, id: str) -> str:
@@ -195,8 +195,8 @@ Tally = Mapping[tuple[Any, ...], Mapping[str, int]]  # findings by severity of e
 
 @dataclass(frozen=True, slots=True)
 class RunPoint:
-    """A kept run, made ``at`` a time in ms: ``counts`` of findings by severity, ``facts`` of its manifest; ``partly``:
-    why it does not answer for all that the runs before it saw."""
+    """A kept run. ``at``: when it was made, in ms; ``counts``: findings by severity; ``facts``: of its manifest;
+    ``partly``: why it does not cover what the runs before it saw."""
 
     run_id: str
     at: int
@@ -207,18 +207,18 @@ class RunPoint:
 
     @property
     def accepted(self) -> int:
-        """How many more findings its baseline accepted."""
+        """The number of findings that its baseline suppressed."""
         return sum((self.facts.get("accepted") or {}).values())
 
     @property
     def blocked(self) -> int | None:
-        """How many partitions were blocked; None where an earlier release kept it."""
+        """The number of blocked partitions; None in an earlier release."""
         count = (self.facts.get("held") or {}).get("blocked")
         return None if count is None else int(count)
 
     @property
     def said(self) -> str:
-        """The run in a line."""
+        """The run on one line."""
         blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
         counted = blocked + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
         also = f"; {self.accepted:,} accepted" if self.accepted else ""
@@ -227,7 +227,7 @@ class RunPoint:
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A partition or producer: its findings in the run shown, and the worst severity in each run up to it."""
+    """A partition or producer: its findings in the run shown, and the highest severity in each run up to it."""
 
     key: tuple[Any, ...]
     counts: Mapping[str, int]
@@ -235,12 +235,12 @@ class Rank:
 
     @property
     def seen(self) -> int:
-        """In how many of the runs it is named."""
+        """The number of runs that name it."""
         return sum(worst is not None for worst in self.worst)
 
 
 def step(run_id: str, created: str, facts: Values, partly: str = "") -> RunPoint:
-    """A run from its manifest; counts that it does not have are 0. ``created``: ISO 8601."""
+    """Return a run from its manifest; missing counts are 0. ``created``: ISO 8601."""
     counts = {name: int((facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
     return RunPoint(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
 
@@ -255,12 +255,12 @@ def render_overview(
     several: bool = False,
     late: str = "",
 ) -> str:
-    """The page about the run ``at`` that place of ``steps``, which are in the order they were made; ``shown``: how its
-    cluster stood then (None where no run is kept).
+    """Render the page of a cluster as of the run at ``position`` of ``steps``, the oldest first; ``shown``: the status
+    then, None without runs.
 
-    ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id) one
-    tally a run, the last that of the run; ``several``: whether there are other clusters; ``late``: that a run is
-    missing, in words. Cost: linear in what is given.
+    ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id): one
+    tally per run, the last of the run shown; ``several``: whether there are other clusters; ``late``: that the next run
+    is overdue, in words. Cost: linear.
     """
     window = steps[max(0, min(position - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
     new, gone = (shown.new, shown.gone) if shown else (None, None)
@@ -288,7 +288,7 @@ def render_overview(
 
 
 def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str, str]:
-    """The tone of the page and its headline: the run's own, or of a run of the past one by what was kept of it."""
+    # A run of an earlier release kept no verdict.
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
@@ -299,14 +299,14 @@ def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str
 
 
 def draw(steps: Sequence[RunPoint]) -> timeline.Trend[RunPoint]:
-    """Runs over time; infos have no lane."""
+    """Draw runs over time; infos have no lane."""
     counts: dict[str, list[int | None]] = {"blocked": [point.blocked for point in steps]}
     counts |= {name: [point.counts[name] for point in steps] for name in SEVERITIES[:-1]}
     return timeline.draw_trend(steps, [point.at for point in steps], counts)
 
 
 def rank(tallies: Sequence[Tally]) -> list[Rank]:
-    """Whoever the runs name: the worst and most findings in the last run first, then the most runs."""
+    """Rank what the runs name: by findings in the last run, the most severe first, then by the number of runs."""
     keys = list(dict.fromkeys(key for tally in reversed(tallies) for key in tally))
     rows = []
     for key in keys:
@@ -316,7 +316,7 @@ def rank(tallies: Sequence[Tally]) -> list[Rank]:
 
 
 def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
-    """Rows of ``names``, ``severity`` and ``count`` as a tally; rows that name nobody are left out."""
+    """Tally rows with ``names``, ``severity`` and ``count``; rows without any name are omitted."""
     tally: dict[tuple[Any, ...], Counter[str]] = {}
     for row in rows:
         if any(row[name] is not None for name in names if name != "cluster_id"):
@@ -377,13 +377,13 @@ class ClusterRow:
 
 
 def missing(silent_ms: int, every_ms: int | None) -> str:
-    """That a run of a cluster is missing, in words."""
+    """Return that a run of a cluster is overdue, in words."""
     return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
 
 
 def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
-    """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
-    many nothing new is known."""
+    """Return the tone of the page and its headline: what is blocked and lost, else how many clusters have errors;
+    then how many are overdue or incomplete."""
     blocked, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
     sentences = []
@@ -407,7 +407,7 @@ def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
 
 
 def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
-    """The page; ``rows`` in the order in which they are to be shown."""
+    """Render the page; ``rows`` in the order to show."""
     scale = axis([ms for row in rows for ms in row.moments], 0.0, timeline.SMALL_WIDTH - 6)
     drawn: list[tuple[ClusterRow, TrendLane, list[float]]] = [
         (row, *timeline.small(scale, row.moments, row.grave)) for row in rows
@@ -434,11 +434,11 @@ SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
 class FindingOverRuns:
     """A finding over the runs of its cluster.
 
-    ``row``: as the last run that has it has it; ``held``: the partition that it holds, where it does. ``seen``: each
-    run from the first one that has it to the one that says how it stands now, with its severity there, None where it
-    was not there. ``whole``: whether all kept runs were looked into. ``entry``: of the baseline of its last run,
-    ``over`` why it does not count any more. ``rule``: title and sections of its rule's page, empty for one of the past.
-    ``unlooked``: why the last of ``seen``, which does not have it, does not say that it is gone.
+    ``row``: from the last run that has it; ``held``: its blocked partition, if any; ``seen``: the runs from the first
+    that has it to the one that shows its status, with its severity, None where it is missing; ``whole``: whether all
+    kept runs were read; ``entry``: of the last run's baseline, ``over``: why that no longer counts; ``rule``: title and
+    sections, empty if it no longer exists; ``unlooked``: why the last of ``seen``, which lacks it, does not show that
+    it is gone.
     """
 
     cluster: ClusterLabel
@@ -457,30 +457,30 @@ class FindingOverRuns:
 
     @property
     def gone(self) -> RunPoint | None:
-        """The run that does not have it any more; None while it is there."""
+        """The run that no longer has it; None while it is there."""
         last, severity = self.seen[-1]
         return last if severity is None else None
 
     @property
     def accepted(self) -> bool:
-        """Whether the baseline accepts it."""
+        """Whether the baseline suppresses it."""
         return self.entry is not None and self.entry["over"] is None
 
     @property
     def state(self) -> tuple[str, str]:
-        """How it stands now: a colour, and words."""
+        """Its status: a colour and words."""
         if self.gone is not None:
             return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its place and the rule's title."""
         return f"{log_name(self.row) or 'The cluster'}: {self.rule.get('Title') or self.row['rule']}"
 
 
 def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> str:
-    """The page; ``as_of``: the time that its last run judged by."""
+    """Render the page; ``as_of``: the evaluation time of its last run."""
     row, holder = story.row, story.held.holder if story.held else None
     facts = [
         (name, fact(name, content)) for name, content in sorted((row["evidence"] or {}).items()) if content is not None

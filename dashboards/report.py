@@ -1,4 +1,4 @@
-"""The page report.html: what it shows of an audit, and how it is rendered."""
+"""report.html: its content and how it is rendered."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, a
 
 @dataclass(slots=True)
 class BlockedRow:
-    """Partitions that one producer holds alike; ``note`` how they stand, where their class does not say it;
-    ``anchor``: of the place on the page that says what to do about them, ``finding``: of what was found about the first
-    of them; empty where there is none."""
+    """Partitions blocked by one producer. ``note``: the status, if the class does not say it; ``anchor``: of the
+    advice on the page, ``finding``: of the finding about the first partition; empty without one."""
 
     held: finding_groups.ProducerPartitions
     note: str = ""
@@ -34,19 +33,20 @@ class BlockedRow:
 
     @property
     def first(self) -> Open:
-        """What holds the first of them."""
+        """The open transaction of the first partition."""
         return self.held.first
 
     @property
     def calm(self) -> bool:
-        """Whether it is as is normal, so that nothing has to be done now, whatever would be later."""
+        """Whether it is within its timeout, so that nothing has to be done now."""
         return self.first.standing == "waiting" and not self.first.blocks
 
 
 @dataclass(slots=True)
 class BlockedTable:
-    """``rows`` in the order of the page. Of these ``advised`` are blocked and ``asked`` may be, and the page says what
-    to do about each; ``unsure``: all that may be; ``unadvised``: blocked partitions without an advice of their own."""
+    """The table. ``rows``: in the order of the page; ``advised``: blocked rows, ``asked``: possibly blocked rows,
+    with advice on the page; ``unsure``: all possibly blocked rows; ``unadvised``: the number of blocked partitions
+    without advice of their own."""
 
     rows: list[BlockedRow]
     advised: list[BlockedRow]
@@ -56,16 +56,18 @@ class BlockedTable:
 
     @property
     def kinds(self) -> set[str]:
-        """What the rows are called, for the words that explain it; not of those whose note says otherwise."""
+        """The kinds of the rows, for the legend, except where a note replaces them."""
         return {row.first.kind for row in self.rows if not _endless(row.first)}
 
 
 def table(
     decided: answers.RunVerdict, everything: Iterable[Open], remedies: Sequence[Remedy], anchors: Collection[str]
 ) -> BlockedTable:
-    """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
-    these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
-    have a row on the page. Cost: linear."""
+    """Return the rows: blocked, possibly blocked, within timeout, suppressed, and other open transactions.
+
+    ``remedies``: those that the page prints, which no advice repeats; ``anchors``: of the findings on the page. Cost:
+    linear.
+    """
     blocked = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.held)]
     named = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.named)]
     accepted = [BlockedRow(group, "the baseline accepts it") for group in finding_groups.holders(decided.accepted)]
@@ -127,17 +129,16 @@ def render_report(
     timelines: Sequence[Values],
     tables: tuple[FirstRows, FirstRows] | None = None,
 ) -> str:
-    """The whole page as text, to be written as UTF-8.
+    """Return the whole page as text, to be written as UTF-8.
 
-    ``findings`` have the contract's fields, in the contract's order, and under ``declared`` what their rule declares
-    for pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run;
-    those with an entry of a baseline under ``accepted`` are counted and not listed.
-    ``summary`` is what summary.json holds; ``transactions`` are the open ones with class, offsets, ``since`` (ISO 8601)
-    and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to show of the summary's logs
-    where that is known, so that they need not be read. Long input is cut (see
-    :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
-    :mod:`auditor.dashboards.answers`; a key that is missing counts as null.
-    Cost: linear in the input; the page stays below 20 MB.
+    ``findings`` have the contract's fields, in the contract's order, under ``declared`` what their rule declares for
+    pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` if they are of a run; suppressed ones,
+    with an entry of a baseline under ``accepted``, are counted and not listed. ``summary``: the content of
+    summary.json; ``transactions``: the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
+    ``timelines``: one per partition; ``tables``: the first rows of the tables of logs, if they are known, so that the
+    logs need not be read. Long input is shortened (limits are here and in :mod:`auditor.dashboards.finding_groups`) and
+    the page says by how much. Missing keys count as null (:mod:`auditor.dashboards.answers`). Cost: linear; the page
+    stays below 20 MB.
     """
     findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
@@ -194,7 +195,7 @@ def render_timelines(
     transactions: Sequence[Values],
     timelines: Sequence[Values],
 ) -> str:
-    """The timelines alone as a whole page; everything else as of :func:`render_report`."""
+    """Return a page with the timelines alone; arguments as for :func:`render_report`."""
     findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
@@ -206,11 +207,8 @@ def render_timelines(
 
 
 def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -> list[Drawn]:
-    """The timelines that are drawn, those with a blocking transaction first, and how they are laid out.
-
-    Several clusters may have a log of one name, so logs are told apart by where they lie; of runs that were kept before
-    timelines said that, by name alone.
-    """
+    # Timelines with a blocking transaction first. Several clusters may have logs of one name, so logs are matched by
+    # log directory, too, except in runs of earlier releases.
     open_by_log: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
     blocking = set()
     for entry in everything:
@@ -234,7 +232,6 @@ def _drawn(row: Values, open_transactions: Mapping[tuple[int, int], Values]) -> 
 
 
 def _tables(logs: Iterable[Values]) -> tuple[FirstRows, FirstRows]:
-    """What the tables of chains and of offsets show."""
     chained, counted = FirstRows("chain", "broken", "snapshots"), FirstRows("offsets", "missing")
     for place, row in enumerate(map(answers.log, logs)):
         chained.add(place, row)

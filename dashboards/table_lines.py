@@ -23,7 +23,7 @@ HELD = {
 
 
 def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """A line a replica in which there is something to clean, or all; first what they come to."""
+    """Yield the sums and one line per replica with something to clean, or, with ``every``, for all."""
     if not rows:
         yield "No compacted log is in the input.\n"
         return
@@ -40,12 +40,12 @@ def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def cleaner_row_matters(row: Values) -> bool:
-    """Whether a log has more to clean than its active segment, or something keeps it from being cleaned."""
+    """Whether more than the active segment is to be cleaned, or something prevents it."""
     return row["stands"] != "clean" or row["held_by"] != "active_segment"
 
 
 def cleaner_cells(row: Values) -> tuple[str, ...]:
-    """A log under :data:`HEADS`."""
+    """Return a row under :data:`CLEANER_HEADS`."""
     return (
         log_name(row),
         str(row["broker_id"]) if row["broker_id"] is not None else "–",
@@ -60,7 +60,7 @@ def cleaner_cells(row: Values) -> tuple[str, ...]:
 
 
 def cleaner_note(row: Values) -> str:
-    """What else there is to know of it."""
+    """Return faults, deadlines and what prevents cleaning."""
     notes = []
     if row["fault"] is not None:
         offset = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
@@ -102,7 +102,8 @@ MOST = 20  # topics and producers that are listed
 
 
 def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """Sums by cause, topic and producer, then a line a segment that something unusual keeps, or each."""
+    """Yield sums by cause, topic and producer, then one line per segment that is retained unusually, or, with
+    ``every``, for all."""
     if not rows:
         yield "No segment is in the input.\n"
         return
@@ -122,12 +123,12 @@ def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def cause(row: Values) -> str:
-    """Why a segment goes or stays."""
+    """Return why a segment is deleted or retained, a key of :data:`CAUSES`."""
     return str(row["goes"] or row["kept_by"])
 
 
 def space_row_matters(row: Values) -> bool:
-    """Whether something beside its age and the limits keeps a segment."""
+    """Whether something other than its age and the limits retains a segment."""
     return cause(row) in (
         "timestamp_in_the_future",
         "older_segment",
@@ -136,14 +137,14 @@ def space_row_matters(row: Values) -> bool:
 
 
 def producer(row: Values) -> str:
-    """Who wrote the largest timestamp of a segment."""
+    """Return who wrote the largest timestamp of a segment."""
     if row["producer_id"] < 0:
         return "none (not idempotent)"
     return row["transactional_id"] or f"producer {row['producer_id']}"
 
 
 def space_cells(row: Values) -> tuple[str, ...]:
-    """A segment under :data:`HEADS`."""
+    """Return a row under :data:`SPACE_HEADS`."""
     when = "" if row["goes_at"] is None else f"{instant(row['goes_at'])}"
     by = "" if row["setting"] is None else f"{row['setting']} ({row['setting_by']})"
     return (
@@ -158,7 +159,7 @@ def space_cells(row: Values) -> tuple[str, ...]:
 
 
 def space_note(row: Values) -> str:
-    """What else there is to know of it."""
+    """Return timestamps in the future, and what else retains a segment."""
     notes = []
     if row["kept_by"] == "timestamp_in_the_future":
         notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
@@ -192,7 +193,7 @@ LAG_HEADS = ("group", "partition", "position", "offsets", "committed", "uncommit
 
 
 def lag_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """A line a position with something left, or all; first what they come to, last what was left out."""
+    """Yield the sums and one line per position with lag, or, with ``every``, for all."""
     if not rows:
         yield "No group has an offset in these logs.\n"
         return
@@ -206,7 +207,7 @@ def lag_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Values]) -> str:
-    """What all positions come to, in a sentence."""
+    """Return the sums of all positions in a sentence."""
     groups = len({row["group_id"] for row in rows})
     committed, uncommitted, offsets = (
         sum(row[name] or 0 for row in rows) for name in ("committed_records", "uncommitted_records", "offsets")
@@ -221,12 +222,12 @@ def summary(rows: Sequence[Values]) -> str:
 
 
 def lag_row_matters(row: Values) -> bool:
-    """Whether something is left of a position, or it is no good one."""
+    """Whether a position has lag or is invalid."""
     return bool(row["offsets"]) or row["undecided"] is not None or row["stands"] in ("beyond_end", "before_start")
 
 
 def lag_cells(row: Values) -> tuple[str, ...]:
-    """A position under :data:`HEADS`."""
+    """Return a row under :data:`LAG_HEADS`."""
     offset = row["committed_offset"]
     behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
     return (
@@ -243,7 +244,7 @@ def lag_cells(row: Values) -> tuple[str, ...]:
 
 
 def since(row: Values) -> str:
-    """Since when the first record waits for a read_committed reader, by brokers' clocks."""
+    """Return since when the first record waits for read_committed consumers, by brokers' clocks."""
     earliest, latest = row["since_not_before"], row["since_not_after"]
     if latest is not None:
         return instant(latest) if earliest == latest else f"{instant(latest)} at the latest"
@@ -251,7 +252,7 @@ def since(row: Values) -> str:
 
 
 def lag_note(row: Values) -> str:
-    """What else there is to know of a position."""
+    """Return what is unusual about a position."""
     if row["undecided"] is not None:
         return f"not decided: {row['undecided']}"
     notes = []
@@ -285,7 +286,7 @@ MOST_DIRS = 20
 
 
 def plan_lines(plan: Values) -> Iterator[str]:
-    """Whole lines of the plan that ``auditor.pipeline.plan`` gives."""
+    """Yield the lines of a plan of :mod:`auditor.pipeline.plan`."""
     dirs = plan["log_dirs"]
     rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
     rows += [
@@ -337,7 +338,6 @@ def _tasks(tasks: Values) -> str:
 
 
 def _span(values: list[float]) -> str:
-    """Seconds from and to, once where both are said alike."""
     least, most = (duration(max(1, round(value)) * 1000) for value in values)
     return least if least == most else f"{least} to {most}"
 
@@ -361,9 +361,11 @@ def _estimate(estimate: Values) -> Iterator[str]:
 
 
 def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
-    """A line per question with its answer, what to do where one is still there, and how many have which answer; an
-    advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was
-    not compared."""
+    """Yield the counts by answer, then each question with its answer and, if it is still open, what to do; each advice
+    once.
+
+    ``rows``: of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was not compared.
+    """
     printed = []
     counts = Counter(row["answer"] for row in rows)
     yield f"{len(rows)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
@@ -413,14 +415,14 @@ TITLES = {
 
 
 class PartitionLine(NamedTuple):
-    """A partition with its broker, if that matters, and what is said of it."""
+    """A partition with its broker, if that matters, and a sentence about it."""
 
     where: str
     says: str
 
 
 class Card(NamedTuple):
-    """Lines under a title; ``more`` were left out; ``command`` has all of it."""
+    """Lines under a title. ``more``: how many are omitted; ``command`` prints all of them."""
 
     title: str
     command: str
@@ -429,7 +431,7 @@ class Card(NamedTuple):
 
 
 def cards(rows: Iterable[Values]) -> list[Card]:
-    """The cards that have something to say; ``rows``: the summary's ``asides``."""
+    """Return the cards that have lines; ``rows``: the summary's ``asides``."""
     of: dict[str, list[PartitionLine]] = {about: [] for about in TITLES}
     for row in rows:
         if row["about"] in of:

@@ -1,4 +1,4 @@
-"""A run on a terminal."""
+"""The results of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _LEAST = 20  # columns for partition and holder, below which a row takes lines o
 
 
 class TableCells(NamedTuple):
-    """The cells, in the order of :data:`HEADS`; ``more``: for how many more partitions it stands."""
+    """The cells of a row, in the order of :data:`HEADS`; ``more``: how many further partitions it stands for."""
 
     partition: str
     since: str
@@ -64,8 +64,10 @@ class TableCells(NamedTuple):
 def blocked_table_lines(
     rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool
 ) -> list[str]:
-    """The table, at most ``width`` columns wide; names that are too long lose their middle. ``every``: a row for each
-    partition, however many. ``as_of``: the time of the audit, whose day is not said again."""
+    """Return the table, at most ``width`` columns wide; long names lose their middle.
+
+    ``every``: one row per partition, however many; ``as_of``: the evaluation time, whose day is not repeated.
+    """
     if not rows:
         return []
     parts = (
@@ -102,7 +104,7 @@ def _rows(group: finding_groups.ProducerPartitions, as_of: str) -> list[TableCel
 
 
 def _since(row: Values, as_of: str) -> str:
-    """When it began; with a question mark where only its producer's clock tells."""
+    # A question mark: only the producer's clock shows it.
     if not row.get("since"):
         return "unknown"
     by_brokers = row.get("since_by_producer") or row.get("since_not_before")
@@ -157,7 +159,7 @@ def _more_rows(row: TableCells) -> str:
 
 
 def _shared(left: int, right: int, room: int) -> tuple[int, int]:
-    """Widths of two columns that fit: each as wide as it has to be, or half of the room."""
+    # Each column as wide as needed, or half of the room.
     if left + right <= room:
         return left, right
     half = room // 2
@@ -177,7 +179,7 @@ BLOCKED_VALUES = 20  # partitions whose values are listed
 
 @dataclass(slots=True)
 class FirstLines:
-    """The first lines, the findings that they speak of, and of each text that says what to do whose it is."""
+    """The first lines, the findings that they cover, and for each printed advice the partition that it is for."""
 
     lines: list[str]
     findings: list[Finding]
@@ -185,7 +187,7 @@ class FirstLines:
 
 
 def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
-    """The headline and the clock."""
+    """Return the headline, the evaluation time and the clusters."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
     lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
     for cluster in summary["clusters"]:
@@ -199,10 +201,10 @@ def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.
 def first_answer(
     decided: answers.RunVerdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
 ) -> FirstLines:
-    """Of every partition that is held how it stands, and what to do. ``width`` in columns.
+    """Return the status of each blocked partition and what to do. ``width``: in columns.
 
-    What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
-    those that are held as is normal too. ``shown``: which partitions.
+    Partitions with the same text share it; ``every``: each partition by itself, with whole commands, also those within
+    their timeout; ``shown``: which partitions.
     """
     blocked, named, accepted = (
         [row for row in rows if shown.holds(dict(row.holder.row))]
@@ -231,7 +233,7 @@ def first_answer(
 
 
 def _blocks(finding: Finding) -> bool:
-    """Whether it says no more than the row of what holds a partition does."""
+    # Such a finding says no more than the row of its partition.
     return (finding.get("declared") or {}).get("blocks") is not None
 
 
@@ -244,7 +246,6 @@ def _more_blocked(rows: Sequence[answers.BlockedSummary], width: int) -> list[st
 
 
 def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool) -> list[str]:
-    """Partitions that are held, by why it is not known whether for longer than is normal."""
     by_reason: dict[str, list[answers.BlockedSummary]] = {}
     for row in rows:
         by_reason.setdefault(answers.standing_text(row.holder), []).append(row)
@@ -256,7 +257,7 @@ def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width:
 
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
-    """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
+    # All texts with ``every``, else the first one and those that fit into ``room`` lines.
     groups = [Alike([index], row.holder.told) for index, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
     lines: list[str] = []
     left: list[answers.BlockedSummary] = []
@@ -275,12 +276,10 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
-    """Those that stand alike and of which the same is said."""
     return alike([(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.told]) for row in rows])
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
-    """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
     parts = [part for part in group.parts if part[0]]
     lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
     for name, groups in (
@@ -296,7 +295,6 @@ def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int,
 
 
 def _one(row: answers.BlockedSummary, width: int) -> list[str]:
-    """Which partition, by whom it is held and for how long, and where its readers stop."""
     holder = row.holder
     by = who(holder.row) or "an unknown producer"
     stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
@@ -319,7 +317,6 @@ def _all(names: Iterable[Iterable[str]]) -> str:
 
 
 def _places(rows: Sequence[answers.BlockedSummary]) -> str:
-    """The partitions, by topic."""
     by_topic: dict[str, list[int]] = {}
     for row in rows:
         by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
@@ -356,8 +353,8 @@ AdviceText = tuple[tuple[str, str], ...]
 
 @dataclass(slots=True)
 class PrintedAdvice:
-    """What was said already: by each text what to do, whose it was. ``most`` texts are said; ``unsaid``: whether some
-    were not."""
+    """What was printed already: ``by`` text, the place that it was for. ``most``: how many texts are printed;
+    ``unsaid``: whether any was omitted."""
 
     most: int | None = SHOWN
     by: dict[AdviceText, str] = field(default_factory=dict)
@@ -366,7 +363,7 @@ class PrintedAdvice:
 
 
 def painter(color: bool) -> Callable[[str, str], str]:
-    """What paints the severity that a line begins with; nothing where the environment has ``NO_COLOR``."""
+    """Return a function that colours the severity at the start of a line; without colour if ``NO_COLOR`` is set."""
 
     def paint(line: str, severity: str) -> str:
         if severity not in SEVERITIES or not line.startswith(severity):
@@ -377,8 +374,8 @@ def painter(color: bool) -> Callable[[str, str], str]:
 
 
 def cause_lines(cause: finding_groups.Cause, width: int, printed: PrintedAdvice) -> list[str]:
-    """A cause: how grave, which rule, how often, where and whose; what the first of its findings says; and what to do
-    about it, unless that was said above."""
+    """Return the lines of a cause: severity, rule, number, places, owner, the message of its first finding, and what
+    to do unless that was printed above."""
     first = cause.findings[0]
     places = list(dict.fromkeys(filter(None, (visible(place(f)) for f in cause.findings))))
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
@@ -420,7 +417,6 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
 
 
 def _name(finding: Finding) -> str:
-    """Its rule, which of the rule's questions it answers where that is another, and its digits."""
     question = kind(finding)
     asked = "" if question == finding["rule"] else f" ({question})"
     return f"{finding['rule']}{asked} {short_fingerprint(finding)}".rstrip()
@@ -457,12 +453,11 @@ def print_findings(
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
-    ``findings`` in the contract's order, with what their rules declare, as :func:`rules.registry.described` gives them;
-    ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
-    ``report`` is where the report was written, to be said at the end. Infos are counted, not printed, unless ``shown``
-    asks for them, or ``verbose``, which prints every finding and every partition for itself. ``now``: the clock on the
-    wall, to say how old the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of
-    what is shown, and one pass over all.
+    ``findings``: in the contract's order, with what their rules declare, from :func:`rules.registry.described`;
+    ``width``: of the terminal in columns; ``color``: colour severities, unless ``NO_COLOR`` is set; ``report``: where
+    the report was written; ``verbose``: print every finding and partition by itself; ``now``: the system time, for the
+    age of the copy; ``shown``: which findings. Infos are only counted unless ``shown`` or ``verbose`` asks for them;
+    suppressed findings are not printed. Cost: what is shown, and one pass over all.
     """
     full, width = answers.summary(summary), max(width, 30)
     whole = answers.with_all_keys(findings, answers.FINDING)
@@ -495,7 +490,7 @@ def print_verdict(
     now: datetime.datetime | None,
     shown: Selection,
 ) -> None:
-    """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
+    """Write the headline, the evaluation time and the closing lines; arguments as for :func:`print_findings`."""
     full, width = answers.summary(summary), max(width, 30)
     whole = answers.with_all_keys(findings, answers.FINDING)
     listed, _ = _listed(whole, shown, True)
@@ -511,7 +506,7 @@ def _write(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple[list[Finding], int]:
-    """The findings that are printed, and how many infos besides would be, had anybody asked for them."""
+    # And the number of infos that are only counted.
     listed = [finding for finding in answers.unaccepted(findings) if shown.shows(finding)]
     if infos or shown.infos:
         return listed, 0
@@ -522,7 +517,6 @@ def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple
 def _causes(
     findings: Sequence[Finding], lost: Sequence[Finding], every: bool
 ) -> tuple[list[finding_groups.Cause], list[finding_groups.Cause]]:
-    """The causes of findings, with ``each`` one a finding: of what is lost, and all others."""
     marked = {id(finding) for finding in lost}
     causes = [finding_groups.alone(finding) for finding in findings] if every else finding_groups.causes(findings)
     parts: tuple[list[finding_groups.Cause], list[finding_groups.Cause]] = ([], [])
@@ -551,8 +545,7 @@ def _closing(
     notes: int,
     named: Sequence[Finding] = (),
 ) -> list[str]:
-    """How many of each severity, which are not printed, what was read and what was not, and where to read on.
-    ``notes``: how many infos are not printed; ``named``: findings whose digits are printed all the same."""
+    # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
         lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
@@ -572,7 +565,7 @@ def _closing(
 def _hints(
     listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int, report: str | None
 ) -> list[str]:
-    """Commands that say more, each on one line, however long, so that it can be pasted."""
+    # Commands are never wrapped, so that they can be pasted.
     folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
     hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
@@ -586,7 +579,6 @@ def _hints(
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
-    """How many of each severity; infos that are not printed as notes, with what prints them."""
     parts = [
         f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}"
         for name, count in counts.items()
@@ -597,7 +589,6 @@ def _counted(counts: Mapping[str, int], notes: int) -> str:
 
 
 def _read(summary: Values) -> list[str]:
-    """How much was read, and what was not."""
     lines, volume = [], summary["bytes"]
     if volume["total"]:
         batches = "" if summary["batches"] is None else f" in {plural(summary['batches'], 'batch')}"
@@ -615,7 +606,7 @@ def _read(summary: Values) -> list[str]:
 
 
 def _encodable(line: str, encoding: str) -> str:
-    """The line as a terminal of that encoding can show it: our own signs in ASCII, of names what it has."""
+    # Our own characters become ASCII, others escapes.
     try:
         line.encode(encoding)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Timelines and trends."""
+"""Timelines of partitions and trends of runs, as coordinates."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ TONES = ("open", "unsure", "active", "")  # kinds of open transactions, the wors
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it to the right edge if it is open.
+    """One transaction: its records from ``x`` to ``x + width``; ``tail``: from there to the right edge if it is open.
 
-    ``kind`` is commit, abort, open (it holds readers up), unsure (open, and the input does not show whether it does) or
-    active (open, and nothing is wrong with that);
-    ``letter`` says the same without colour; ``title`` says all of it in words.
+    ``kind``: commit, abort, open (it blocks consumers), unsure (open, of unknown status) or active (open, within its
+    timeout); ``letter``: the kind without colour; ``title``: all of it in words.
     """
 
     x: float
@@ -51,8 +50,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class EpochMark:
-    """A producer epoch that begins at ``x``; ``fenced`` when it is lower than one seen before in the lane; ``left``:
-    its words end there, where there is no room for them to the right."""
+    """A producer epoch that begins at ``x``. ``fenced``: it is lower than one before it in the lane; ``left``: its
+    label ends at ``x``, for want of room on the right."""
 
     x: float
     label: str
@@ -61,17 +60,15 @@ class EpochMark:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From where to where its words go, with the room between two of them."""
+        """The horizontal range of its label, with a gap."""
         width = _SIGN * (len(self.label) + 1)
         return (self.x - width, self.x) if self.left else (self.x, self.x + width)
 
 
 @dataclass(slots=True)
 class TimelineLane:
-    """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above.
-
-    ``tone``: the kind of those that are open, the worst of them; empty where none is.
-    """
+    """All shown transactions of one producer id. ``y``: the top of its bars, below the label; ``tone``: the worst
+    kind of its open ones, empty without any."""
 
     producer_id: int
     y: float
@@ -84,7 +81,7 @@ class TimelineLane:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything the template draws of one partition. Coordinates are in the SVG's own units, ``WIDTH`` wide."""
+    """What the template draws of one partition. Coordinates are SVG units, ``WIDTH`` wide."""
 
     height: float
     lanes: Sequence[TimelineLane]
@@ -99,7 +96,7 @@ class Picture:
 
     @property
     def tone(self) -> str:
-        """The worst kind of an open transaction that is drawn; empty where none is."""
+        """The worst kind of an open transaction; empty without any."""
         return min((lane.tone for lane in self.lanes), key=TONES.index, default="")
 
     @property
@@ -111,12 +108,11 @@ class Picture:
 def draw_timeline(
     timeline: Values, open_transactions: Mapping[tuple[int, int], Values], part: Part | None = None
 ) -> Picture:
-    """Lay one timeline out, whole or a part of it.
+    """Lay out one timeline, or a part of it.
 
-    ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long, what pages call them (``kind``), and whether they hold readers up
-    (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
-    together.
+    ``timeline``: in the report's shape; ``open_transactions``: by (producer id, first offset), for their id, age,
+    ``kind``, and whether they block consumers (``blocks``). Cost: linear in the transactions, of which all open ones
+    and the latest others are drawn, at most ``MAX_BARS``.
     """
     in_part = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
     rows = _shown(in_part)
@@ -142,8 +138,8 @@ def draw_timeline(
 
 
 def focus(timeline: Values) -> Part | None:
-    """The part of a log around its last stable offset and the transaction that holds it; None where nothing holds it,
-    or where the whole shows that well enough."""
+    """Return the part of a log around its LSO and the transaction that holds it back; None if nothing does, or the
+    whole log shows it well enough."""
     lso, log_end = timeline.get("lso"), timeline["log_end"]
     still = [row for row in timeline["transactions"] if row.get("marker_offset") is None]
     if lso is None or lso >= log_end or not still:
@@ -158,7 +154,7 @@ def focus(timeline: Values) -> Part | None:
 
 
 def _begin(timeline: Values, rows: Sequence[Values]) -> int:
-    """Where a picture of all of ``rows`` begins: a little before the first of them."""
+    # A little before the first transaction.
     log_start, log_end = int(timeline["log_start"]), int(timeline["log_end"])
     if not rows:
         return log_start
@@ -172,7 +168,7 @@ def _in(row: Values, part: Part) -> bool:
 
 
 def in_words(row: Values, since: str | None = None, age: str = "") -> str:
-    """One transaction of a timeline as a line of text."""
+    """Return one transaction of a timeline as a line of text."""
     text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
@@ -187,14 +183,14 @@ def _range(row: Values) -> str:
 
 
 def _shown(rows: Sequence[Values]) -> list[Values]:
-    """Every open transaction (as far as bars go) and the latest of the others, in offset order."""
+    # All open transactions come before the others, as far as MAX_BARS permits.
     still = [row for row in rows if row.get("marker_offset") is None][:MAX_BARS]
     ended = sorted((row for row in rows if row.get("marker_offset") is not None), key=_first)
     return sorted(still + ended[len(ended) - max(0, MAX_BARS - len(still)) :] if ended else still, key=_first)
 
 
 def _first(row: Values) -> int:
-    """Where a transaction begins; a marker that ended nothing begins at itself."""
+    # A marker without a transaction begins at itself.
     begin: int = row["first_offset"] if row["first_offset"] is not None else (row.get("marker_offset") or 0)
     return begin
 
@@ -210,7 +206,7 @@ def _scale(first: int, end: int) -> Any:
 
 
 def _ticks(first: int, end: int) -> list[int]:
-    """At most six round offsets between first and end."""
+    # At most six round offsets.
     step, factors = 1, (2, 5, 10)
     while (end - first) // step > 5:
         step = next(base * f for base in [_power(step)] for f in factors if base * f > step)
@@ -223,7 +219,7 @@ def _power(step: int) -> int:
 
 
 def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values]]], int]:
-    """One lane a producer: open transactions first (by offset), then the latest; and how many lanes are left out."""
+    # Open transactions first, by offset, then the latest.
     own: dict[int, list[Values]] = {}
     for row in rows:
         own.setdefault(row["producer_id"], []).append(row)
@@ -265,7 +261,6 @@ def _fill(
 
 
 def _open_kind(row: Values, more: Values) -> str:
-    """What an open transaction is drawn as."""
     kind = more.get("kind") or row.get("class")
     if more.get("blocks", kind not in ("active", "undecidable")):
         return "open"
@@ -273,7 +268,7 @@ def _open_kind(row: Values, more: Values) -> str:
 
 
 def _mark_epoch(lane: TimelineLane, x: float, epoch: int, highest: int | None) -> int:
-    """Mark an epoch where it begins, in words if there is room for them. Returns the highest epoch so far."""
+    # Labelled if there is room. Returns the highest epoch so far.
     fenced = highest is not None and epoch < highest
     if highest is None or fenced or epoch > highest:
         label = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
@@ -319,14 +314,14 @@ PER_TICK = 90.0  # units of width that a tick's label takes
 
 
 class Tick(NamedTuple):
-    """A line on the axis and what stands there."""
+    """A line on the axis and its label."""
 
     x: float
     label: str
 
 
 class Axis(NamedTuple):
-    """Moments between ``start`` and ``end``, in ms, laid out from ``left`` to ``right``."""
+    """The times from ``start`` to ``end``, in ms, laid out from ``left`` to ``right``."""
 
     start: int
     end: int
@@ -334,12 +329,12 @@ class Axis(NamedTuple):
     right: float
 
     def x(self, ms: int) -> float:
-        """Where a moment stands; the end where the axis has no length."""
+        """Return the position of a time; the right end if the axis has no length."""
         share = (ms - self.start) / (self.end - self.start) if self.end > self.start else 1.0
         return round(self.left + min(1.0, max(0.0, share)) * (self.right - self.left), 1)
 
     def ticks(self) -> list[Tick]:
-        """Whole hours or days (UTC), as many as there is room for; the day, and below it the time of day."""
+        """Return whole hours or days (UTC), as many as fit."""
         most = max(1, int((self.right - self.left) / PER_TICK))
         step = next((step for step in STEPS if (self.end - self.start) // step < most), STEPS[-1])
         first = -(-self.start // step) * step
@@ -348,12 +343,12 @@ class Axis(NamedTuple):
 
 
 def axis(moments: Sequence[int], left: float, right: float) -> Axis:
-    """The axis that has all of some moments, in ms."""
+    """Return the axis of some times in ms."""
     return Axis(min(moments, default=0), max(moments, default=0), left, right)
 
 
 def milliseconds(iso: str) -> int:
-    """An ISO-8601 time in ms; one that is none is 0."""
+    """Return an ISO-8601 time in epoch ms; 0 for anything else."""
     try:
         return int(datetime.datetime.fromisoformat(iso).timestamp() * 1000)
     except ValueError:
@@ -387,7 +382,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class TrendLane:
-    """One count over time: ``path`` is its area, which stands on ``y``; a number stands where it changes."""
+    """One count over time. ``path``: its area above ``y``; it is labelled where it changes."""
 
     name: str
     y: float
@@ -397,7 +392,7 @@ class TrendLane:
 
 @dataclass(frozen=True, slots=True)
 class Trend(Generic[Of]):
-    """The picture: lanes below each other, a column a run to be clicked (left, width, mark, run), and the ticks."""
+    """The picture: lanes, one column per run to click on (left, width, mark, run), and ticks."""
 
     lanes: Sequence[TrendLane]
     columns: Sequence[tuple[float, float, float, Of]]
@@ -406,15 +401,15 @@ class Trend(Generic[Of]):
 
     @property
     def height(self) -> float:
-        """In the SVG's own units."""
+        """In SVG units."""
         return TREND_LANE * len(self.lanes) + AXIS
 
 
 def draw_trend(
     runs: Sequence[Of], moments: Sequence[int], counts: Mapping[str, Sequence[int | None]], width: float = TREND_WIDTH
 ) -> Trend[Of]:
-    """Lays runs out: ``moments`` when each was, in ms, in their order; ``counts`` by lane, None where a run does not
-    say. A count holds until the next run. Cost: linear."""
+    """Lay out runs over time. ``moments``: in ms, ascending; ``counts``: by lane, None if unknown. A count holds
+    until the next run. Cost: linear."""
     if not runs:
         return Trend([], [], [], width)
     scale = axis(moments, 0.0, width - TAIL)
@@ -432,7 +427,7 @@ def draw_trend(
 def lane(
     name: str, xs: Sequence[float], values: Sequence[int | None], y: float, high: float, width: float
 ) -> TrendLane:
-    """One count: as high as its share of the most; whatever is not zero can be seen."""
+    """Lay out one count, relative to its maximum; counts above zero are always visible."""
     most = max((value for value in values if value), default=1)
     path, labels, before, free = [], [], None, 0.0
     for column, (x, value) in enumerate(zip(xs, values, strict=True)):
@@ -448,6 +443,6 @@ def lane(
 
 
 def small(scale: Axis, moments: Sequence[int], values: Sequence[int | None]) -> tuple[TrendLane, list[float]]:
-    """A picture for a cell of a table: one count on an axis that the rows share, and where its runs were."""
+    """Lay out one count for a table cell, on an axis shared by the rows, and the positions of its runs."""
     xs = [scale.x(ms) for ms in moments]
     return lane("", xs, values, SMALL - 2, SMALL - 4, SMALL_WIDTH), xs

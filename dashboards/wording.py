@@ -1,4 +1,4 @@
-"""How values look to people."""
+"""Values, names and remedies as text, and text in columns."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def visible(text: str) -> str:
-    """``text`` with every control, direction-changing or invisible character as ``\\xNN`` or ``\\uNNNN``."""
+    r"""Return ``text`` with control, bidirectional and invisible characters escaped as ``\xNN`` or ``\uNNNN``."""
     return _HIDDEN.sub(_escape, text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of columns as wide as their widest cell, two spaces between; hidden characters become visible first."""
+    """Yield lines of aligned columns, separated by two spaces; hidden characters are escaped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -56,18 +56,19 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def clip(text: str, limit: int) -> str:
-    """Some ``limit`` characters of ``text``; says how many were left out, if they are longer than saying so twice."""
+    """Return about ``limit`` characters of ``text`` and how many are omitted; all of it if the note would not be
+    shorter."""
     cut = f"… ({len(text) - limit:,} more characters)"
     return text if len(text) <= limit + 2 * len(cut) else text[:limit] + cut
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands set apart; an en dash for none."""
+    """Return a count with thousands separators; an en dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
 def size(count: int | None) -> str:
-    """A number of bytes in binary units, three digits at most: ``1.53 MiB``."""
+    """Return a number of bytes in binary units with at most three digits: ``1.53 MiB``."""
     if count is None:
         return "–"
     value, unit = float(count), 0
@@ -77,13 +78,13 @@ def size(count: int | None) -> str:
 
 
 def instant(iso: str | None) -> str:
-    """``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; what is not of that form as it is."""
+    """Return ``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; any other text unchanged."""
     match = re.fullmatch(r"(\d{4,}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso or "")
     return f"{match[1]} {match[2]} UTC" if match else (iso or "–")
 
 
 def moment(iso: str, as_of: str) -> str:
-    """A time for a column, in UTC: the time of day alone on the day of ``as_of``, else the day and the minute."""
+    """Return a time for a column, in UTC: the time on the day of ``as_of``, else the day with the minute."""
     match = re.fullmatch(r"(\d{4,})-(\d\d-\d\d)T(\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso)
     if match is None:
         return visible(clip(iso, 20))
@@ -94,14 +95,14 @@ def moment(iso: str, as_of: str) -> str:
 
 
 def fact(name: str, content: object) -> str:
-    """A fact of the evidence by its name: :func:`value`, and what ends in ``_ms`` as a duration too."""
+    """Return a fact of the evidence as :func:`value`; names that end in ``_ms`` also as a duration."""
     if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
         return f"{content} ({duration(content)})"
     return value(content)
 
 
 def value(content: object) -> str:
-    """A fact of the evidence on one line: words as they are, structures as compact JSON with sorted keys."""
+    """Return a fact of the evidence on one line; structures as compact JSON with sorted keys."""
     if content is None:
         return "–"
     if isinstance(content, bool):
@@ -114,7 +115,7 @@ def value(content: object) -> str:
 
 
 def log_name(row: Values) -> str:
-    """``topic-partition`` of a finding, transaction, timeline or log; empty where there is no topic."""
+    """Return ``topic-partition`` of a row; empty without a topic."""
     topic, partition = row.get("topic"), row.get("partition")
     if topic is None:
         return ""
@@ -122,19 +123,19 @@ def log_name(row: Values) -> str:
 
 
 def offsets(first: int | None, last: int | None) -> str:
-    """``71–117``, or one offset where first and last are the same or one is missing; empty for none."""
+    """Return ``71–117``, or one offset if both are the same or one is missing; empty for none."""
     if first is None or last is None or first == last:
         return "" if first is None and last is None else str(last if first is None else first)
     return f"{first}–{last}"
 
 
 def kind(finding: Values) -> str:
-    """Which of its rule's questions it answers; in a run of the past its rule is its kind."""
+    """Return the kind of a finding; in a run of an earlier release its rule."""
     return str(finding.get("kind") or finding["rule"])
 
 
 def place(row: Values) -> str:
-    """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
+    """Return ``topic-partition@offsets``, or the file without a topic, and the broker if known."""
     log = log_name(row) or (row.get("file") or "")
     span = offsets(row.get("offset"), row.get("last_offset"))
     broker = "" if row.get("broker_id") is None else f" broker {row['broker_id']}"
@@ -142,7 +143,7 @@ def place(row: Values) -> str:
 
 
 def who(row: Values) -> str:
-    """The producer, transactional id and group that a row names, in words; empty for none."""
+    """Return the producer, transactional id and group of a row in words; empty for none."""
     parts = []
     if row.get("transactional_id") is not None:
         parts.append(clip(str(row["transactional_id"]), 200))
@@ -158,27 +159,27 @@ FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
 
 
 def short_fingerprint(finding: Finding) -> str:
-    """As much of its fingerprint as 'auditor explain' needs to find it; empty where it has none."""
+    """Return the finding ID: the first digits of the fingerprint; empty without one."""
     return str(finding.get("fingerprint") or "")[:FINGERPRINT_SHOWN]
 
 
 def unsaid(remedy: str, verdict: str) -> str:
-    """A remedy that stands behind its verdict ("Wait", "Do not abort"), without saying that again."""
+    """Return a remedy without the verdict ("Wait", "Do not abort") at its start."""
     match = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
     rest = remedy[match.end() :] if match else remedy
     return rest[:1].upper() + rest[1:] if match and rest.split(" ")[0].isalpha() else rest
 
 
 def new_in(remedy: str, before: str) -> str:
-    """A remedy without its last sentence where that of the remedy above it is the same."""
+    """Return a remedy without its last sentence if the remedy ``before`` ends with the same."""
     rest, _, last = remedy.rpartition(". ")
     return rest if rest and before.endswith(f". {last}") else remedy
 
 
 def pieces(remedy: str) -> list[tuple[str, str]]:
-    """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
+    """Split a remedy into ``(kind, text)``: ``text``, ``code`` (a name) or ``command`` (to be copied).
 
-    What stands in backticks is code; a ``kafka-*.sh`` call with arguments is a command, with or without backticks.
+    Text in backticks is code; a ``kafka-*.sh`` call with arguments is a command, also without backticks.
     """
     parts: list[tuple[str, str]] = []
     end = 0
@@ -198,7 +199,7 @@ def pieces(remedy: str) -> list[tuple[str, str]]:
 
 
 def sentences(remedy: str) -> list[tuple[str, str]]:
-    """A remedy as ``(kind, text)`` for who prints lines: ``command``, or ``text``, which names stay a part of."""
+    """Split a remedy into ``(kind, text)`` for line output: ``command``, or ``text`` including names."""
     parts: list[tuple[str, str]] = []
     for kind, text in pieces(remedy):
         if kind != "command" and parts and parts[-1][0] == "text":
@@ -210,8 +211,7 @@ def sentences(remedy: str) -> list[tuple[str, str]]:
 
 
 def advice_lines(given: Values | None, remedy: str) -> list[tuple[str, str]]:
-    """An advice for who prints lines, as :func:`sentences` gives them; ``remedy``: the text that a run of the past has
-    in its place."""
+    """Split an advice as :func:`sentences` does; ``remedy``: its text in a run of an earlier release."""
     if given is None or "tone" in given:
         return sentences(remedy)
     parts: list[tuple[str, str]] = []
@@ -239,17 +239,17 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal ``text`` takes: wide characters two, combining ones none."""
+    """Return the width of ``text`` on a terminal: wide characters take two columns, combining ones none."""
     return sum(_cell(sign) for sign in text)
 
 
 def pad(text: str, width: int) -> str:
-    """``text`` with spaces up to ``width`` columns."""
+    """Fill ``text`` with spaces up to ``width`` columns."""
     return text + " " * max(0, width - cells(text))
 
 
 def shortened(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns: what is too long loses its middle, for names differ at their ends."""
+    """Shorten ``text`` to ``width`` columns by cutting its middle: names differ at their ends."""
     if cells(text) <= width:
         return text
     head, tail = "", ""
@@ -262,7 +262,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken between words where it can be. One empty line for none."""
+    """Wrap ``text`` at ``width`` columns, between words if possible. One empty line for an empty text."""
     lines, line, room = [], "", width
     for word in text.split(" "):
         for part in _split(word, width):
@@ -275,12 +275,12 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def indented(text: str, width: int, by: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, each behind ``by`` blanks; hidden characters become visible."""
+    """Wrap ``text`` at ``width`` columns, indented ``by`` spaces; hidden characters are escaped."""
     return [" " * by + line for line in wrap(visible(text), width - by) if line]
 
 
 def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns as wide as their widest cell, two blanks between; one that is wider than ``width`` is broken."""
+    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     wides = [max(map(cells, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(pad, row, wides)).rstrip() for row in shown]
@@ -288,7 +288,6 @@ def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _split(word: str, width: int) -> list[str]:
-    """A word in parts of at most ``width`` columns."""
     if cells(word) <= width:
         return [word]
     parts, part, room = [], "", width
@@ -337,8 +336,8 @@ _BEHIND = {"records": "RECORDS", "record": "RECORDS"}
 
 @dataclass(slots=True)
 class Alike:
-    """Places, by their numbers in what was given, of which the same is said: ``parts`` with the words of ``columns`` in
-    place of what differs, and of each place a value a column."""
+    """Places, by index, with the same text: ``parts`` with the words of ``columns`` in place of what differs, and
+    for each place its ``values``."""
 
     members: list[int]
     parts: list[Piece] = field(default_factory=list)
@@ -348,15 +347,14 @@ class Alike:
 
 @dataclass(slots=True)
 class _Slot:
-    """A word of the text: the same in all (``word``), or one of ``names`` in each."""
-
+    # A word: the same in all texts (``word``), or the value of one of ``names`` in each.
     word: str
     fixed: bool
     names: frozenset[str]
 
 
 def alike(texts: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
-    """The places that share a text, in the order of the first of each. Cost: places times texts that differ."""
+    """Group places by text, in the order of their first. Cost: places times different texts."""
     groups: list[tuple[Alike, list[_Slot]]] = []
     for number, (names, parts) in enumerate(texts):
         for position, (group, slots) in enumerate(groups):
@@ -373,7 +371,7 @@ def alike(texts: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
 
 
 def names(row: Values) -> Names:
-    """What may stand in what is said of a partition or a finding, by the word in its place."""
+    """Return what may be replaced in a text about a partition or finding, by the replacing word."""
     place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     values = {
         PLACE: place,
@@ -390,7 +388,8 @@ def names(row: Values) -> Names:
 
 
 def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
-    """What the words in capitals stand for: a line a place, of ``most`` at least 3; partitions alone on one line."""
+    """Return the values of the replaced words: one line per place, at least 3 of ``most``; partitions alone on one
+    line."""
     if not group.columns:
         return []
     table, most = [group.columns, *group.values], max(3, most)
@@ -413,7 +412,6 @@ def _words(parts: Iterable[Piece]) -> list[str]:
 
 
 def _known(word: str, names: Names) -> frozenset[str]:
-    """The names that a word, without the signs around it, is the value of."""
     core = _core(word)[1]
     return frozenset(name for name, value in names.items() if value == core)
 
@@ -424,7 +422,7 @@ def _core(word: str) -> tuple[str, str, str]:
 
 
 def _both(slots: Sequence[_Slot], words: Sequence[str], names: Names) -> list[_Slot] | None:
-    """What is common to a text and one more; None where a word differs that is nobody's value."""
+    # None if a word differs that is no value of the place.
     common_slots = []
     for slot, word in zip(slots, words, strict=True):
         plural_form = PLURAL.get(word, word)
@@ -505,7 +503,7 @@ _DEEPEST = 3
 
 
 def in_words(evidence: Values) -> list[tuple[str, str]]:
-    """Each fact that is known as its name and what it says, what was expected and found first. Cost: linear."""
+    """Return each known fact as its name and its text, the expected and found ones first. Cost: linear."""
     facts = [str(name) for name in evidence if evidence[name] is not None]
     order = sorted(facts, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return [(clip(_name(name), 80), _said(name, evidence[name], 0)) for name in order]
@@ -516,7 +514,7 @@ def _name(name: str) -> str:
 
 
 def _said(name: str, fact: object, depth: int) -> str:
-    """A fact in words. ``name`` says what a number counts; ``depth`` how far inside of others it stands."""
+    # ``name`` gives the unit of a number; ``depth`` is the nesting.
     if isinstance(fact, bool) or fact is None or depth > _DEEPEST:
         return value(fact)
     if isinstance(fact, int):
@@ -535,7 +533,6 @@ def _counts_bytes(name: str, count: int) -> bool:
 
 
 def _pairs(fact: Values, depth: int) -> str:
-    """A structure: what it says where it says something, else its own facts in a row."""
     if isinstance(fact.get("message"), str):
         kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))
         return f"{kind}: {fact['message']}" if kind else str(fact["message"])
