@@ -16,22 +16,23 @@ from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     advice_lines,
+    are,
     instant,
     log_name,
+    parsed_time,
     sentences,
     size,
     unsaid,
     visible,
 )
 
-# The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
+# Blocked partitions: what blocks them and what is safe to do.
 #
-# Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
-# findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
-# table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
+# Everything follows from findings, open transactions and the summary; nothing is judged again. Findings have the
+# declarations of their rule (what they block, whether a decision exists) under ``declared``.
 
 
-# What a class means, in one sentence an on-call engineer understands.
+# The classes of an open transaction (rule catalogue, *Classes of an open transaction*), in a sentence each.
 CLASSES = {
     "hanging": "Its coordinator has ended it, or never knew of this partition: no marker will come by itself.",
     "orphan": "No transactional id owns this producer id: nobody will ever end it.",
@@ -40,7 +41,7 @@ CLASSES = {
     "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-# What is shown in place of a class where its partition's standing says more.
+# Standings that are shown instead of the class.
 KINDS = {
     "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
 } | CLASSES
@@ -175,7 +176,7 @@ class Open:
         return TONES[Verdict(self.advice["verdict"])]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
+    def advice_lines(self) -> list[tuple[str, str]]:
         """What to do now, as lines: verdict, sentences, commands. Prevention, which the finding adds at its end, is
         omitted."""
         given, own = self.advice, self._own
@@ -459,19 +460,17 @@ def _as_transaction(finding: Finding) -> Fields:
     }
 
 
-# One verdict for the headline, the first lines of the terminal and the metrics; the exit status follows the same rows.
+# The verdict of a run, for headline, terminal and metrics; the exit code follows from the same rows.
 #
-# It goes by ``blocked`` of the summary, where each row says how its partition stands
-# (:class:`rules.blocking.Standing`),
-# and by the findings' severities. Loss of acknowledged records comes before any block.
+# It depends on the rows of ``blocked`` in the summary and on the severities of findings. Lost records outrank blocked
+# ones.
 
 
 BACK = 3  # entries of a baseline that are named
-OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
+OLD_COPY_MS = 3_600_000  # the age of older copies is shown
 LOST, BLOCKED = "lost", "blocked"  # outcomes
 LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
 
-# What a standing means, in a few words.
 STANDINGS = {
     "stuck": "nobody will end it",
     "overdue": "beyond its time-out",
@@ -515,8 +514,7 @@ def decide(
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
     if accepted:
-        many = plural(len(accepted), "partition")
-        headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
+        headline += f"; {_partitions_are(accepted)} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
@@ -543,7 +541,7 @@ def _headline(
     counts: Mapping[str, int],
     summary: Values,
 ) -> tuple[str, str]:
-    blocked = f"{plural(len(blocked_rows), 'partition')} {_are(len(blocked_rows))} blocked"
+    blocked = f"{_partitions_are(blocked_rows)} blocked"
     if lost:
         return "bad", "; ".join([_of_loss(lost), *([blocked] if blocked_rows else [])])
     if blocked_rows:
@@ -558,14 +556,12 @@ def _headline(
         tone = "bad" if "critical" in bad else "warn"
         if blocking:
             return tone, f"Readers or writers are blocked: {grave}"
-        return tone, f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
+        return tone, f"{nothing}, but there {are(next(iter(bad.values())))} {grave}"
     if left_out:
-        many = plural(len(left_out), "partition")
-        return "unsure", f"{many} {_are(len(left_out))} blocked, which only a rule that was left out reports"
+        return "unsure", f"{_partitions_are(left_out)} blocked, which only a rule that was left out reports"
     if unknown:
-        many = plural(len(unknown), "partition")
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
-        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
+        return "unsure", f"{_partitions_are(unknown)} held by an open transaction, and nothing shows {lacking}"
     if empty := summary.get("empty_input"):
         reason = empty[:1].upper() + empty[1:]
         return "unsure", f"{reason}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else reason
@@ -574,11 +570,15 @@ def _headline(
             return "unsure", "Nothing could be read"
         why = "is damaged" if summary.get("complete") else "could not be read"
         return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
-    wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
+    wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
     return "unsure" if unlooked else "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+
+
+def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
+    return f"{plural(len(rows), 'partition')} {are(len(rows))}"
 
 
 def _of_loss(findings: Sequence[Finding]) -> str:
@@ -606,7 +606,7 @@ def _scope(scope: Values) -> str:
     if unlooked := scope.get("without_records"):
         clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
     if lacking := scope.get("not_in_input"):
-        clauses.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
+        clauses.append(f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input")
     return ", and ".join(clauses)
 
 
@@ -614,15 +614,11 @@ def _were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     """Return the evaluation time and the age of the copy in words. ``now``: the system time, None for reproducible
     text."""
     text = f"As of {instant(summary['as_of'])}"
-    newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
+    newest, as_of = parsed_time(summary["newest"]), parsed_time(summary["as_of"])
     if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
         return "As of an unknown time: nothing that was read shows one"
     chosen = newest is not None and not summary["as_of_given"]
@@ -633,18 +629,11 @@ def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
 
 
-def _moment(iso: object) -> datetime.datetime | None:
-    try:
-        return datetime.datetime.fromisoformat(str(iso))
-    except ValueError:
-        return None
-
-
 def baseline(row: Values) -> str:
     """Return in words what a baseline suppresses; ``row``: the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
-    text = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
     back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
     more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
     text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
@@ -678,11 +667,6 @@ def _ageless(row: Values) -> bool:
     return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
 
 
-def held_for(row: Values) -> str:
-    """Return for how long a partition is blocked, in words."""
-    return f"for {aged(row)}"
-
-
 def aged(row: Values) -> str:
     """Return the age of an open transaction in words. An age of at least 0 is unknown: the newest time is its own."""
     if _ageless(row):
@@ -711,10 +695,8 @@ def begun(row: Values) -> str:
     return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
 
 
-# The shapes that the report is made from, with every key there: what the maker left out is null.
-#
-# The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in
-# turn, are strict: a name that is not listed here is a mistake of ours and raises.
+# The shapes that pages are made from, complete with nulls: a key that a run could not fill must not fail the report.
+# Templates are strict: a name that is not listed here raises.
 
 
 FINDING = (
@@ -729,16 +711,23 @@ TRANSACTION = (
 )  # fmt: skip
 TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
-    "producer_id",
-    "producer_epoch",
-    "first_offset",
-    "last_offset",
-    "marker_offset",
-    "outcome",
-    "start",
-    "end",
-    "class",
-)
+    "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
+)  # fmt: skip
+SUMMARY = (
+    "as_of", "as_of_given", "newest", "baseline", "batches", "records", "empty_input", "capacity", "expectations",
+    "ran", "scope", "prevention",
+)  # fmt: skip
+BLOCKED_ROW = (
+    "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",
+    "producer_id", "producer_epoch", "transactional_id", "first_offset", "last_offset", "since", "since_by_producer",
+    "since_not_before", "since_not_after", "age_ms", "at_least", "timeout_ms", "beyond_timeout", "class", "state",
+    "why", "standing", "severity", "if_true", "rule", "fingerprint", "accepted", "left_out", "others", "batches",
+    "records", "bytes", "advice", "remedy", "readers",
+)  # fmt: skip
+ASIDE = (
+    "about", "topic", "partition", "broker_id", "bytes", "says", "group_id", "committed_records", "committed_most",
+    "waiting_records", "open_records", "offsets", "undecided",
+)  # fmt: skip
 LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
@@ -746,63 +735,10 @@ _LISTS = {
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
-    "blocked": (
-        "log_dir",
-        "broker_id",
-        "topic",
-        "partition",
-        "last_stable_offset",
-        "high_watermark",
-        "log_end",
-        "readable_end",
-        "producer_id",
-        "producer_epoch",
-        "transactional_id",
-        "first_offset",
-        "last_offset",
-        "since",
-        "since_by_producer",
-        "since_not_before",
-        "since_not_after",
-        "age_ms",
-        "at_least",
-        "timeout_ms",
-        "beyond_timeout",
-        "class",
-        "state",
-        "why",
-        "standing",
-        "severity",
-        "if_true",
-        "rule",
-        "fingerprint",
-        "accepted",
-        "left_out",
-        "others",
-        "batches",
-        "records",
-        "bytes",
-        "advice",
-        "remedy",
-        "readers",
-    ),
+    "blocked": BLOCKED_ROW,
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
-    "asides": (
-        "about",
-        "topic",
-        "partition",
-        "broker_id",
-        "bytes",
-        "says",
-        "group_id",
-        "committed_records",
-        "committed_most",
-        "waiting_records",
-        "open_records",
-        "offsets",
-        "undecided",
-    ),
+    "asides": ASIDE,
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
@@ -818,28 +754,12 @@ def summary(given: Values) -> Fields:
 
     Rows of logs, of which there may be a million, are completed one by one by :func:`log`.
     """
-    full: Fields = dict.fromkeys(
-        (
-            "as_of",
-            "as_of_given",
-            "newest",
-            "baseline",
-            "batches",
-            "records",
-            "empty_input",
-            "capacity",
-            "expectations",
-            "ran",
-            "scope",
-            "prevention",
-        )
-    )
-    full |= given
+    full: Fields = {**dict.fromkeys(SUMMARY), **given}
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = with_all_keys(given.get(key) or (), keys)
     full["logs"] = given.get("logs") or ()
-    full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    full["blocked"] = full["blocked"] if "blocked" in given else None  # unknown in earlier releases
     if full["expectations"]:
         full["expectations"] = _expectations(full["expectations"])
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}

@@ -28,16 +28,15 @@ from auditor.dashboards.wording import (
     log_name,
     offsets,
     short_fingerprint,
+    step_lines,
     value,
     visible,
     who,
     wrap,
 )
 
-# Findings by their cause: of one kind and, as far as that makes few, of one producer, transactional id or group; and
-# blocked partitions by who holds them.
-#
-# The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
+# Causes: findings of one kind and owner (producer, transactional id or group), and blocked partitions of one producer.
+# Terminal and report use the same: a thousand partitions blocked by four producers are four causes.
 
 
 OWNERS = 8
@@ -140,11 +139,11 @@ def holders(rows: Sequence[BlockedSummary]) -> list[ProducerPartitions]:
     return [ProducerPartitions(members) for members in by_holder.values()]
 
 
-# Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
+# Findings by rule and cause, limited to what a page can carry.
 #
-# A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, and
-# in it every cause, so that a hundred thousand findings of one kind cannot hide the single finding of another. Of those
-# that are not shown the page has a line each, for its search, as far as they fit. The whole is in ``findings.jsonl``.
+# A page has at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them, shared by rules and in them by
+# causes, so that a hundred thousand findings of one kind cannot hide a single one of another. Findings that are not
+# shown get a line for the page's search, as far as they fit. All findings are in ``findings.jsonl``.
 
 
 MAX_ROWS = 800
@@ -303,7 +302,7 @@ def _row(finding: Finding, anchor: str) -> FindingRow:
     return FindingRow(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)
 
 
-# What to do about critical and error findings that hold no partition: the same on the page and on the terminal.
+# Remedies of critical and error findings that block no partition, for page and terminal.
 
 
 SHOWN = 4
@@ -362,7 +361,7 @@ def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
     return list(made.values())
 
 
-# What is printed of a run: by severity, partition, broker, transactional id and group. Results have all of it.
+# Filters of what is printed. Results are always complete.
 
 
 LEAST = SEVERITIES[-1]
@@ -405,7 +404,7 @@ class Selection:
         """Whether a finding is printed."""
         return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The selection in words; empty if it excludes nothing."""
         parts = [
             f"{what} {' or '.join(map(str, values))}"
@@ -449,7 +448,7 @@ def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
     return any(fits(text, glob) for glob in globs for text in texts)
 
 
-# One finding in full, as text.
+# One finding as text.
 
 
 def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
@@ -482,20 +481,18 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     elif row["partition"] is not None:
         lines += ["What the cluster did:", *indented(f"not known: {dashboards_page.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
-    for part, text in advice_lines(row.get("advice"), row["remedy"] or ""):
-        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+    lines += step_lines(advice_lines(row.get("advice"), row["remedy"] or ""), width)
     for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
-        lines += (
-            [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)] if name in page else []
-        )
+        if name in page:
+            lines += [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)]
     return lines
 
 
-# The message for whoever runs the producer that a finding names, ready to be pasted: what we saw, what was done.
+# The message for the owner of a producer, ready to be pasted.
 
 
-BLANK = "____"  # for the time of the abort, which only who did it knows
-# A sentence per verdict on its transaction; {cost} is that of the advice.
+BLANK = "____"  # for the time of the abort, to be filled in by hand
+# A sentence per verdict; {cost} is that of the advice.
 _DONE = {
     Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
     "{again}.",

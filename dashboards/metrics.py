@@ -7,7 +7,6 @@ clusters can share a directory. There are two times: the evaluation time (``as_o
 
 from __future__ import annotations
 
-import datetime
 import os
 import re
 from collections import Counter
@@ -17,13 +16,13 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 
 from auditor.base.at_rest import Values
 from auditor.dashboards import answers
-from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
+from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, parsed_time, visible
 
 WORST = 50  # partitions with series of their own
-ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
-OTHERS = "(others)"  # in place of a topic: no name that Kafka allows
+ACCEPTED = "accepted"  # the standing of a blocked partition that a baseline suppresses
+OTHERS = "(others)"  # in place of a topic; Kafka allows no such name
 _STATES = ("decoded", "skipped", "unreadable")
-_NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in it
+_NO_LABEL = re.compile(r"\W", re.ASCII)  # characters that a label's name may not have
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
 Samples = dict[tuple[str, ...], float]
@@ -230,7 +229,5 @@ def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...
 
 
 def _seconds(iso: object) -> float | None:
-    try:
-        return datetime.datetime.fromisoformat(str(iso)).timestamp()
-    except ValueError:
-        return None
+    time = parsed_time(iso)
+    return None if time is None else time.timestamp()

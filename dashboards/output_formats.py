@@ -23,14 +23,13 @@ from auditor.dashboards.wording import (
     log_name,
     offsets,
     place,
+    short_fingerprint,
     visible,
     who,
 )
 
-# Rows as CSV and as Markdown, for other programs and for tickets.
-#
-# Names come from untrusted input. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front;
-# in Markdown every sign that has a meaning there is escaped.
+# CSV and Markdown. Names come from untrusted input: in CSV an apostrophe precedes what a spreadsheet would take for a
+# formula; in Markdown all special characters are escaped.
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -69,7 +68,7 @@ def escaped(text: str) -> str:
     return _SIGNS.sub(r"\\\1", visible(text))
 
 
-# Findings as SARIF 2.1.0 (OASIS), which code hosts and security tools show.
+# SARIF 2.1.0 (OASIS).
 
 
 VERSION = "2.1.0"
@@ -77,22 +76,9 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 _LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 _RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
 _FACTS = (
-    "severity",
-    "outcome",
-    "broker_id",
-    "topic",
-    "partition",
-    "offset",
-    "last_offset",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "group_id",
-    "timestamp",
-    "evidence",
-    "remedy",
-    "source",
-)
+    "severity", "outcome", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
+    "transactional_id", "group_id", "timestamp", "evidence", "remedy", "source",
+)  # fmt: skip
 
 
 def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
@@ -180,7 +166,7 @@ def _location(finding: Finding) -> Fields:
     return location
 
 
-# Findings as JUnit XML, for the page of a build: a suite for each rule that ran, a test case for each finding.
+# JUnit XML: one suite per rule, one test case per finding.
 
 
 MAX_TEXT = 4000
@@ -247,14 +233,11 @@ def _text(text: object) -> str:
     return clip(visible(str(text or "")), MAX_TEXT)
 
 
-# What an audit prints for other programs and for tickets: CSV, Markdown, SARIF, JUnit. The texts, nothing else.
-#
-# All are made of the findings that are printed; the verdict at the top is that of the whole run.
+# All formats. They have the findings that are printed; the verdict is of the whole run.
 
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
-OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
-SHORT = 12  # digits of a fingerprint that are printed for people
+OF_LISTS = ("table", "json", "markdown", "csv")  # the formats of other lists than findings
 
 
 def rendered(
@@ -294,9 +277,9 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         holder = row.holder
         since = f", since {answers.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{answers.held_for(holder.row)}{since}: {answers.standing_text(holder)}"
+        stands = f"for {answers.aged(holder.row)}{since}: {answers.standing_text(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield from _steps(holder.told)
+        yield from _steps(holder.advice_lines)
     if decided.accepted:
         names = ", ".join(row.holder.name for row in decided.accepted)
         yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
@@ -312,10 +295,7 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
     heads = ("severity", "rule", "where", "who", "what", "fingerprint")
     yield from markdown_lines(
         heads,
-        (
-            (f["severity"], f["rule"], place(f), who(f), f["message"], (f.get("fingerprint") or "")[:SHORT])
-            for f in findings
-        ),
+        ((f["severity"], f["rule"], place(f), who(f), f["message"], short_fingerprint(f)) for f in findings),
     )
 
 

@@ -16,7 +16,7 @@ from auditor.dashboards.answers import BlockedSummary, RunVerdict
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
 from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
-# What stands first on every page of the dashboard: what is blocked now, what is lost, what is new. Pure.
+# The columns on every page: what is blocked, lost and new.
 
 
 Item = TypeVar("Item")
@@ -110,7 +110,7 @@ def _column(rows: Sequence[tuple[ClusterLabel, Item]]) -> Column[Item]:
     return Column(rows[:SHOWN], max(0, len(rows) - SHOWN))
 
 
-# Where the pages of a dashboard are: names that last, the same for the server and for files behind any web server.
+# Stable addresses of pages, for the server and for exported files.
 
 
 FRONT = "index.html"
@@ -144,17 +144,13 @@ def finding(fingerprint: str) -> str:
     return f"finding/{slug(fingerprint)}.html"
 
 
-def _always(_: str) -> bool:
-    return True
-
-
 @dataclass(frozen=True, slots=True)
 class Links:
     """Links from a page; ``up``: empty, or ``../`` to the front page; ``has``: whether a page exists. Missing pages
     get an empty link."""
 
     up: str = ""
-    has: Callable[[str], bool] = _always
+    has: Callable[[str], bool] | None = None
 
     @property
     def front(self) -> str:
@@ -178,15 +174,13 @@ class Links:
         return self._to(finding(fingerprint)) if fingerprint else ""
 
     def _to(self, path: str) -> str:
-        return self.up + path if self.has(path) else ""
+        return self.up + path if self.has is None or self.has(path) else ""
 
 
-# The page of a cluster: what is blocked, lost and new, the trend, what is gone, and who is named most.
-#
-# Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
+# The page of a cluster, from the manifests of its runs and their findings.
 
 
-MAX_RUNS = 60  # looked into for who is named how often
+MAX_RUNS = 60  # whose findings are ranked
 MAX_DRAWN = 400
 MAX_CHANGES, MAX_RANKS, MAX_LISTED = 100, 25, 400
 
@@ -217,7 +211,7 @@ class RunPoint:
         return None if count is None else int(count)
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """The run on one line."""
         blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
         counted = blocked + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
@@ -234,7 +228,7 @@ class Rank:
     worst: Sequence[str | None]
 
     @property
-    def seen(self) -> int:
+    def run_count(self) -> int:
         """The number of runs that name it."""
         return sum(worst is not None for worst in self.worst)
 
@@ -312,7 +306,7 @@ def rank(tallies: Sequence[Tally]) -> list[Rank]:
     for key in keys:
         worst = [next((name for name in SEVERITIES if tally.get(key, {}).get(name)), None) for tally in tallies]
         rows.append(Rank(key, {**dict.fromkeys(SEVERITIES, 0), **tallies[-1].get(key, {})}, worst))
-    return sorted(rows, key=lambda r: (*(-r.counts[name] for name in SEVERITIES), -r.seen, str(r.key)))
+    return sorted(rows, key=lambda r: (*(-r.counts[name] for name in SEVERITIES), -r.run_count, str(r.key)))
 
 
 def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
@@ -324,56 +318,46 @@ def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
     return tally
 
 
-# The page that a history of many clusters opens with: what is blocked, lost and new in any, and a row each. Pure.
+# The page of all clusters.
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
-    """A cluster as :mod:`auditor.outputs.runs` has it; ``facts`` and ``published`` of its last run;
-    ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
+    """The status of a cluster. ``steps``: its latest runs, the oldest first; ``published``: when the last one was
+    published; ``since``: since when its runs have critical or error findings; ``late``: that the next run is overdue,
+    in words, else empty."""
 
     board: Board
-    runs: int
-    run_id: str
-    facts: Values
+    steps: Sequence[RunPoint]
     published: str
     since: str | None
-    overdue: bool
-    every_ms: int | None
-    silent_ms: int
-    moments: Sequence[int] = ()
-    grave: Sequence[int] = ()
+    late: str
 
     @property
     def cluster(self) -> ClusterLabel:
-        """Which it is."""
+        """Its id and names."""
         return self.board.cluster
 
     @property
+    def last(self) -> RunPoint:
+        """Its last run."""
+        return self.steps[-1]
+
+    @property
     def oldest(self) -> str | None:
-        """Since when its oldest hold is."""
+        """Since when its oldest open transaction blocks."""
         return oldest([self.board])
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Mapping[str, int]:
         """Its findings by severity."""
-        return {name: int((self.facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
-
-    @property
-    def accepted(self) -> int:
-        """How many more findings the baseline of its last run accepted."""
-        return sum((self.facts.get("accepted") or {}).values())
+        return self.last.counts
 
     @property
     def unsure(self) -> bool:
-        """Whether its last run, which saw more than is read of it here, was sure of nothing being wrong."""
-        tone = (self.facts.get("verdict") or {}).get("tone")
+        """Whether its last run was inconclusive. Its own verdict counts, too: it saw more than is read here."""
+        tone = (self.last.facts.get("verdict") or {}).get("tone")
         return "unsure" in (tone, self.board.verdict.tone)
-
-    @property
-    def late(self) -> str:
-        """Since when a run is missing, in words; empty where none is."""
-        return missing(self.silent_ms, self.every_ms) if self.overdue else ""
 
 
 def missing(silent_ms: int, every_ms: int | None) -> str:
@@ -398,7 +382,7 @@ def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
         sentences.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
     elif not sentences:
         sentences.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
-    late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
+    late, partly = [row for row in rows if row.late], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} read in part"] if partly else []
     bad = blocked or lost or any(row.counts["critical"] for row in rows)
@@ -408,9 +392,11 @@ def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
 
 def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
     """Render the page; ``rows`` in the order to show."""
-    scale = axis([ms for row in rows for ms in row.moments], 0.0, timeline.SMALL_WIDTH - 6)
+    moments = [[step.at for step in row.steps] for row in rows]
+    grave = [[sum(step.counts[name] for name in GRAVE) for step in row.steps] for row in rows]
+    scale = axis([ms for times in moments for ms in times], 0.0, timeline.SMALL_WIDTH - 6)
     drawn: list[tuple[ClusterRow, TrendLane, list[float]]] = [
-        (row, *timeline.small(scale, row.moments, row.grave)) for row in rows
+        (row, *timeline.small(scale, times, counts)) for row, times, counts in zip(rows, moments, grave, strict=True)
     ]
     return page.render(
         "clusters.html.j2",
@@ -424,7 +410,7 @@ def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
     )
 
 
-# The page of one finding, whose address lasts: what it is, since when, in how many runs, what to do, who has it.
+# The page of one finding, at a stable address.
 
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
@@ -434,31 +420,31 @@ SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
 class FindingOverRuns:
     """A finding over the runs of its cluster.
 
-    ``row``: from the last run that has it; ``held``: its blocked partition, if any; ``seen``: the runs from the first
-    that has it to the one that shows its status, with its severity, None where it is missing; ``whole``: whether all
-    kept runs were read; ``entry``: of the last run's baseline, ``over``: why that no longer counts; ``rule``: title and
-    sections, empty if it no longer exists; ``unlooked``: why the last of ``seen``, which lacks it, does not show that
-    it is gone.
+    ``row``: from the last run that has it; ``held``: its blocked partition, if any; ``history``: the runs from the
+    first that has it to the one that shows its status, with its severity, None where it is missing; ``whole``: whether
+    all kept runs were read; ``entry``: of the last run's baseline, ``over``: why that no longer counts; ``rule``: title
+    and sections, empty if it no longer exists; ``not_compared``: why the last of ``history``, which lacks it, does not
+    show that it is gone.
     """
 
     cluster: ClusterLabel
     row: Finding
     held: BlockedSummary | None
-    seen: Sequence[tuple[RunPoint, str | None]]
+    history: Sequence[tuple[RunPoint, str | None]]
     whole: bool
     entry: Values | None
     rule: Mapping[str, str]
-    unlooked: str = ""
+    not_compared: str = ""
 
     @property
-    def there(self) -> list[RunPoint]:
+    def present(self) -> list[RunPoint]:
         """The runs that have it."""
-        return [step for step, severity in self.seen if severity is not None]
+        return [step for step, severity in self.history if severity is not None]
 
     @property
     def gone(self) -> RunPoint | None:
         """The run that no longer has it; None while it is there."""
-        last, severity = self.seen[-1]
+        last, severity = self.history[-1]
         return last if severity is None else None
 
     @property
@@ -470,7 +456,7 @@ class FindingOverRuns:
     def state(self) -> tuple[str, str]:
         """Its status: a colour and words."""
         if self.gone is not None:
-            return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
+            return ("unsure", "not looked for in the latest run") if self.not_compared else ("good", "gone")
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
     @property
@@ -485,8 +471,8 @@ def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> s
     facts = [
         (name, fact(name, content)) for name, content in sorted((row["evidence"] or {}).items()) if content is not None
     ]
-    counts = {name: [int(severity == name) for _, severity in story.seen] for name in SEVERITIES}
-    steps = [step for step, _ in story.seen]
+    counts = {name: [int(severity == name) for _, severity in story.history] for name in SEVERITIES}
+    steps = [step for step, _ in story.history]
     lanes = {name: values for name, values in counts.items() if any(values)}
     return page.render(
         "finding_page.html.j2",

@@ -21,7 +21,7 @@ from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name
 
-# What the cluster did to a partition, and the findings about it, in the order of time.
+# Events and findings of a partition by time.
 
 
 MAX_STORIES = 20  # partitions on a page
@@ -90,10 +90,8 @@ def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
     return before[-AROUND:] + entries[len(before) :][:AROUND]
 
 
-# What every page has in common: templates that escape by default, one style, one script, and a strict policy.
-#
-# Style and script stand in the page and are the only ones that its content security policy lets run, by their hashes.
-# The script sorts, filters and copies; it writes no markup.
+# Templates, which escape by default. Style and script are inline; the content security policy permits only them, by
+# their hashes. The script sorts, filters and copies; it writes no markup.
 
 
 def render(template: str, **content: object) -> str:
@@ -134,7 +132,6 @@ def _environment() -> Environment:
     )
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "held_for": answers.held_for,
         "aged": answers.aged,
         "begun": answers.begun,
         "when": when,

@@ -14,11 +14,10 @@ from auditor.dashboards.answers import BlockedSummary, Open
 from auditor.dashboards.finding_groups import Remedy
 from auditor.dashboards.wording import short_fingerprint
 
-# The report's first table: every open transaction once, the partitions that it blocks first, and where on the page its
-# advice stands.
+# The report's first table: all open transactions.
 
 
-ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, and of those that may be
+ADVISED, UNSURE = 8, 4  # printed advices for blocked and possibly blocked partitions
 
 
 @dataclass(slots=True)
@@ -44,14 +43,14 @@ class BlockedRow:
 
 @dataclass(slots=True)
 class BlockedTable:
-    """The table. ``rows``: in the order of the page; ``advised``: blocked rows, ``asked``: possibly blocked rows,
-    with advice on the page; ``unsure``: all possibly blocked rows; ``unadvised``: the number of blocked partitions
-    without advice of their own."""
+    """The table. ``rows``: in the order of the page; ``advised``: blocked rows, ``unsure_advised``: possibly blocked
+    rows, both with advice on the page; ``unsure``: all possibly blocked rows; ``unadvised``: the number of blocked
+    partitions without advice of their own."""
 
     rows: list[BlockedRow]
     advised: list[BlockedRow]
     unsure: list[BlockedRow]
-    asked: list[BlockedRow]
+    unsure_advised: list[BlockedRow]
     unadvised: int
 
     @property
@@ -109,16 +108,13 @@ def _key(entry: Open) -> tuple[object, ...]:
     return (entry.cluster, *(entry.row[name] for name in ("topic", "partition", "producer_id", "first_offset")))
 
 
-# report.html: one self-contained page that opens offline and begins with the answers.
-#
-# The page is rendered whole on this side; nothing is hidden from a reader without script. Same input, same bytes: no
-# clock, no random order.
+# The page: self-contained, complete without script, and reproducible (no clock, no random order).
 
 
 MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
 
 
-# A timeline, its picture, and that of the whole log where the first one shows a part of it.
+# A timeline, its picture, and a picture of the whole log if the first shows a part of it.
 Drawn = tuple[Values, timeline.Picture, timeline.Picture | None]
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from auditor.base.advice import pieces
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
-from auditor.dashboards.wording import aligned, instant, log_name, number, size, visible, wrap
+from auditor.dashboards.wording import aligned, instant, log_name, number, size, step_lines, visible, wrap
 
-# Where the log cleaner stands, as lines of a terminal.
+# ``auditor cleaner``.
 
 
 CLEANER_HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
@@ -79,7 +79,7 @@ def cleaner_note(row: Values) -> str:
     return "; ".join(notes)
 
 
-# What keeps segments on the disk, as lines of a terminal: by cause, by topic, by who wrote what keeps them.
+# ``auditor space``.
 
 
 CAUSES = {
@@ -186,7 +186,7 @@ def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> It
     yield "\n"
 
 
-# What groups have left to read, as lines of a terminal and rows of a page.
+# ``auditor lag``.
 
 
 LAG_HEADS = ("group", "partition", "position", "offsets", "committed", "uncommitted", "behind a hold", "since", "note")
@@ -279,7 +279,7 @@ def _between(least: int | None, most: int | None) -> str:
     return number(least) if least == most else f"{number(least)} to {number(most)}"
 
 
-# What an audit will read, as lines for people.
+# ``auditor audit --plan``.
 
 
 MOST_DIRS = 20
@@ -357,7 +357,7 @@ def _estimate(estimate: Values) -> Iterator[str]:
         yield f"  the worker that compares the replicas of the largest partition: {least} to {most}"
 
 
-# What became of what a run found, as lines of a terminal.
+# ``auditor recheck``.
 
 
 def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
@@ -376,11 +376,7 @@ def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> I
         if advice in printed:
             continue
         printed.append(advice)
-        for kind, text in advice:
-            yield from (
-                [f"    {visible(text)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(text), width - 2)]
-            )
-
+        yield from step_lines(advice, width)
     yield ""
     for note in notes:
         yield from wrap(f"{note[0].upper()}{note[1:]}.", width)
@@ -403,7 +399,7 @@ def _advice(row: Values) -> list[tuple[str, str]]:
     return pieces(advice) if advice else []
 
 
-# What a run says beside its findings: groups behind a hold, disks, cleaners; for the page.
+# Cards of the page: groups of blocked partitions, disk space, log cleaner.
 
 
 MAX_ROWS = 20  # of each on a page

@@ -22,6 +22,7 @@ from auditor.dashboards.wording import (
     Names,
     advice_lines,
     alike,
+    are,
     cells,
     clip,
     indented,
@@ -34,19 +35,20 @@ from auditor.dashboards.wording import (
     short_fingerprint,
     shortened,
     size,
+    step_lines,
     values_in_lines,
     visible,
     who,
     wrap,
 )
 
-# The partitions that are held as a table on a terminal: a row each, and one for each further transaction of it.
+# Blocked partitions as a table: one row per partition and one per further open transaction.
 
 
-ROWS = 20  # from here on a row stands for all that one producer holds
+ROWS = 20  # with more partitions, a row stands for all that one producer blocks
 BEHIND = 5  # further transactions of a partition
 HEADS = ("PARTITION", "SINCE", "HOLDER", "WAITING", "DO", "FINDING")
-_LEAST = 20  # columns for partition and holder, below which a row takes lines of its own
+_LEAST = 20  # columns for partition and holder; with less room, rows become paragraphs
 
 
 class TableCells(NamedTuple):
@@ -168,12 +170,12 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
     return (left, room - left) if left <= half else (room - half, half)
 
 
-# The first lines on a terminal: the headline, who holds which partition as a table, and what to do, each text once.
+# The first lines: headline, blocked partitions, what to do, each text once.
 
 
 BLOCKED_SHOWN, NAMED, NUMBERS = 5, 10, 20
-COMPARED = 1000  # partitions of which those that are spoken of in the same words are looked for
-LINES = 51  # of all that is said of partitions that are held: with what stands around it sixty
+COMPARED = 1000  # partitions whose texts are compared
+LINES = 51  # about blocked partitions; sixty with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
 
 
@@ -183,7 +185,7 @@ class FirstLines:
 
     lines: list[str]
     findings: list[Finding]
-    said: dict[tuple[tuple[str, str], ...], str]
+    advice_of: dict[tuple[tuple[str, str], ...], str]
 
 
 def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
@@ -214,7 +216,7 @@ def first_answer(
     lines = ["", *blocked_table_lines(blocked, as_of, width, every)] if blocked else []
     lines += _advice_of_blocked(blocked, width, every, LINES - len(lines))
     if hidden := len(decided.held) - len(blocked):
-        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {_are(hidden)} blocked", width)]
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {are(hidden)} blocked", width)]
     unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
     lines += _not_known(unsure, as_of, width, every)
     if named and not unsure:
@@ -222,27 +224,20 @@ def first_answer(
     if accepted:
         lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
         lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
-        lines += _more_blocked(accepted[NAMED:], width)
+        if more := accepted[NAMED:]:
+            lines += wrap(f"… {plural(len(more), 'more partition')}: see summary.json", width)
     about = [f for row in blocked for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
-    partition_of = {tuple(row.holder.told): row.holder.name for row in blocked}
+    partition_of = {tuple(row.holder.advice_lines): row.holder.name for row in blocked}
     for row in blocked:
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
         texts = (tuple(advice_lines(f["advice"], "")) for f in same)
-        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
+        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.advice_lines[0]}
     return FirstLines(lines, about, partition_of)
 
 
 def _blocks(finding: Finding) -> bool:
     # Such a finding says no more than the row of its partition.
     return (finding.get("declared") or {}).get("blocks") is not None
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _more_blocked(rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
-    return wrap(f"… {plural(len(rows), 'more partition')}: see summary.json", width) if rows else []
 
 
 def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool) -> list[str]:
@@ -258,7 +253,11 @@ def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width:
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
     # All texts with ``every``, else the first one and those that fit into ``room`` lines.
-    groups = [Alike([index], row.holder.told) for index, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
+    groups = (
+        [Alike([index], row.holder.advice_lines) for index, row in enumerate(rows)]
+        if every
+        else _alike(rows[:COMPARED])
+    )
     lines: list[str] = []
     left: list[answers.BlockedSummary] = []
     for group in groups:
@@ -276,7 +275,9 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
-    return alike([(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.told]) for row in rows])
+    return alike(
+        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.advice_lines]) for row in rows]
+    )
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
@@ -287,8 +288,7 @@ def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int,
         ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
     ):
         lines += indented(f"groups that {name}: {groups}", width, 2) if groups else []
-    for part, text in parts:
-        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+    lines += step_lines(parts, width)
     return lines + values_in_lines(
         group, width, BLOCKED_VALUES if room is None else min(BLOCKED_VALUES, room - len(lines) - 1)
     )
@@ -298,7 +298,7 @@ def _one(row: answers.BlockedSummary, width: int) -> list[str]:
     holder = row.holder
     by = who(holder.row) or "an unknown producer"
     stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
-    text = f"{holder.name}: held by {by} {answers.held_for(holder.row)}, {answers.standing_text(holder)}{stop}"
+    text = f"{holder.name}: held by {by} for {answers.aged(holder.row)}, {answers.standing_text(holder)}{stop}"
     also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
     return [*wrap(visible(text), width), *indented(also, width, 2)]
 
@@ -338,10 +338,10 @@ def _brief(row: answers.BlockedSummary) -> str:
     offset = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
     digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
-    return f"{holder.name}{offset}, by {by}, {answers.held_for(holder.row)}: {answers.standing_text(holder)}{digits}"
+    return f"{holder.name}{offset}, by {by}, for {answers.aged(holder.row)}: {answers.standing_text(holder)}{digits}"
 
 
-# What else was found, on a terminal: a few lines a cause, and what to do about it, each text once.
+# Other findings: a few lines per cause and what to do, each text once.
 
 
 PLACES = 3
@@ -354,12 +354,12 @@ AdviceText = tuple[tuple[str, str], ...]
 @dataclass(slots=True)
 class PrintedAdvice:
     """What was printed already: ``by`` text, the place that it was for. ``most``: how many texts are printed;
-    ``unsaid``: whether any was omitted."""
+    ``omitted``: whether any was not."""
 
     most: int | None = SHOWN
     by: dict[AdviceText, str] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
-    unsaid: bool = False
+    omitted: bool = False
 
 
 def painter(color: bool) -> Callable[[str, str], str]:
@@ -399,7 +399,7 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     if text in printed.by:
         return indented(f"What to do: as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
     if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
-        printed.unsaid = True
+        printed.omitted = True
         stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
         return indented(text[0][1], width, 2) if stop else []
     printed.kinds.add(cause.kind)
@@ -407,10 +407,7 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     group = alike(advices)[0]
     for member in group.members:
         printed.by.setdefault(advices[member][1], _name(first))
-    lines = []
-    for what, part in group.parts:
-        lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)
-    lines += values_in_lines(group, width, CAUSE_VALUES)
+    lines = step_lines(group.parts, width) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines
@@ -430,10 +427,8 @@ def _told(finding: Finding) -> AdviceText:
     return tuple(advice_lines(finding.get("advice"), finding["remedy"] or ""))
 
 
-# A run on a terminal: who holds what as a table, what to do, what else was found, and what was not read.
-#
-# Legible without colour. Names from the input cannot move the cursor or repaint the screen: whatever is not plainly
-# visible shows as an escape.
+# The output as a whole, legible without colour. Names from the input cannot move the cursor: hidden characters are
+# escaped.
 
 
 TOP, NOTES = 20, 3
@@ -466,7 +461,7 @@ def print_findings(
     answer = first_answer(decided, full, width, shown, verbose)
     answered = set() if verbose else {id(finding) for finding in answer.findings}
     lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, verbose)
-    printed = PrintedAdvice(None if verbose else SHOWN, dict(answer.said))
+    printed = PrintedAdvice(None if verbose else SHOWN, dict(answer.advice_of))
     paint = painter(color)
     lines = top(decided, full, width, now)
     lines += _of_causes(lost, width, printed, paint)
@@ -474,7 +469,7 @@ def print_findings(
     lines += _of_causes(others if verbose else others[:TOP], width, printed, paint)
     if len(others) > TOP and not verbose:
         lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
-    if printed.unsaid:
+    if printed.omitted:
         lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
     named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
     lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
@@ -548,7 +543,9 @@ def _closing(
     # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
-        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
+        lines.append(
+            f"Printed: {len(listed):,} of them ({visible(shown.in_words())}); results and exit status are of all"
+        )
     if summary["baseline"]:
         lines.append(f"Baseline: {visible(answers.baseline(summary['baseline']))}")
     lines += _read(summary)

@@ -10,12 +10,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
 from auditor.dashboards.answers import aged
-from auditor.dashboards.wording import clip, instant, offsets
+from auditor.dashboards.wording import clip, instant, offsets, parsed_time
 
-# Where things stand in a picture: a partition's transactions as bars along its offsets.
-#
-# Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset,
-# since that is what the LSO and the log end are; times are said in words, because a client chooses its own.
+# A partition's transactions as bars along its offsets, for the template to draw as SVG. The x axis is the offset, as
+# for LSO and log end; times are only in the texts, because clients choose their own.
 
 
 TIMELINE_WIDTH = 960.0
@@ -23,7 +21,7 @@ LEFT, RIGHT = 12.0, 948.0
 TOP, TIMELINE_LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
-_MARGIN, _WORTH = 10, 4  # offsets around what is zoomed on; how much shorter than the whole a part must be
+_MARGIN, _WORTH = 10, 4  # offsets around a part; how many times shorter than the whole it must be
 _SIGN = 7.3  # the width of a character
 
 
@@ -169,17 +167,14 @@ def _in(row: Values, part: Part) -> bool:
 
 def in_words(row: Values, since: str | None = None, age: str = "") -> str:
     """Return one transaction of a timeline as a line of text."""
-    text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
+    span = offsets(row["first_offset"], row.get("last_offset")) or "none"
+    text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {span}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
         text += ", open" + (f" since {instant(begun)}" if begun else "")
         return text + (f" ({age})" if age else "")
     text += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
     return text + (f" on {instant(row['end'])}" if row.get("end") else "")
-
-
-def _range(row: Values) -> str:
-    return offsets(row["first_offset"], row.get("last_offset")) or "none"
 
 
 def _shown(rows: Sequence[Values]) -> list[Values]:
@@ -207,15 +202,12 @@ def _scale(first: int, end: int) -> Any:
 
 def _ticks(first: int, end: int) -> list[int]:
     # At most six round offsets.
-    step, factors = 1, (2, 5, 10)
+    step = 1
     while (end - first) // step > 5:
-        step = next(base * f for base in [_power(step)] for f in factors if base * f > step)
+        power = int(10 ** (len(str(step)) - 1))
+        step = next(power * factor for factor in (2, 5, 10) if power * factor > step)
     start = -(-first // step) * step
     return list(range(start, end + 1, step))
-
-
-def _power(step: int) -> int:
-    return int(10 ** (len(str(step)) - 1))
 
 
 def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values]]], int]:
@@ -300,11 +292,11 @@ def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
     )
 
 
-# An axis of time for small pictures: where a moment stands, and the ticks that say so. Pure.
+# Time axes.
 
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-# What lies between two ticks, in ms: of these the least that gives no more than fit.
+# Distances between ticks, in ms: the least is used that gives no more ticks than fit.
 STEPS = (
     *(n * MINUTE for n in (1, 2, 5, 10, 30)),
     *(n * HOUR for n in (1, 3, 6, 12)),
@@ -349,10 +341,8 @@ def axis(moments: Sequence[int], left: float, right: float) -> Axis:
 
 def milliseconds(iso: str) -> int:
     """Return an ISO-8601 time in epoch ms; 0 for anything else."""
-    try:
-        return int(datetime.datetime.fromisoformat(iso).timestamp() * 1000)
-    except ValueError:
-        return 0
+    time = parsed_time(iso)
+    return 0 if time is None else int(time.timestamp() * 1000)
 
 
 def _label(ms: int, step: int) -> str:
@@ -360,7 +350,7 @@ def _label(ms: int, step: int) -> str:
     return moment.strftime("%Y-%m-%d" if step >= DAY else "%m-%d %H:%M")
 
 
-# Counts of runs over time, as pictures: an axis of time, a lane a count, a mark where a run was. Pure.
+# Trends: one lane per count, a mark per run.
 
 
 Of = TypeVar("Of")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import re
 import unicodedata
@@ -13,18 +14,17 @@ from auditor.base import advice
 from auditor.base.at_rest import Values
 from auditor.base.words import duration
 
-# How values look to people, the same on every surface: names made harmless, sizes, durations, instants, remedies.
+# Values as text, the same in all outputs.
 #
-# Names come from untrusted input. :func:`visible` makes control, direction-changing and invisible characters show as
-# escapes, so that a name can neither move a terminal's cursor nor pass for another one. HTML escaping is the template
-# engine's business.
+# Names come from untrusted input. :func:`visible` escapes control, bidirectional and invisible characters, so that a
+# name cannot move a terminal's cursor or look like another one. HTML is escaped by the template engine.
 
 
 Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")
-# As of auditor.rules.seen.view.
+# The values of auditor.rules.seen.view.
 OUTCOMES = (
     "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
 )  # fmt: skip
@@ -112,6 +112,27 @@ def value(content: object) -> str:
     if isinstance(content, list | tuple) and all(isinstance(item, str | int) for item in content):
         return ", ".join(str(item) for item in content) or "none"
     return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
+
+
+def parsed_time(iso: object) -> datetime.datetime | None:
+    """Return an ISO 8601 time; None for anything else."""
+    try:
+        return datetime.datetime.fromisoformat(str(iso))
+    except ValueError:
+        return None
+
+
+def are(count: int) -> str:
+    """Return the verb for a count: ``is`` or ``are``."""
+    return "is" if count == 1 else "are"
+
+
+def step_lines(parts: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Format the parts of :func:`advice_lines`: text wrapped and indented by 2, commands by 4 and never wrapped."""
+    lines: list[str] = []
+    for kind, text in parts:
+        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
+    return lines
 
 
 def log_name(row: Values) -> str:
@@ -235,7 +256,7 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-# Text in columns of a terminal: how wide it is, filled up, broken into lines.
+# Text in columns of a terminal.
 
 
 def cells(text: str) -> int:
@@ -305,20 +326,19 @@ def _cell(sign: str) -> int:
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 
 
-# What is said of many places in the same words, as one text with words in capitals, and a line of values a place.
+# Texts about many places as one text with words in capitals, and a table of their values.
 #
-# Two texts are alike only where each word that differs is a value that both places are known by (a topic, a partition,
-# a
-# producer): put back, the values give each text again, word for word.
+# Two texts are grouped only if each differing word is a value of both places (topic, partition, producer): with the
+# values put back, the group gives each text again, word for word.
 
 
-Piece = tuple[str, str]  # "text" or "command", and what it says
-Names = Mapping[str, str]  # by the word that stands for it, in the order of columns, what a place is known by
+Piece = tuple[str, str]  # "text" or "command", and the text
+Names = Mapping[str, str]  # the values of a place by the word that replaces them, in the order of columns
 
 TOPIC, NUMBER, PLACE = "TOPIC", "N", "TOPIC-N"
 PLURAL = {"record": "records", "stays": "stay"}  # one text may speak of one record, the next of several
 _WORD = re.compile(r"(\(*)(.*?)([.,;:)]*)")
-# The word before a value says which of several equal ones it is.
+# The word before (or after) a value tells equal values apart.
 _BEFORE = {
     "--partition": NUMBER,
     "--start-offset": "OFFSET",
@@ -471,12 +491,10 @@ def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> st
     return hint if hint in names else next(name for name in order if name in names)
 
 
-# The facts of a finding's evidence in words: names without underscores, times, durations and sizes as people say them.
-#
-# Nothing is left out: what the words round off is in ``findings.jsonl``, and behind a fold on the page.
+# Evidence in words. Exact values are in ``findings.jsonl``, and collapsed on the page.
 
 
-# Names that say less than they mean when only their underscores are gone.
+# Names that are unclear without underscores.
 _NAMES = {
     "also": "also found",
     "at_least": "at least that",

@@ -396,7 +396,7 @@ class StoreTarget(Target):
             raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
-        self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
+        self.entries: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
         self.turns, self.streams = IoSlots(), threading.Semaphore(_STREAMS)
         try:
             self._look()
@@ -415,9 +415,9 @@ class StoreTarget(Target):
             raise AuditInputError(f"{self.place.shown}: {listing.errors[0].detail}; check the URI and its credentials")
         for entry in listing.files:
             folder, _, file = entry.name.rpartition("/")
-            self.there[folder][file] = entry.size
+            self.entries[folder][file] = entry.size
         others = [each for each in listing.files if not each.name.startswith(COPYING)]
-        if (others or listing.unused) and README not in self.there[""]:
+        if (others or listing.unused) and README not in self.entries[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
     def _aside(self, size: int) -> AbstractContextManager[None]:
@@ -456,7 +456,7 @@ class StoreTarget(Target):
                 self.folder.put(_at(name, file), content)
 
         self._ask(write, len(content))
-        self.there[name][file] = len(content)
+        self.entries[name][file] = len(content)
 
     def scratch(self, name: str) -> Path:
         """See :meth:`Target.scratch`."""
@@ -470,15 +470,15 @@ class StoreTarget(Target):
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
         self._ask(lambda: self.folder.delete_file(_at(name, file)))
-        self.there[name].pop(file, None)
+        self.entries[name].pop(file, None)
 
     def files(self, name: str) -> Set[str]:
         """See :meth:`Target.files`."""
-        return frozenset(self.there[name])
+        return frozenset(self.entries[name])
 
     def has(self, name: str, file: str) -> bool:
         """See :meth:`Target.has`."""
-        return file in self.there.get(name, ())
+        return file in self.entries.get(name, ())
 
     def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
         """See :meth:`Target.each`: several at once, while they wait for the store."""
@@ -486,22 +486,22 @@ class StoreTarget(Target):
 
     def earlier(self, name: str, file: str) -> SegmentRows:
         """See :meth:`Target.earlier`."""
-        with self._aside(self.there[name].get(file, 0)):
+        with self._aside(self.entries[name].get(file, 0)):
             return super().earlier(name, file)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """See :meth:`Target.lists_ahead`: in parallel, within the memory set aside."""
         present = (name for name in names if self.has(name, LIST))
         wanted = (
-            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
+            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.entries[name][LIST])
             for name in present
         )
         return remote_files.coming([wanted], remote_files.MANY)
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""
-        return {name for name, files in self.there.items() if LIST in files}
+        return {name for name, files in self.entries.items() if LIST in files}
 
     def forget(self, name: str) -> None:
         """See :meth:`Target.forget`: a store has no directories."""
-        self.there.pop(name, None)
+        self.entries.pop(name, None)

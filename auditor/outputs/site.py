@@ -52,7 +52,7 @@ class Site:
         self.known = shelf.runs()
         self.by_cluster = runs.by_cluster(self.known)
         self._has = has
-        self._seen: dict[str, FindingHistory] = {}
+        self._histories: dict[str, FindingHistory] = {}
 
     @property
     def in_front(self) -> dict[str, list[Run]]:
@@ -94,19 +94,10 @@ class Site:
         clusters = self._standings()
         for standing in clusters:
             group_runs = self.by_cluster[standing.name]
-            names = ("runs", "since", "overdue", "every_ms", "silent_ms")
+            overdue = overview.missing(standing.silent_ms, standing.every_ms) if standing.overdue else ""
+            board = self.board(group_runs, len(group_runs) - 1)
             steps = [_step(run) for run in group_runs[-overview.MAX_DRAWN :]]
-            rows.append(
-                overview.ClusterRow(
-                    self.board(group_runs, len(group_runs) - 1),
-                    run_id=standing.last.run_id,
-                    facts=standing.last.facts,
-                    published=standing.last.published_at,
-                    moments=[step.at for step in steps],
-                    grave=[sum(step.counts[name] for name in GRAVE) for step in steps],
-                    **{name: getattr(standing, name) for name in names},
-                )
-            )
+            rows.append(overview.ClusterRow(board, steps, standing.last.published_at, standing.since, overdue))
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
@@ -155,13 +146,14 @@ class Site:
         """Return the page of a finding; None if no run that is read has it."""
         name = path.partition("/")[2].removesuffix(".html")
         id = next(
-            (id for id in self.by_cluster if overview.finding(name) == path and name in self.seen(id).places), None
+            (id for id in self.by_cluster if overview.finding(name) == path and name in self.history_of(id).places),
+            None,
         )
         return None if id is None else self.story(id, name)
 
-    def seen(self, id: str) -> FindingHistory:
+    def history_of(self, id: str) -> FindingHistory:
         """Return the history of a cluster's findings. Computed once."""
-        if id not in self._seen:
+        if id not in self._histories:
             group_runs, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
             while history.since and len(group_runs) - history.since < LOOKED:
                 findings = runs.found_in(self.shelf, group_runs[history.since - 1], accepted=True)
@@ -172,13 +164,13 @@ class Site:
                 for name, was in findings.items():
                     history.places.setdefault(name, {})[history.since] = was.severity
                     history.last.setdefault(name, was)
-            self._seen[id] = history
-        return self._seen[id]
+            self._histories[id] = history
+        return self._histories[id]
 
     def until(self, id: str, fingerprint: str) -> int:
         """Return the index of the run that shows the status of a finding: the last one, or the first that looked for
         it and does not have it."""
-        group_runs, was = self.by_cluster[id], self.seen(id).last[fingerprint]
+        group_runs, was = self.by_cluster[id], self.history_of(id).last[fingerprint]
         later = range(group_runs.index(was.run) + 1, len(group_runs))
         return next(
             (position for position in later if not runs.why_unseen(self.shelf, group_runs[position], was)),
@@ -187,7 +179,7 @@ class Site:
 
     def story(self, id: str, fingerprint: str) -> str:
         """Return the page of a finding of a cluster."""
-        group_runs, history = self.by_cluster[id], self.seen(id)
+        group_runs, history = self.by_cluster[id], self.history_of(id)
         places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
         why = "" if now in places else runs.why_unseen(self.shelf, group_runs[now], was)
@@ -228,7 +220,7 @@ class Site:
         return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
-        return Links(up) if self._has is None else Links(up, self._has)
+        return Links(up, self._has)
 
     def _above_info(self, run: Run) -> pa.Table:
         findings = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
@@ -330,7 +322,7 @@ def export(history: History, to: History, every_ms: int | None = None) -> Export
         paths: set[str] = set(before)
         site = Site(Shelf(history), every_ms, paths.__contains__)
         wanted = list(_pages(site))
-        left = sum(max(0, len(site.seen(id).places) - MOST_FINDINGS) for id in site.by_cluster)
+        left = sum(max(0, len(site.history_of(id).places) - MOST_FINDINGS) for id in site.by_cluster)
         paths |= {page.path for page in wanted}
         due = [page for page in wanted if before.get(page.path) != page.stamp]
         for start in range(0, len(due), AT_ONCE):
@@ -366,7 +358,7 @@ def _pages(site: Site) -> Iterator[SitePage]:
             overview.cluster(id), _stamp(*map(_of, group_runs)), partial(site.of_cluster, group_runs, -1, "../")
         )
         yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
-        places = site.seen(id).places
+        places = site.history_of(id).places
         names = sorted(places.keys() - listed, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         listed.update(places)
         for name in names:
