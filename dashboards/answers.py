@@ -43,7 +43,7 @@ CLASSES = {
 }
 # Standings that are shown instead of the class.
 KINDS = {
-    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
+    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself."
 } | CLASSES
 TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
@@ -176,7 +176,7 @@ class Open:
         return TONES[Verdict(self.advice["verdict"])]
 
     @property
-    def advice_lines(self) -> list[tuple[str, str]]:
+    def steps(self) -> list[tuple[str, str]]:
         """What to do now, as lines: verdict, sentences, commands. Prevention, which the finding adds at its end, is
         omitted."""
         given, own = self.advice, self._own

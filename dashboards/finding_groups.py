@@ -404,7 +404,7 @@ class Selection:
         """Whether a finding is printed."""
         return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
 
-    def in_words(self) -> str:
+    def text(self) -> str:
         """The selection in words; empty if it excludes nothing."""
         parts = [
             f"{what} {' or '.join(map(str, values))}"
@@ -513,14 +513,12 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     if name is None and group is None and (holder is None or producer is None):
         return ""
     owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
-    producer_id = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
+    ids = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
     place = f" in cluster {cluster}" if cluster else ""
     if holder is None:
-        text = f"about your {owned}{producer_id}{place}: {finding['message']}"
+        text = f"about your {owned}{ids}{place}: {finding['message']}"
     else:
-        text = (
-            f"your {owned}{producer_id} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder.advice, name)}"
-        )
+        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder.advice, name)}"
     text = text[:1].upper() + text[1:]
     return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 

@@ -185,16 +185,10 @@ def _standing(row: answers.BlockedSummary) -> str:
 
 def _key(place: int, row: answers.BlockedSummary) -> tuple[str, ...]:
     # All partitions but the worst, which come first, share one key per cluster and status.
-    transaction, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
+    holder, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
         return (cluster, "", OTHERS, "", standing)
-    return (
-        cluster,
-        _label(transaction["broker_id"]),
-        _label(transaction["topic"]),
-        _label(transaction["partition"]),
-        standing,
-    )
+    return (cluster, _label(holder["broker_id"]), _label(holder["topic"]), _label(holder["partition"]), standing)
 
 
 def _lags(rows: Sequence[answers.BlockedSummary]) -> Samples:

@@ -13,20 +13,8 @@ from xml.etree import ElementTree as ET
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import plural
-from auditor.dashboards import answers, finding_groups
-from auditor.dashboards.wording import (
-    SEVERITIES,
-    Finding,
-    advice_lines,
-    clip,
-    kind,
-    log_name,
-    offsets,
-    place,
-    short_fingerprint,
-    visible,
-    who,
-)
+from auditor.dashboards import answers, finding_groups, wording
+from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, visible, who
 
 # CSV and Markdown. Names come from untrusted input: in CSV an apostrophe precedes what a spreadsheet would take for a
 # formula; in Markdown all special characters are escaped.
@@ -279,7 +267,7 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         by = escaped(who(holder.row) or "an unknown producer")
         stands = f"for {answers.aged(holder.row)}{since}: {answers.standing_text(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield from _steps(holder.advice_lines)
+        yield from _steps(holder.steps)
     if decided.accepted:
         names = ", ".join(row.holder.name for row in decided.accepted)
         yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
@@ -287,16 +275,13 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         where = log_name(one.first) or one.first["file"] or "the cluster"
         more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
         yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"
-        yield from _steps(advice_lines(one.first["advice"], one.text))
+        yield from _steps(wording.advice_lines(one.first["advice"], one.text))
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"
         return
     heads = ("severity", "rule", "where", "who", "what", "fingerprint")
-    yield from markdown_lines(
-        heads,
-        ((f["severity"], f["rule"], place(f), who(f), f["message"], short_fingerprint(f)) for f in findings),
-    )
+    yield from markdown_lines(heads, ((f["severity"], f["rule"], place(f), who(f), f["message"](f)) for f in findings))
 
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:

@@ -241,7 +241,7 @@ def step(run_id: str, created: str, facts: Values, partly: str = "") -> RunPoint
 
 def render_overview(
     steps: Sequence[RunPoint],
-    position: int,
+    index: int,
     shown: Board | None,
     partitions: Sequence[Tally],
     producers: Sequence[Tally],
@@ -249,14 +249,14 @@ def render_overview(
     several: bool = False,
     late: str = "",
 ) -> str:
-    """Render the page of a cluster as of the run at ``position`` of ``steps``, the oldest first; ``shown``: the status
+    """Render the page of a cluster as of the run at ``index`` of ``steps``, the oldest first; ``shown``: the status
     then, None without runs.
 
     ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id): one
     tally per run, the last of the run shown; ``several``: whether there are other clusters; ``late``: that the next run
     is overdue, in words. Cost: linear.
     """
-    window = steps[max(0, min(position - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
+    window = steps[max(0, min(index - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
     new, gone = (shown.new, shown.gone) if shown else (None, None)
     return page.render(
         "runs.html.j2",
@@ -267,10 +267,10 @@ def render_overview(
         named=False,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
-        shown=steps[position] if steps else None,
-        before=steps[position - 1] if position > 0 else None,
-        latest=position >= len(steps) - 1,
-        verdict=_verdict(steps[position] if steps else None, shown, late),
+        shown=steps[index] if steps else None,
+        before=steps[index - 1] if index > 0 else None,
+        latest=index >= len(steps) - 1,
+        verdict=_verdict(steps[index] if steps else None, shown, late),
         trend=draw(window),
         changes=[
             (kind, title, answers.with_all_keys((rows or ())[:MAX_CHANGES], answers.FINDING), len(rows or ()))
@@ -286,10 +286,9 @@ def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
-    tone, headline_text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
-    return "unsure" if tone == "good" and (
-        late or shown.partly
-    ) else tone, f"{headline_text}; overdue: {late}" if late else headline_text
+    tone, text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
+    tone = "unsure" if tone == "good" and (late or shown.partly) else tone
+    return tone, f"{text}; overdue: {late}" if late else text
 
 
 def draw(steps: Sequence[RunPoint]) -> timeline.Trend[RunPoint]:
@@ -468,9 +467,7 @@ class FindingOverRuns:
 def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> str:
     """Render the page; ``as_of``: the evaluation time of its last run."""
     row, holder = story.row, story.held.holder if story.held else None
-    facts = [
-        (name, fact(name, content)) for name, content in sorted((row["evidence"] or {}).items()) if content is not None
-    ]
+    facts = [(name, fact(name, item)) for name, item in sorted((row["evidence"] or {}).items()) if item is not None]
     counts = {name: [int(severity == name) for _, severity in story.history] for name in SEVERITIES}
     steps = [step for step, _ in story.history]
     lanes = {name: values for name, values in counts.items() if any(values)}

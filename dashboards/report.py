@@ -186,10 +186,7 @@ def render_report(
 
 
 def render_timelines(
-    findings: Sequence[Values],
-    summary: Values,
-    transactions: Sequence[Values],
-    timelines: Sequence[Values],
+    findings: Sequence[Values], summary: Values, transactions: Sequence[Values], timelines: Sequence[Values]
 ) -> str:
     """Return a page with the timelines alone; arguments as for :func:`render_report`."""
     findings, summary = answers.with_all_keys(findings, answers.FINDING), answers.summary(summary)

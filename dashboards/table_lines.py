@@ -129,11 +129,9 @@ def cause(row: Values) -> str:
 
 def space_row_matters(row: Values) -> bool:
     """Whether something other than its age and the limits retains a segment."""
-    return cause(row) in (
-        "timestamp_in_the_future",
-        "older_segment",
-        "no_timestamps",
-    ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])
+    return cause(row) in ("timestamp_in_the_future", "older_segment", "no_timestamps") or (
+        cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"]
+    )
 
 
 def producer(row: Values) -> str:
@@ -384,12 +382,10 @@ def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> I
 
 def _about(row: Values) -> str:
     place = f"{row['topic']}-{row['partition']}"
-    offset = "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
+    place += "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
     if row["fingerprint"] is not None:
-        return (
-            f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}{offset}' if row['topic'] else ''}"
-        )
-    return f"{place}{offset}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
+        return f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}' if row['topic'] else ''}"
+    return f"{place}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
 
 
 def _advice(row: Values) -> list[tuple[str, str]]:

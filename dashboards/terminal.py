@@ -192,11 +192,9 @@ def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.
     """Return the headline, the evaluation time and the clusters."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
     lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
-    for cluster in summary["clusters"]:
-        owner = f", of {cluster['owner']}" if cluster["owner"] else ""
-        lines += wrap(
-            visible(f"Cluster {cluster['name']}{owner}{': ' if cluster['link'] else ''}{cluster['link']}"), width
-        )
+    for row in summary["clusters"]:
+        owner = f", of {row['owner']}" if row["owner"] else ""
+        lines += wrap(visible(f"Cluster {row['name']}{owner}{': ' if row['link'] else ''}{row['link']}"), width)
     return lines
 
 
@@ -227,11 +225,11 @@ def first_answer(
         if more := accepted[NAMED:]:
             lines += wrap(f"… {plural(len(more), 'more partition')}: see summary.json", width)
     about = [f for row in blocked for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
-    partition_of = {tuple(row.holder.advice_lines): row.holder.name for row in blocked}
+    partition_of = {tuple(row.holder.steps): row.holder.name for row in blocked}
     for row in blocked:
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
         texts = (tuple(advice_lines(f["advice"], "")) for f in same)
-        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.advice_lines[0]}
+        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.steps[0]}
     return FirstLines(lines, about, partition_of)
 
 
@@ -253,15 +251,11 @@ def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width:
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
     # All texts with ``every``, else the first one and those that fit into ``room`` lines.
-    groups = (
-        [Alike([index], row.holder.advice_lines) for index, row in enumerate(rows)]
-        if every
-        else _alike(rows[:COMPARED])
-    )
+    groups = [Alike([n], row.holder.steps) for n, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
     lines: list[str] = []
     left: list[answers.BlockedSummary] = []
     for group in groups:
-        members = [rows[index] for index in group.members]
+        members = [rows[n] for n in group.members]
         paragraph = ["", *_paragraph(group, members, width, None if every else max(3, room - len(lines)))]
         if lines and not every and (left or len(lines) + len(paragraph) > room):
             left += members
@@ -276,7 +270,7 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
     return alike(
-        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.advice_lines]) for row in rows]
+        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.steps]) for row in rows]
     )
 
 
@@ -543,9 +537,7 @@ def _closing(
     # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
-        lines.append(
-            f"Printed: {len(listed):,} of them ({visible(shown.in_words())}); results and exit status are of all"
-        )
+        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.text())}); results and exit status are of all")
     if summary["baseline"]:
         lines.append(f"Baseline: {visible(answers.baseline(summary['baseline']))}")
     lines += _read(summary)

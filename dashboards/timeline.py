@@ -229,10 +229,7 @@ def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values
 
 
 def _fill(
-    lane: TimelineLane,
-    rows: Sequence[Values],
-    scale: object,
-    open_transactions: Mapping[tuple[int, int], Values],
+    lane: TimelineLane, rows: Sequence[Values], scale: object, open_transactions: Mapping[tuple[int, int], Values]
 ) -> None:
     highest: int | None = None
     for row in rows:
@@ -279,17 +276,9 @@ def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
     if marker is None:
         tail = max(0.0, round(RIGHT - x - width, 1))
         return Bar(min(x, RIGHT - _MIN_BAR), width, tail, kind, "OPEN", title, None)
-    commit = row.get("outcome") == "COMMIT"
+    outcome, letter = ("commit", "C") if row.get("outcome") == "COMMIT" else ("abort", "A")
     marker_x = scale(marker)
-    return Bar(
-        x,
-        max(width, round(marker_x - x, 1)),
-        0.0,
-        "commit" if commit else "abort",
-        "C" if commit else "A",
-        title,
-        marker_x,
-    )
+    return Bar(x, max(width, round(marker_x - x, 1)), 0.0, outcome, letter, title, marker_x)
 
 
 # Time axes.

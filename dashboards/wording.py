@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import re
 import unicodedata
@@ -443,18 +444,16 @@ def _core(word: str) -> tuple[str, str, str]:
 
 def _both(slots: Sequence[_Slot], words: Sequence[str], names: Names) -> list[_Slot] | None:
     # None if a word differs that is no value of the place.
-    common_slots = []
+    joined = []
     for slot, word in zip(slots, words, strict=True):
-        plural_form = PLURAL.get(word, word)
-        fixed = slot.fixed and plural_form == PLURAL.get(slot.word, slot.word)
+        form = PLURAL.get(word, word)
+        fixed = slot.fixed and form == PLURAL.get(slot.word, slot.word)
         around = _core(slot.word)[::2] == _core(word)[::2]
         common = slot.names & _known(word, names) if around else frozenset()
         if not fixed and not common:
             return None
-        common_slots.append(
-            _Slot(slot.word if slot.word == word else plural_form if fixed else slot.word, fixed, common)
-        )
-    return common_slots
+        joined.append(_Slot(slot.word if slot.word == word else form if fixed else slot.word, fixed, common))
+    return joined
 
 
 def _finish(group: Alike, slots: Sequence[_Slot], texts: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
@@ -462,28 +461,22 @@ def _finish(group: Alike, slots: Sequence[_Slot], texts: Sequence[tuple[Names, S
     if len(group.members) == 1:
         group.parts = list(parts)
         return
-    member_names = [texts[number][0] for number in group.members]
-    differ = {name for name in names if len({values.get(name) for values in member_names}) > 1}
+    rows = [texts[number][0] for number in group.members]
+    differ = {name for name in names if len({row.get(name) for row in rows}) > 1}
     place = "-".join(name if name in differ else str(names.get(name)) for name in (TOPIC, NUMBER))
     used = {TOPIC, NUMBER}
-    position = 0
+    all_words = ["", *(slot.word for slot in slots), ""]
+    neighbours = zip(slots, all_words, all_words[2:], strict=False)  # each slot, the word before it and behind it
     for kind, text in parts:
         words = []
-        for _ in text.split(" "):
-            slot, before, behind = (
-                slots[position],
-                *(slots[n].word if 0 <= n < len(slots) else "" for n in (position - 1, position + 1)),
-            )
+        for slot, before, behind in itertools.islice(neighbours, len(text.split(" "))):
             name = "" if slot.fixed else _chosen(slot.names, before, behind, names)
             used.add(name)
             start, _, end = _core(slot.word)
             words.append(f"{start}{place if name == PLACE else name}{end}" if name else slot.word)
-            position += 1
         group.parts.append((kind, " ".join(words)))
     group.columns = [name for name in names if name in used & differ and name != PLACE]
-    group.values = (
-        [[values.get(name, "-") for name in group.columns] for values in member_names] if group.columns else []
-    )
+    group.values = [[row.get(name, "-") for name in group.columns] for row in rows] if group.columns else []
 
 
 def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> str:
@@ -554,12 +547,8 @@ def _pairs(fact: Values, depth: int) -> str:
     if isinstance(fact.get("message"), str):
         kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))
         return f"{kind}: {fact['message']}" if kind else str(fact["message"])
-    own = [
-        f"{_name(str(name))} {_said(str(name), content, depth + 1)}"
-        for name, content in fact.items()
-        if content is not None
-    ]
-    deep = any(isinstance(content, Mapping) for content in fact.values())
+    own = [f"{_name(str(name))} {_said(str(name), item, depth + 1)}" for name, item in fact.items() if item is not None]
+    deep = any(isinstance(item, Mapping) for item in fact.values())
     return ("; " if deep else ", ").join(own) or "nothing"
 
 

@@ -402,10 +402,7 @@ MOST_IGNORED = 20  # keys of a file that are listed one by one
 HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # allowed without --config
 _NOT_FOR_FILES = frozenset({"help", "version", "config"})
 # By an option's type: the types of TOML that it takes, and their name. Every other type is parsed from a string.
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-}
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {int: ((int,), "a whole number"), float: ((int, float), "a number")}
 
 
 class Source(NamedTuple):

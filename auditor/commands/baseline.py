@@ -64,10 +64,8 @@ def run(args: argparse.Namespace) -> int:
     before = len(accepted)
     if args.prune:
         present = {row["fingerprint"] for row in rows}
-        run_clusters = {"", *of_dir.values()}  # of other clusters the run knows nothing
-        accepted = {
-            name: entry for name, entry in accepted.items() if name in present or entry.cluster not in run_clusters
-        }
+        clusters = {"", *of_dir.values()}  # of other clusters the run knows nothing
+        accepted = {name: entry for name, entry in accepted.items() if name in present or entry.cluster not in clusters}
     only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:

@@ -72,10 +72,8 @@ def run(args: argparse.Namespace) -> int:
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
-        history = user_input.shown_uri(str(args.dir))
-        sys.stdout.write(
-            f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {history}; Ctrl-C ends it\n"
-        )
+        shown = user_input.shown_uri(str(args.dir))
+        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {shown}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:
             server.serve_forever()

@@ -40,11 +40,8 @@ def run(args: argparse.Namespace) -> int:
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     if args.out is not None:
         results = delivery.read(args.out)
-        row, summary, page = (
-            printing.finding_by_fingerprint(results.findings, str(args.fingerprint)),
-            results.summary,
-            results.page,
-        )
+        row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
+        summary, page = results.summary, results.page
     else:
         row = printing.finding_by_fingerprint(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])

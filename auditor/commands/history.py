@@ -73,9 +73,7 @@ def run(args: argparse.Namespace) -> int:
     elif several:
         _write_clusters(args, kept_runs, content.uncommitted, out)
     else:
-        out.writelines(
-            _run_line(entry, runs.is_partial(kept_runs[:place], entry)) for place, entry in enumerate(kept_runs)
-        )
+        out.writelines(_run_line(entry, runs.is_partial(kept_runs[:n], entry)) for n, entry in enumerate(kept_runs))
         out.writelines(f"{name}  never committed\n" for name in content.uncommitted)
         if not kept_runs and not content.uncommitted:
             out.write("no runs\n")
@@ -126,7 +124,5 @@ def _run_line(entry: Run, partly: str) -> str:
 
 def _change_line(row: Fields) -> str:
     where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
-    offset = "" if row["offset"] is None else f" at offset {row['offset']}"
-    return (
-        f"{row['change']:6}  {row['severity']:8}  {row['rule']}  {visible(where)}{offset}: {visible(row['message'])}\n"
-    )
+    where += "" if row["offset"] is None else f" at offset {row['offset']}"
+    return f"{row['change']:6}  {row['severity']:8}  {row['rule']}  {visible(where)}: {visible(row['message'])}\n"

@@ -152,14 +152,9 @@ def _newer(
     from auditor.pipeline.live_audit import LiveAudit
 
     begins: dict[tuple[str, int], int] = {}
-    for question in questions:
-        if (
-            question.waits
-            and question.first_offset is not None
-            and question.topic is not None
-            and question.partition is not None
-        ):
-            place = question.topic, question.partition
-            begins[place] = min(question.first_offset, begins.get(place, question.first_offset))
+    for item in questions:
+        if item.waits and item.first_offset is not None and item.topic is not None and item.partition is not None:
+            place = item.topic, item.partition
+            begins[place] = min(item.first_offset, begins.get(place, item.first_offset))
     with live.opened(args, options, "lso", begins) as reading, contextlib.closing(LiveAudit(reading, runner)) as audit:
         yield audit

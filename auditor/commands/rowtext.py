@@ -44,11 +44,9 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
         return list(map(str, _stored(column, kind.to_pandas_dtype()).tolist()))
     if kinds.is_string(kind) or kinds.is_boolean(kind):
         coded = column.dictionary_encode(null_encoding="encode")
-        distinct = coded.dictionary.to_pylist()
-        distinct = [
-            "null" if value is None else value if field.metadata == JSON else _quoted(value) for value in distinct
-        ]
-        return [distinct[number] for number in _stored(coded.indices, np.int32).tolist()]
+        texts = coded.dictionary.to_pylist()
+        texts = ["null" if value is None else value if field.metadata == JSON else _quoted(value) for value in texts]
+        return [texts[number] for number in _stored(coded.indices, np.int32).tolist()]
     values = column.to_pylist()
     if kinds.is_integer(kind) or kinds.is_decimal(kind):
         return ["null" if value is None else str(value) for value in values]

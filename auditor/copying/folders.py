@@ -83,12 +83,10 @@ def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     if place.uri or place.view is not None:
         return None
     try:
-        file_stat = os.lstat(place.child(name).path)
+        entry = os.lstat(place.child(name).path)
     except OSError:
         return None
-    return Stat(file_stat.st_ino, file_stat.st_mtime_ns, file_stat.st_ctime_ns), file_stat.st_size if stat.S_ISREG(
-        file_stat.st_mode
-    ) else 0
+    return Stat(entry.st_ino, entry.st_mtime_ns, entry.st_ctime_ns), entry.st_size if stat.S_ISREG(entry.st_mode) else 0
 
 
 def small_file(
@@ -106,23 +104,14 @@ def compact_index(target: Target, folder: str, item: Listed, segment: Listed | N
     """Store a large index as its differences from the batches of its segment, if that is possible. Errors:
     ``OSError`` of the target."""
     says = kafka_names.data_name(item.name)
-    rows_of_segment = segment.taken if segment is not None else None
-    if (
-        item.kept is None
-        or item.like
-        or says is None
-        or says.kind not in ENTRY
-        or rows_of_segment is None
-        or segment is None
-    ):
+    entry = segment.taken if segment is not None else None
+    if item.kept is None or item.like or says is None or says.kind not in ENTRY or entry is None or segment is None:
         return item
     place = target.place.child(folder)
     data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or rows_of_segment.rows > MOST_ROWS or rows_of_segment.damaged:
+    if isinstance(data, DecodeError) or entry.rows > MOST_ROWS or entry.damaged:
         return item
-    rows, _ = target.earlier(folder, rows_of_segment.file).rows(
-        rows_of_segment.first, rows_of_segment.first + rows_of_segment.rows
-    )
+    rows, _ = target.earlier(folder, entry.file).rows(entry.first, entry.first + entry.rows)
     text = coded(says.kind, data, rows, says.offset)
     if text is None:
         return item
@@ -227,11 +216,9 @@ class InputFolder:
         """
         if self.task is None or self.place.uri or self.place.view is not None:
             return set()
-        present, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
+        names, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
         moved = set()
-        for name in (
-            name for name in self.files.keys() | present if name.endswith(OPENED) and _base_above(name) <= last
-        ):
+        for name in (name for name in self.files.keys() | names if name.endswith(OPENED) and _base_above(name) <= last):
             was, now = stats.get(name), stat_and_size(self.place, name)
             other = now is None or was is None or now[0].inode != was.inode
             if other or (_base_above(name) < last and now != (was, self.files[name])):

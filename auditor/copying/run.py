@@ -409,25 +409,21 @@ def verify(
     still = 0
     with target.lists_ahead(folder.name for folder in folders):
         for folder in folders:
-            folder_list = target.list_of(folder.name)
-            if folder_list is None:
+            before = target.list_of(folder.name)
+            if before is None:
                 continue
             unknown = [
-                item
-                for item in folder_list.files
-                if item.taken is not None and not item.taken.checked and item.gone is None
+                item for item in before.files if item.taken is not None and not item.taken.checked and item.gone is None
             ]
             if only is None:
                 chosen = [item for item in unknown if checksums.later(item.size)]
             else:
                 chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-            verified_items = _verified(target, folder, limits, folder_list.files, chosen) if chosen else {}
-            if verified_items:
-                files = tuple(verified_items.get(item.name, item) for item in folder_list.files)
-                target.put_list(folder.name, folder_list._replace(files=files), folder_list)
-            still += sum(
-                not (item.taken and item.taken.checked) for item in (verified_items.get(u.name, u) for u in unknown)
-            )
+            done = _verified(target, folder, limits, before.files, chosen) if chosen else {}
+            if done:
+                files = tuple(done.get(item.name, item) for item in before.files)
+                target.put_list(folder.name, before._replace(files=files), before)
+            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
     return still
 
 
@@ -674,11 +670,7 @@ def _is_open(row: Values, since: int | None) -> bool:
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     # All of them if a transactional id is unknown.
     says = {name: kafka_names.partition_folder(name.rpartition("/")[2]) for name in beside}
-    numbers = {
-        name: partition.partition
-        for name, partition in says.items()
-        if partition is not None and partition.topic == TRANSACTION_STATE
-    }
+    numbers = {name: log.partition for name, log in says.items() if log is not None and log.topic == TRANSACTION_STATE}
     ids = {row["transactional_id"] for row in rows}
     if None in ids:
         return set(numbers)

@@ -69,9 +69,7 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
             raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
-    elif copy := next(
-        (parent for parent in (_plain(where), *_plain(where).parents) if (parent / COPY_LIST).is_file()), None
-    ):
+    elif copy := next((top for top in (_plain(where), *_plain(where).parents) if (top / COPY_LIST).is_file()), None):
         raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
     return where
 

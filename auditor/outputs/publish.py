@@ -456,10 +456,8 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
 
 def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    recoveries = sorted(totals.recovery.items(), key=itemgetter(0))
-    return [
-        crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in recoveries
-    ]
+    pairs = sorted(totals.recovery.items(), key=itemgetter(0))
+    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in pairs]
 
 
 # ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations`.

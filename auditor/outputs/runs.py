@@ -99,14 +99,9 @@ def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     content = pa.BufferOutputStream()
     pq.write_table(marked, content)
-    content_bytes = content.getvalue()
-    to.put(name, content_bytes)
-    return {
-        "path": name,
-        "rows": table.num_rows,
-        "bytes": content_bytes.size,
-        "sha256": hashlib.sha256(content_bytes).hexdigest(),
-    }
+    data = content.getvalue()
+    to.put(name, data)
+    return {"path": name, "rows": table.num_rows, "bytes": data.size, "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _sweep(of_run: ResultFolder) -> None:
@@ -117,17 +112,11 @@ def _sweep(of_run: ResultFolder) -> None:
         return
     last = max(manifests, key=lambda name: (manifests[name].published_at, name))
     replaced = [name for name in manifests if name != last]
-    committed_paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
-    gone = {path for name in replaced for path in _paths(manifests[name])} - committed_paths
+    paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
+    gone = {path for name in replaced for path in _paths(manifests[name])} - paths
     for name, info in present.items():
         ours = name.endswith(".parquet") or name.startswith(MANIFEST)
-        if (
-            ours
-            and name not in committed_paths
-            and name not in manifests
-            and info.mtime is not None
-            and info.mtime < old
-        ):
+        if ours and name not in paths and name not in manifests and info.mtime is not None and info.mtime < old:
             gone.add(name)
     of_run.delete(replaced)
     of_run.delete(sorted(gone & present.keys()))
@@ -356,14 +345,12 @@ class Shelf:
         findings = self.read(run, "findings", WHO)
         return findings if accepted else self.unaccepted(run, findings)
 
-    def unaccepted(self, run: Run, findings: pa.Table) -> pa.Table:
+    def unaccepted(self, run: Run, table: pa.Table) -> pa.Table:
         """Return the findings of a run that its baseline does not suppress."""
         names = accepted(self.history, run)
         if not names:
-            return findings
-        return findings.filter(
-            pa.array([name not in names for name in findings["fingerprint"].to_pylist()], pa.bool_())
-        )
+            return table
+        return table.filter(pa.array([name not in names for name in table["fingerprint"].to_pylist()], pa.bool_()))
 
 
 # Changes between runs: a finding is gone if a run that looked for it does not have it.
@@ -518,66 +505,55 @@ class ClusterStanding:
         return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
 
 
-def by_cluster(committed_runs: Sequence[Run]) -> dict[str, list[Run]]:
+def by_cluster(all_runs: Sequence[Run]) -> dict[str, list[Run]]:
     """Group runs by :func:`group`, in the order given; runs with a full scope first."""
     groups: dict[str, list[Run]] = {}
-    for entry in sorted(committed_runs, key=lambda run: scope_of(run) != ""):
+    for entry in sorted(all_runs, key=lambda run: scope_of(run) != ""):
         groups.setdefault(group(entry), []).append(entry)
     return groups
 
 
 def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
     """Select the groups that show the status of clusters: runs with a limited scope only if there are no others."""
-    whole = {cluster(group_runs[-1]) for group_runs in groups.values() if not scope_of(group_runs[-1])}
+    whole = {cluster(series[-1]) for series in groups.values() if not scope_of(series[-1])}
     return {
-        name: group_runs
-        for name, group_runs in groups.items()
-        if not scope_of(group_runs[-1]) or cluster(group_runs[-1]) not in whole
+        name: series for name, series in groups.items() if not scope_of(series[-1]) or cluster(series[-1]) not in whole
     }
 
 
 def standings(
-    shelf: Shelf, committed_runs: Sequence[Run], now: datetime, every_ms: int | None = None
+    shelf: Shelf, all_runs: Sequence[Run], now: datetime, every_ms: int | None = None
 ) -> list[ClusterStanding]:
     """Return the status of each cluster, the worst first: by severity, then overdue or incomplete ones.
 
     ``every_ms``: the expected period; None: the median of its latest runs. Cost: the fingerprints of two runs per
     cluster.
     """
-    clusters = [
-        _standing(shelf, name, group_runs, now, every_ms) for name, group_runs in by_cluster(committed_runs).items()
-    ]
+    clusters = [_standing(shelf, name, series, now, every_ms) for name, series in by_cluster(all_runs).items()]
     return sorted(clusters, key=_order)
 
 
-def _order(standing: ClusterStanding) -> tuple[int, bool, bool, str]:
-    severity = len(SEVERITIES) if standing.worst is None else SEVERITIES.index(standing.worst)
-    return (
-        severity if standing.worst in GRAVE else len(GRAVE),
-        not standing.overdue,
-        not standing.partly,
-        standing.name,
-    )
+def _order(entry: ClusterStanding) -> tuple[int, bool, bool, str]:
+    severity = len(SEVERITIES) if entry.worst is None else SEVERITIES.index(entry.worst)
+    return (severity if entry.worst in GRAVE else len(GRAVE), not entry.overdue, not entry.partly, entry.name)
 
 
-def _standing(
-    shelf: Shelf, name: str, group_runs: Sequence[Run], now: datetime, every_ms: int | None
-) -> ClusterStanding:
+def _standing(shelf: Shelf, name: str, series: Sequence[Run], now: datetime, every_ms: int | None) -> ClusterStanding:
     new = gone = None
-    if len(group_runs) > 1:
-        change = changes_of(shelf, group_runs[:-1], group_runs[-1])
+    if len(series) > 1:
+        change = changes_of(shelf, series[:-1], series[-1])
         new, gone = len(change.new), len(change.gone)
     since = None
-    for run in reversed(group_runs):
+    for run in reversed(series):
         if not any(run.facts["counts"].get(severity) for severity in GRAVE):
             break
         since = run.facts.get("as_of")
-    if scope_of(group_runs[-1]) and len(group_runs) <= LEAST_GAPS:
+    if scope_of(series[-1]) and len(series) <= LEAST_GAPS:
         every_ms = None  # a single question has no schedule
     elif every_ms is None:
-        times = [datetime.fromisoformat(run.published_at) for run in group_runs[-GAPS - 1 :]]
+        times = [datetime.fromisoformat(run.published_at) for run in series[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
-    silent = int((now - datetime.fromisoformat(group_runs[-1].published_at)).total_seconds() * 1000)
-    partly = is_partial(group_runs[:-1], group_runs[-1])
-    return ClusterStanding(name, len(group_runs), group_runs[-1], new, gone, since, every_ms, max(0, silent), partly)
+    silent = int((now - datetime.fromisoformat(series[-1].published_at)).total_seconds() * 1000)
+    partly = is_partial(series[:-1], series[-1])
+    return ClusterStanding(name, len(series), series[-1], new, gone, since, every_ms, max(0, silent), partly)

@@ -49,8 +49,8 @@ class Site:
 
     def __init__(self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None) -> None:
         self.shelf, self.every_ms = shelf, every_ms
-        self.known = shelf.runs()
-        self.by_cluster = runs.by_cluster(self.known)
+        self.all_runs = shelf.runs()
+        self.by_cluster = runs.by_cluster(self.all_runs)
         self._has = has
         self._histories: dict[str, FindingHistory] = {}
 
@@ -72,10 +72,10 @@ class Site:
             return None if id is None else self.of_cluster(self.by_cluster[id], -1, "../")
         if room == "finding":
             return self.finding(path)
-        for run in self.known:
+        for run in self.all_runs:
             if path == overview.run(run.run_id):
-                group_runs = self.by_cluster[runs.group(run)]
-                return self.of_cluster(group_runs, group_runs.index(run), "../")
+                series = self.by_cluster[runs.group(run)]
+                return self.of_cluster(series, series.index(run), "../")
             if path == overview.report(run.run_id):
                 return self.report(run)
         return None
@@ -83,43 +83,36 @@ class Site:
     def front(self) -> str:
         """Return the page of all clusters; of a single cluster its own page."""
         if len(self.in_front) < 2:
-            group_runs = next(iter(self.in_front.values()), [])
-            late = [
-                overview.missing(standing.silent_ms, standing.every_ms)
-                for standing in self._standings()
-                if standing.overdue
-            ]
-            return self.of_cluster(group_runs, -1, "", *late)
+            series = next(iter(self.in_front.values()), [])
+            late = [overview.missing(entry.silent_ms, entry.every_ms) for entry in self._standings() if entry.overdue]
+            return self.of_cluster(series, -1, "", *late)
         rows = []
         clusters = self._standings()
-        for standing in clusters:
-            group_runs = self.by_cluster[standing.name]
-            overdue = overview.missing(standing.silent_ms, standing.every_ms) if standing.overdue else ""
-            board = self.board(group_runs, len(group_runs) - 1)
-            steps = [_step(run) for run in group_runs[-overview.MAX_DRAWN :]]
-            rows.append(overview.ClusterRow(board, steps, standing.last.published_at, standing.since, overdue))
+        for entry in clusters:
+            series = self.by_cluster[entry.name]
+            overdue = overview.missing(entry.silent_ms, entry.every_ms) if entry.overdue else ""
+            board = self.board(series, len(series) - 1)
+            steps = [_step(run) for run in series[-overview.MAX_DRAWN :]]
+            rows.append(overview.ClusterRow(board, steps, entry.last.published_at, entry.since, overdue))
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
-        front_runs = [run for group_runs in self.in_front.values() for run in group_runs]
+        front_runs = [run for series in self.in_front.values() for run in series]
         return runs.standings(self.shelf, front_runs, datetime.now(UTC), self.every_ms)
 
-    def of_cluster(self, group_runs: Sequence[Run], position: int, up: str, late: str = "") -> str:
+    def of_cluster(self, series: Sequence[Run], index: int, up: str, late: str = "") -> str:
         """Return the page of a cluster as of one of its runs. ``late``: that the next run is overdue, in words.
         Cost: seven columns of the findings of 60 runs."""
-        if not group_runs:
+        if not series:
             return overview.render_overview([], 0, None, [], [], self._links(up))
-        position %= len(group_runs)
-        tallies = [self._tallies(run) for run in group_runs[max(0, position + 1 - overview.MAX_RUNS) : position + 1]]
+        index %= len(series)
+        tallies = [self._tallies(run) for run in series[max(0, index + 1 - overview.MAX_RUNS) : index + 1]]
         partitions, producers = zip(*tallies, strict=True)
-        steps = [
-            _step(run, runs.is_partial(group_runs[max(0, n - runs.LATELY) : n], run))
-            for n, run in enumerate(group_runs)
-        ]
+        steps = [_step(run, runs.is_partial(series[max(0, n - runs.LATELY) : n], run)) for n, run in enumerate(series)]
         return overview.render_overview(
             steps,
-            position,
-            self.board(group_runs, position),
+            index,
+            self.board(series, index),
             partitions,
             producers,
             self._links(up),
@@ -127,12 +120,12 @@ class Site:
             late,
         )
 
-    def board(self, group_runs: Sequence[Run], position: int) -> Board:
+    def board(self, series: Sequence[Run], index: int) -> Board:
         """Return the status of a cluster as of one of its runs."""
-        run = group_runs[position]
+        run = series[index]
         findings = _rows(self._notable(run).to_pylist())
         decided = answers.of_run(registry.described(findings), answers.summary(self._summary(run)))
-        earlier = group_runs[:position]
+        earlier = series[:index]
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
             return shown
@@ -154,9 +147,9 @@ class Site:
     def history_of(self, id: str) -> FindingHistory:
         """Return the history of a cluster's findings. Computed once."""
         if id not in self._histories:
-            group_runs, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
-            while history.since and len(group_runs) - history.since < LOOKED:
-                findings = runs.found_in(self.shelf, group_runs[history.since - 1], accepted=True)
+            series, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
+            while history.since and len(series) - history.since < LOOKED:
+                findings = runs.found_in(self.shelf, series[history.since - 1], accepted=True)
                 rows += len(findings)
                 if rows > MOST_ROWS and history.places:
                     break
@@ -170,19 +163,16 @@ class Site:
     def until(self, id: str, fingerprint: str) -> int:
         """Return the index of the run that shows the status of a finding: the last one, or the first that looked for
         it and does not have it."""
-        group_runs, was = self.by_cluster[id], self.history_of(id).last[fingerprint]
-        later = range(group_runs.index(was.run) + 1, len(group_runs))
-        return next(
-            (position for position in later if not runs.why_unseen(self.shelf, group_runs[position], was)),
-            len(group_runs) - 1,
-        )
+        series, was = self.by_cluster[id], self.history_of(id).last[fingerprint]
+        later = range(series.index(was.run) + 1, len(series))
+        return next((index for index in later if not runs.why_unseen(self.shelf, series[index], was)), len(series) - 1)
 
     def story(self, id: str, fingerprint: str) -> str:
         """Return the page of a finding of a cluster."""
-        group_runs, history = self.by_cluster[id], self.history_of(id)
+        series, history = self.by_cluster[id], self.history_of(id)
         places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
-        why = "" if now in places else runs.why_unseen(self.shelf, group_runs[now], was)
+        why = "" if now in places else runs.why_unseen(self.shelf, series[now], was)
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
@@ -194,7 +184,7 @@ class Site:
             _cluster(run),
             described,
             blocked,
-            [(_step(group_runs[position]), places.get(position)) for position in range(first, now + 1)],
+            [(_step(series[n]), places.get(n)) for n in range(first, now + 1)],
             first > history.since or not history.since,
             next((e for e in entries if e["fingerprint"] == fingerprint), None),
             {} if kind is None else {"Title": kind.title, **kind.sections},
@@ -212,11 +202,8 @@ class Site:
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
         summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
-        report_rows = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
-        rows = {
-            kind: [json.loads(row["row"]) for row in report_rows if row["kind"] == kind]
-            for kind in ("open", "timeline")
-        }
+        saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
+        rows = {kind: [json.loads(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(registry.described(findings), summary, rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
@@ -352,21 +339,16 @@ def _pages(site: Site) -> Iterator[SitePage]:
     # Findings get the story of the runs with full scope, if these have them.
     yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # the time decides who is overdue
     listed: set[str] = set()
-    for id, group_runs in site.by_cluster.items():
-        last = group_runs[-1]
-        yield SitePage(
-            overview.cluster(id), _stamp(*map(_of, group_runs)), partial(site.of_cluster, group_runs, -1, "../")
-        )
+    for id, series in site.by_cluster.items():
+        last = series[-1]
+        yield SitePage(overview.cluster(id), _stamp(*map(_of, series)), partial(site.of_cluster, series, -1, "../"))
         yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.history_of(id).places
         names = sorted(places.keys() - listed, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         listed.update(places)
         for name in names:
             until = site.until(id, name)
-            runs = [
-                f"{_of(group_runs[position])} {places[name].get(position)}"
-                for position in range(min(places[name]), until + 1)
-            ]
+            runs = [f"{_of(series[n])} {places[name].get(n)}" for n in range(min(places[name]), until + 1)]
             yield SitePage(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 
