@@ -322,11 +322,12 @@ def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
-    """The status of a cluster. ``steps``: its latest runs, the oldest first; ``published``: when the last one was
-    published; ``since``: since when its runs have critical or error findings; ``late``: that the next run is overdue,
-    in words, else empty."""
+    """The status of a cluster. ``runs``: how many it has; ``steps``: the latest of them, the oldest first;
+    ``published``: when the last one was published; ``since``: since when its runs have critical or error findings;
+    ``late``: that the next run is overdue, in words, else empty."""
 
     board: Board
+    runs: int
     steps: Sequence[RunPoint]
     published: str
     since: str | None

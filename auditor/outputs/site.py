@@ -93,7 +93,8 @@ class Site:
             overdue = overview.missing(entry.silent_ms, entry.every_ms) if entry.overdue else ""
             board = self.board(series, len(series) - 1)
             steps = [_step(run) for run in series[-overview.MAX_DRAWN :]]
-            rows.append(overview.ClusterRow(board, steps, entry.last.published_at, entry.since, overdue))
+            published = entry.last.published_at
+            rows.append(overview.ClusterRow(board, entry.runs, steps, published, entry.since, overdue))
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
