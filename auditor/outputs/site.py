@@ -82,19 +82,18 @@ class Site:
 
     def front(self) -> str:
         """Return the page of all clusters; of a single cluster its own page."""
-        if len(self.in_front) < 2:
-            series = next(iter(self.in_front.values()), [])
-            late = [overview.missing(entry.silent_ms, entry.every_ms) for entry in self._standings() if entry.overdue]
-            return self.of_cluster(series, -1, "", *late)
         rows = []
-        clusters = self._standings()
-        for entry in clusters:
+        for entry in self._standings():
             series = self.by_cluster[entry.name]
-            overdue = overview.missing(entry.silent_ms, entry.every_ms) if entry.overdue else ""
+            late = overview.missing(entry.silent_ms, entry.every_ms) if entry.overdue else ""
+            if len(self.in_front) < 2:
+                return self.of_cluster(series, -1, "", late)
             board = self.board(series, len(series) - 1)
             steps = [_step(run) for run in series[-overview.MAX_DRAWN :]]
             published = entry.last.published_at
-            rows.append(overview.ClusterRow(board, entry.runs, steps, published, entry.since, overdue))
+            rows.append(overview.ClusterRow(board, entry.runs, steps, published, entry.since, late))
+        if not rows:
+            return self.of_cluster([], -1, "")
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
