@@ -100,7 +100,8 @@ def _registry(findings: Sequence[Values], summary: Values) -> CollectorRegistry:
 def _findings(count: Count, findings: Sequence[Values], summary: Values) -> None:
     listed = answers.unaccepted(findings)
     accepted = Counter(finding["severity"] for finding in findings if finding.get("accepted"))
-    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
+    by_rule = Counter[tuple[str, ...]]((f["rule"], kind(f), f["severity"]) for f in listed)
+    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), by_rule)
     count(
         "findings_by_severity",
         "Findings by severity, zeros included",
@@ -150,10 +151,6 @@ def clusters(summary: Values) -> str:
 
 def _label(name: object) -> str:
     return "" if name is None else clip(visible(str(name)), 300)
-
-
-def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
-    return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
 
 
 def _by_outcome(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:

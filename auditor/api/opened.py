@@ -116,10 +116,13 @@ class OpenedAudit(AuditFrontEnd):
         self._closed = False
         self._shown = shown or running.Progress(silent=True)
         self._say = nobody if self._shown.silent else self._shown.say
-        with _closing_on_error(self._ends):
+        try:
             self._opened: Audit = (
                 self._live(options, client_config or {}) if live else AuditWithVerdicts(options, runner, self._say)
             )
+        except BaseException:
+            self._ends.close()
+            raise
 
     @property
     def _audit(self) -> Audit:
@@ -225,7 +228,9 @@ class OpenedAudit(AuditFrontEnd):
         check({"topic": topic}, {"topic": Several})
         with self._asking():
             rows = publish.described_findings(self._audit)
-            shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], several(topic))]
+            shown = self._audit.judged["timeline"]
+            if globs := several(topic):
+                shown = [row for row in shown if any(fnmatch.fnmatchcase(row["topic"], glob) for glob in globs)]
             html = render_timelines(rows, self.summary, self._audit.judged["open"], shown)
         return Page(html, 420)
 
@@ -306,19 +311,6 @@ class OpenedAudit(AuditFrontEnd):
         options = self._opened.options
         what = ", ".join(map(user_input.shown_uri, options.paths)) or options.bootstrap
         return f"<{'closed ' * self._closed}audit of {what} by {self._runner.name}>"
-
-
-@contextlib.contextmanager
-def _closing_on_error(ends: contextlib.ExitStack) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        ends.close()
-        raise
-
-
-def _matches(topic: str, globs: tuple[str, ...]) -> bool:
-    return not globs or any(fnmatch.fnmatchcase(topic, glob) for glob in globs)
 
 
 def open(
@@ -442,7 +434,7 @@ def replay_batches(
     check(locals(), get_type_hints(replay_batches))
     shown, cleaned = objects.progress(progress), None if compacted is None else several(compacted)
     session = getattr(batches, "sparkSession", None)
-    if session is None and (session := _session_of(batches)) is not None:
+    if isinstance(batches, Table) and (session := batches._session()) is not None:
         batches = batches.to_spark()
     options = AuditOptions(
         ("the frame",),
@@ -466,11 +458,6 @@ def replay_batches(
     runner = running.runner_for(options.master, session)
     say = {} if shown.silent else {"say": shown.say}
     return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
-
-
-def _session_of(batches: object) -> SparkSession | None:
-    session: SparkSession | None = batches._session() if isinstance(batches, Table) else None
-    return session
 
 
 def _arrow(batches: object) -> pa.Table:

@@ -173,6 +173,13 @@ def scope_options(args: argparse.Namespace) -> Fields:
     }
 
 
+def path_options(args: argparse.Namespace) -> Fields:
+    """Return the options that commands with PATHs share as fields of :class:`AuditOptions`: the scope, ``--remote``,
+    ``--master`` and ``--as-of``. Errors: :class:`AuditInputError`."""
+    as_of = None if args.as_of is None else parse_time(args.as_of)
+    return scope_options(args) | {"remote": tuple(args.remote), "master": args.master, "as_of": as_of}
+
+
 def add_audit_options(
     p: argparse.ArgumentParser,
     paths: bool = True,

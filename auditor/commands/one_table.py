@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_remote, add_repeatable, add_scope, examples, scope_options, utf8_stdout
-from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.commands.arguments import add_remote, add_repeatable, add_scope, examples, path_options, utf8_stdout
+from auditor.pipeline.options import AuditOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,16 +76,8 @@ def run(args: argparse.Namespace) -> int:
     from auditor.pipeline.whole_audit import Audit
 
     out = utf8_stdout()
-    options = AuditOptions(
-        tuple(args.paths),
-        Path(),
-        records=getattr(args, "records", False),
-        master=args.master,
-        as_of=None if args.as_of is None else parse_time(args.as_of),
-        remote=tuple(args.remote),
-        at_once=args.at_once,
-        **scope_options(args),
-    )
+    records = getattr(args, "records", False)
+    options = AuditOptions(tuple(args.paths), Path(), records=records, at_once=args.at_once, **path_options(args))
     with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
         table = audit.table(args.table)

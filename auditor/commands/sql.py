@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options, utf8_stdout
+from auditor.commands.arguments import add_master, add_remote, add_scope, examples, path_options, utf8_stdout
 from auditor.commands.rowtext import json_lines, table_lines
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,16 +66,14 @@ def sql_run(args: argparse.Namespace) -> int:
     from auditor.pipeline.what_if_audit import AuditWithVerdicts  # late: it imports all of an audit
 
     text, paths = split(args.words)
+    args.master = master(args.engine, args.master)
     options = AuditOptions(
         paths,
         Path(),
         records=args.records,
-        master=master(args.engine, args.master),
-        as_of=parse_time(args.as_of) if args.as_of is not None else None,
         split_size=args.split_size,
         include_payload=args.include_payload,
-        remote=tuple(args.remote),
-        **scope_options(args),
+        **path_options(args),
     )
     utf8_stdout()
     with running.failures(), running.runner(options) as runner:

@@ -12,11 +12,11 @@ from typing import Any, TextIO
 
 from auditor import running
 from auditor.base.at_rest import Fields, as_json
-from auditor.commands.arguments import add_master, add_remote, add_repeatable, add_scope, examples, scope_options
+from auditor.commands.arguments import add_master, add_remote, add_repeatable, add_scope, examples, path_options
 from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.outputs.delivery import WHAT_IF, shown
-from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, check_window, out_of
 
 
 def add_parser(commands: Any) -> None:
@@ -52,16 +52,7 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     check_window(args.duplicate_window)
-    as_of = parse_time(args.as_of) if args.as_of is not None else None
-    options = AuditOptions(
-        tuple(args.paths),
-        args.out,
-        fail_on="never",
-        as_of=as_of,
-        master=args.master,
-        remote=tuple(args.remote),
-        **scope_options(args),
-    )
+    options = AuditOptions(tuple(args.paths), args.out, fail_on="never", **path_options(args))
     with running.runner(options) as runner:
         from auditor.outputs.publish import publish_what_if  # late: see running.runner
         from auditor.pipeline.what_if_audit import WhatIfAudit

@@ -696,6 +696,8 @@ def _ms(text: str) -> int:
 # Copies for a ticket: the directories that one finding needs, and the names in them.
 
 
+LOG_KEYS = {"topic", "partition"}
+
 Log = tuple[str, int]  # topic and partition
 
 
@@ -751,20 +753,17 @@ def _logs(finding: Values, present: set[Log]) -> Iterator[Log]:
     if group is not None and (offsets := [log[1] for log in present if log[0] == CONSUMER_OFFSETS]):
         yield CONSUMER_OFFSETS, partition_for(group, max(offsets) + 1)
     by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in present}
-    yield from (by_name[text] for text in _texts(finding["evidence"]) if text in by_name)
+    for item in _nested(finding["evidence"]):
+        name = f"{item['topic']}-{item['partition']}" if isinstance(item, Mapping) and item.keys() >= LOG_KEYS else item
+        if isinstance(name, str) and name in by_name:
+            yield by_name[name]
 
 
-def _texts(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        if "topic" in value and "partition" in value:
-            yield f"{value['topic']}-{value['partition']}"
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
+def _nested(value: object) -> Iterator[object]:
+    yield value
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _nested(item)
 
 
 def names_in(audit: Audit) -> NamesInCopy:
@@ -796,20 +795,10 @@ def _of_metadata(piece: FilePiece, names: NamesInCopy) -> None:
         if table == "metadata_records":
             for name, fields in zip(rows.column("name").to_pylist(), rows.column("fields").to_pylist(), strict=True):
                 record = json.loads(fields)
-                names.hosts |= set(_hosts(record))
+                objects = (item for item in _nested(record) if isinstance(item, Mapping))
+                names.hosts |= {item["host"] for item in objects if isinstance(item.get("host"), str) and item["host"]}
                 if name == "TopicRecord":
                     names.topics.add(record["name"])
-
-
-def _hosts(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if isinstance(value.get("host"), str) and value["host"]:
-            yield value["host"]
-        for item in value.values():
-            yield from _hosts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _hosts(item)
 
 
 def _column(table: Any, name: str) -> set[str]:

@@ -115,16 +115,21 @@ class SegmentsTaken:
         whole: bool,
         start: tuple[int, int] = (0, 0),
     ) -> Iterator[Chunk]:
-        internal = self.blanks is not None
-        if not whole and not internal and not self.writer.records and not place.uri and place.view is None:
-            hop = HeaderHop(f, size, self.limits, start[0], _behind(_offsets(name, task)[0], start))
+        offsets, context = _offsets(name, task)
+        internal, records = self.blanks is not None, self.writer.records
+        if not whole and not internal and not records and not place.uri and place.view is None:
+            hop = HeaderHop(f, size, self.limits, start[0], _behind(offsets, start))
             for rows in hop.chunks():
                 yield Chunk(rows, [], [], None, None, hop.end, next_offset=hop.next_offset)
             self.read += hop.read
             if hop.end == size and size > start[0]:
                 return
             start = (hop.end, hop.next_offset) if hop.end > start[0] else start
-        for chunk in _chunks(f, name, size, task, self.limits, raw=internal, records=self.writer.records, start=start):
+        look, limits, offsets = details_of if records else None, self.limits, _behind(offsets, start)
+        for chunk in read_segment(
+            f, size, file=name, limits=limits, raw=internal, start=start[0], offsets=offsets, known=context,
+            records=records, look=look,
+        ):  # fmt: skip
             self.read += int(chunk.rows[:, walking.SIZE].sum())
             yield chunk
 
@@ -263,32 +268,6 @@ def _records_of(chunk: Chunk) -> Records | None:
 def _is_there(place: StorageLocation, name: str, last: np.ndarray) -> bool:
     header = header_of(last)[: CHECKED_FROM if last[walking.MAGIC] == 2 else walking.PREFIX - 1]
     return read_head(place, name, len(header), start=int(last[walking.POSITION])) == header
-
-
-def _chunks(
-    f: BinaryFile,
-    name: str,
-    size: int,
-    task: ReplicaTask | None,
-    limits: Limits,
-    *,
-    raw: bool,
-    records: bool,
-    start: tuple[int, int] = (0, 0),
-) -> Iterator[Chunk]:
-    offsets, context = _offsets(name, task)
-    yield from read_segment(
-        f,
-        size,
-        file=name,
-        limits=limits,
-        raw=raw,
-        start=start[0],
-        offsets=_behind(offsets, start),
-        known=context,
-        records=records,
-        look=details_of if records else None,
-    )
 
 
 def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], SegmentContext]:

@@ -375,10 +375,7 @@ class Newer:
                 "newer copy as PATH"
             )
         log, _ = self._log_of(question)
-        return "" if log is None or question.first_offset is None else self._begins_behind(question, log)
-
-    def _begins_behind(self, question: Question, log: Values) -> str:
-        if log["log_start"] <= (question.first_offset or 0):
+        if log is None or question.first_offset is None or log["log_start"] <= question.first_offset:
             return ""
         return f"its log begins, or was read, from offset {log['log_start']} on, behind it"
 

@@ -179,7 +179,9 @@ def test_many_clusters_are_as_unsure_as_their_runs_were(history: Path) -> None:
     site = Site(Shelf(history))
     tones = []
     for kept in ({}, facts):
-        site.all_runs = [dataclasses.replace(r, facts=r.facts | kept) for r in known if r.run_id in ("well-21", "well-20")]
+        site.all_runs = [
+            dataclasses.replace(r, facts=r.facts | kept) for r in known if r.run_id in ("well-21", "well-20")
+        ]
         other = dataclasses.replace(site.all_runs[0], facts={**site.all_runs[0].facts, "clusters": ["other"]})
         site.all_runs.append(other)
         site.by_cluster = clusters.by_cluster(site.all_runs)
