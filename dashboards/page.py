@@ -117,19 +117,9 @@ def _environment() -> Environment:
         bytecode_cache=_kept_templates(),
     )
     names = (
-        "number",
-        "size",
-        "instant",
-        "value",
-        "log_name",
-        "offsets",
-        "who",
-        "pieces",
-        "unsaid",
-        "new_in",
-        "clip",
+        "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
         "short_fingerprint",
-    )
+    )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
         "aged": answers.aged,
