@@ -128,7 +128,7 @@ def _holder(row: Finding) -> str:
 def _laid_out(rows: Sequence[TableCells], width: int) -> list[str]:
     wides = [max(cells(text) for text in column) for column in zip(HEADS, *(row[:6] for row in rows), strict=True)]
     wides[0] = max(wides[0], *(cells(row.partition) + len(_more_rows(row)) for row in rows))
-    room = width - sum(wides[at] for at in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
+    room = width - sum(wides[n] for n in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
     if room < _LEAST:
         return [line for row in rows for line in wrap(" · ".join(filter(None, _named(row))), width)]
     wides[0], wides[2] = _shared(wides[0], wides[2], room)

@@ -416,7 +416,7 @@ class StoreTarget(Target):
         for entry in listing.files:
             folder, _, file = entry.name.rpartition("/")
             self.entries[folder][file] = entry.size
-        others = [each for each in listing.files if not each.name.startswith(COPYING)]
+        others = [item for item in listing.files if not item.name.startswith(COPYING)]
         if (others or listing.unused) and README not in self.entries[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
