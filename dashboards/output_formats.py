@@ -281,7 +281,9 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         yield "None.\n"
         return
     heads = ("severity", "rule", "where", "who", "what", "fingerprint")
-    yield from markdown_lines(heads, ((f["severity"], f["rule"], place(f), who(f), f["message"](f)) for f in findings))
+    digits = wording.short_fingerprint
+    rows = ((f["severity"], f["rule"], place(f), who(f), f["message"], digits(f)) for f in findings)
+    yield from markdown_lines(heads, rows)
 
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
