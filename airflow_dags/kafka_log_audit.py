@@ -79,44 +79,44 @@ PARAMS = {
 
 
 def results_of(params: dict[str, Any], run_id: str, cluster: str) -> str:
-    """The folder of one run's results about one cluster; ``run_id`` and ``cluster`` are any text, empty for no name."""
+    """Return the directory of a run's results about one cluster; ``cluster`` is empty if it has no name."""
     return below(params["out"], "runs", quote(run_id, safe=""), *([named(cluster)] if cluster else []))
 
 
 def below(folder: str, *names: str) -> str:
-    """A folder or URI below another one. In a URI = stands for %, which some drivers would take for an escape."""
+    """Return a directory or URI below another one. In a URI ``=`` replaces ``%``, which some drivers decode."""
     return "/".join([folder.rstrip("/"), *(name.replace("%", "=") if "://" in folder else name for name in names)])
 
 
 def opened(folder: str) -> Any:
-    """A folder of this machine, or of a store by Airflow's object storage, with the calls of ``pathlib``."""
+    """Return a local directory, or one in Airflow's object storage, as a ``pathlib`` path."""
     if "://" not in folder:
         return Path(folder)
     return ObjectStoragePath(folder, conn_id=os.environ.get("KAFKA_AUDIT_CONN"))
 
 
 def named(cluster: str) -> str:
-    """A cluster's name as that of a folder."""
+    """Return a cluster's name as a directory name."""
     return quote(cluster, safe="").replace(".", "%2E")
 
 
 def summary_of(folder: str) -> dict[str, Any] | None:
-    """The summary of a whole run, None where the results are not whole."""
+    """Return the summary of a complete run; None if the results are incomplete."""
     try:
-        found: dict[str, Any] = json.loads((opened(folder) / SUMMARY).read_text(encoding="utf-8"))
+        summary: dict[str, Any] = json.loads((opened(folder) / SUMMARY).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    return found
+    return summary
 
 
 class AuditOperator(SparkSubmitOperator):
-    """Submits the audit, unless an earlier try of the same run left whole results."""
+    """Submits the audit, unless an earlier try of the same run left complete results."""
 
     def execute(self, context: Any) -> Any:
-        """Runs the job. Errors: those of the submission, and of a job that could not read all of its input."""
+        """Run the job. Errors: those of the submission, and of a job that could not read all of its input."""
         args = list(self.application_args)
-        found = summary_of(args[args.index("--out") + 1])
-        if found is not None and found["complete"]:
+        summary = summary_of(args[args.index("--out") + 1])
+        if summary is not None and summary["complete"]:
             self.log.info("the results of this run are whole; nothing to do")
             return None
         return super().execute(context)
@@ -173,8 +173,8 @@ def judge(cluster: dict[str, Any]) -> dict[str, int]:
     if any(counts[name] for name in failing):
         with (opened(folder) / "findings.jsonl").open(encoding="utf-8") as lines:  # the most severe come first
             shown = [json.loads(line) for _, line in zip(range(SHOWN), lines, strict=False)]
-        said = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
-        raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{said}")
+        messages = "\n".join(f"{row['severity']}: {row['message']}" for row in shown if row["severity"] in failing)
+        raise AirflowFailException(f"{', '.join(f'{counts[name]} {name}' for name in failing)}\n{messages}")
     if not summary["complete"]:
         why = summary.get("empty_input") or f"part of the input could not be read: {summary['unreadable'][:SHOWN]}"
         raise AirflowFailException(why)
@@ -195,13 +195,13 @@ def publish(cluster: dict[str, Any], *, outlet_events: Any = None) -> str:
     latest = below(context["params"]["out"], "latest", *([named(cluster["name"])] if cluster["name"] else []))
     for name in PUBLISHED:
         put(opened(latest), name, (opened(folder) / name).read_bytes())
-    told = {"run_id": context["run_id"], "cluster": cluster["name"]}
-    outlet_events[REPORT].extra = told | {"counts": summary["counts"]["by_severity"]}
+    extra = {"run_id": context["run_id"], "cluster": cluster["name"]}
+    outlet_events[REPORT].extra = extra | {"counts": summary["counts"]["by_severity"]}
     return below(latest, "report.html")
 
 
 def put(folder: Any, name: str, content: bytes) -> None:
-    """Writes a file, which readers see as it was or whole: a store shows an object once all of it is there."""
+    """Write a file atomically; a store shows an object only when it is complete."""
     if not isinstance(folder, Path):
         (folder / name).write_bytes(content)
         return
@@ -212,10 +212,10 @@ def put(folder: Any, name: str, content: bytes) -> None:
 
 
 def dashboard() -> SparkSubmitOperator:
-    """The pages over the history, in one task once all clusters were audited: each run needs those before it.
+    """Render the pages of the history in one task after all audits: each run is compared with those before it.
 
-    It stands behind the audits, and not behind the judge or the publishing: Airflow goes by the last tasks, and what
-    those two say must stay the last word of the run.
+    The task depends on the audits alone: Airflow takes a run's state from the last tasks, which must be judge and
+    publish.
     """
     out = "{{ params.out.rstrip('/') }}"
     return SparkSubmitOperator(

@@ -1,4 +1,4 @@
-"""The verdict of a run, and the answers that the report begins with."""
+"""The verdict of a run, its blocked partitions, and the shapes that pages are made from."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
+    advice_lines,
+    are,
     instant,
     log_name,
+    parsed_time,
     sentences,
     size,
-    told,
     unsaid,
     visible,
 )
 
-# The answers that the report opens with: who is blocked, by whom, what is safe to do, what was not seen.
+# Blocked partitions: what blocks them and what is safe to do.
 #
-# Everything here is drawn from findings, open transactions and the summary; nothing is judged again. What a rule's
-# findings mean here (who waits, whether an abort would contradict a decision) comes with them, under ``declared``. One
-# table says what each class of an open transaction (rule catalogue, *Classes of an open transaction*) means.
+# Everything follows from findings, open transactions and the summary; nothing is judged again. Findings have the
+# declarations of their rule (what they block, whether a decision exists) under ``declared``.
 
 
-# What a class means, in one sentence an on-call engineer understands.
+# The classes of an open transaction (rule catalogue, *Classes of an open transaction*), in a sentence each.
 CLASSES = {
     "hanging": "Its coordinator has ended it, or never knew of this partition: no marker will come by itself.",
     "orphan": "No transactional id owns this producer id: nobody will ever end it.",
@@ -42,9 +43,9 @@ CLASSES = {
     "undecidable": "Hanging, slow, or ended since it was copied: the input does not show which.",
     "active": "Within its time-out and known to its coordinator: normal, it ends by itself.",
 }
-# What is shown in place of a class where its partition's standing says more.
+# Standings that are shown instead of the class.
 KINDS = {
-    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself.",
+    "undeliverable": "Decided, but nobody leads the partition to take its marker: it does not end by itself."
 } | CLASSES
 TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
@@ -62,10 +63,10 @@ RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is 
 
 @dataclass(slots=True)
 class Open:
-    """An open transaction with what was found about it and how far its log has run on.
+    """An open transaction with its findings and the state of its log.
 
-    ``row`` as handed to the report; ``cluster`` its id, where known; ``brokers`` that hold replicas of it; ``findings``
-    about it, those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
+    ``row``: as given to the report; ``cluster``: its id, if known; ``brokers``: those with replicas of it;
+    ``findings``: those of blocking rules first; ``log``: ``lso``, ``hw`` and ``log_end`` of its log in the summary.
     """
 
     row: Values
@@ -81,16 +82,18 @@ class Open:
 
     @property
     def lso(self) -> int | None:
-        """The last stable offset that readers stop at."""
+        """The last stable offset, where read_committed consumers stop."""
         if self.row.get("last_stable_offset") is not None:
             return int(self.row["last_stable_offset"])
         return (self.log or {}).get("lso", self.row.get("first_offset"))
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie between the LSO and how far readers would get but for open transactions, if known; in a
-        run of the past up to the high watermark, or the log end where that is not known or lies below the LSO, as a
-        killed broker leaves it."""
+        """The number of offsets from the LSO to where consumers could read without open transactions, if known.
+
+        In a run of an earlier release that is the high watermark, or the log end if that is unknown or below the LSO (a
+        killed broker leaves it there).
+        """
         log = self.log or {}
         ends = (
             self.row.get("readable_end"),
@@ -99,31 +102,31 @@ class Open:
             self.row.get("log_end"),
             log.get("log_end"),
         )
-        known = [end for end in ends if end is not None]
-        if not known or self.lso is None:
+        ends_known = [end for end in ends if end is not None]
+        if not ends_known or self.lso is None:
             return None
-        return max(0, next((end for end in known if end >= self.lso), known[-1]) - self.lso)
+        return max(0, next((end for end in ends_known if end >= self.lso), ends_known[-1]) - self.lso)
 
     @property
     def standing(self) -> str:
-        """How its partition stands, as the audit judged it; by its class where a run of the past does not say."""
+        """The status of its partition; derived from its class in a run of a release without it."""
         given = self.row.get("standing")
         old = {**dict.fromkeys(STUCK, "stuck"), "late": "overdue", "active": "waiting"}
         return str(given or old.get(self.row["class"], "unknown"))
 
     @property
     def kind(self) -> str:
-        """What every surface calls it, a key of :data:`KINDS`: its class, or its standing, of summary and metrics."""
+        """The name of its status in all outputs, a key of :data:`KINDS`: its class, or its standing."""
         if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
             return "undecidable"
         return self.standing if self.standing in KINDS else str(self.row["class"])
 
     @property
     def blocks(self) -> bool:
-        """Whether its readers are kept waiting for longer than is normal.
+        """Whether it blocks consumers for longer than is normal.
 
-        Its standing says so. In a run of the past an error about it does too, or any finding above info, or else its
-        class.
+        By its standing. In a run of an earlier release also by an error about it, or any finding above info, or else by
+        its class.
         """
         if self.row.get("rule") is not None:
             return self.standing in RED
@@ -136,20 +139,21 @@ class Open:
 
     @property
     def fingerprint(self) -> str | None:
-        """Of the finding about it; of a run of the past, whose rows do not say, of the first one that is known."""
+        """The fingerprint of its finding; in a run of an earlier release that of the first one."""
         return self.row.get("fingerprint") or next((f.get("fingerprint") for f in self.findings), None)
 
     @property
     def left_out(self) -> bool:
-        """Whether the rule that reports it was left out, by ``--rule`` or ``--skip-rule``, and no other reports it."""
+        """Whether only a rule excluded by ``--rule`` or ``--skip-rule`` reports it."""
         return self.blocks and bool(self.row.get("left_out"))
 
     @property
     def advice(self) -> Values:
-        """What to do about it, as a row of :mod:`auditor.base.advice`: its own, with what its finding adds."""
+        """What to do about it, as a row of :mod:`auditor.base.advice`: its own advice, or that of its finding if
+        both agree."""
         own = self._own
-        mine = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
-        about = [a for f in mine if (a := whole(f.get("advice")))]
+        blocking = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
+        about = [a for f in blocking if (a := whole(f.get("advice")))]
         alike = (a for a in about if (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
         crossed = own["act"] and about and not any(a["act"] for a in about)  # another finding speaks against its acts
         return about[0] if crossed else next(alike, own)
@@ -160,31 +164,31 @@ class Open:
 
     @property
     def lead(self) -> str:
-        """The verdict with what it costs, in a sentence."""
+        """The verdict with its cost, as a sentence."""
         return lead(self.advice)
 
     @property
     def word(self) -> str:
-        """The verdict in a word or two."""
+        """The verdict in one or two words."""
         return WORDS[Verdict(self.advice["verdict"])]
 
     @property
     def tone(self) -> str:
-        """How pages colour the verdict."""
+        """The colour of the verdict on pages."""
         return TONES[Verdict(self.advice["verdict"])]
 
     @property
-    def told(self) -> list[tuple[str, str]]:
-        """What to do now, in lines: the verdict, sentences, commands. What is to be done lest it happens again, which
-        the finding adds at its end, is left to who has more room."""
+    def steps(self) -> list[tuple[str, str]]:
+        """What to do now, as lines: verdict, sentences, commands. Prevention, which the finding adds at its end, is
+        omitted."""
         given, own = self.advice, self._own
         if not joined(steps(given)):
             return [("text", self.lead), *sentences(self.remedy)]
-        return told({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
+        return advice_lines({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
 
     @property
     def remedy(self) -> str:
-        """What stands below the verdict, with the commands to paste; of a run of the past the remedy as it was."""
+        """The steps below the verdict with their commands; in a run of an earlier release its remedy."""
         if below := joined(steps(self.advice)):
             return below
         about = [f for f in self.findings if _declared(f, "blocks")]
@@ -195,9 +199,9 @@ class Open:
 
 @dataclass(slots=True)
 class BlockedSummary:
-    """A partition whose read_committed readers stand still: the transaction that holds it, and how many more do.
+    """A partition with blocked read_committed consumers: its first open transaction and the number of other ones.
 
-    ``behind``: what was found about those others, by offset: readers go on only once they are ended too.
+    ``behind``: findings about the others, by offset; consumers stay blocked until these end, too.
     """
 
     holder: Open
@@ -207,7 +211,7 @@ class BlockedSummary:
 
     @property
     def accepted(self) -> bool:
-        """Whether a baseline accepts all that was found about its being blocked."""
+        """Whether a baseline suppresses all findings about it."""
         if (given := self.holder.row.get("accepted")) is not None:
             return bool(given)
         about = [f for f in self.holder.findings if _declared(f, "blocks")]
@@ -215,106 +219,104 @@ class BlockedSummary:
 
 
 def open_transactions(transactions: Iterable[Values], findings: Sequence[Finding], summary: Values) -> list[Open]:
-    """Every open transaction once (replicas on several brokers joined), with its findings: worst class, oldest
-    first."""
+    """Return each open transaction once (replicas joined) with its findings: the worst class, then the oldest first."""
     transactions = list(transactions)
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs = _logs(summary, map(_log, transactions))
     about = _by_producer(findings)
-    found: dict[tuple[Hashable, ...], Open] = {}
+    entries: dict[tuple[Hashable, ...], Open] = {}
     for row in transactions:
         cluster = clusters.get(row.get("log_dir"))
         key = (cluster, *(row[k] for k in ("topic", "partition", "producer_id", "producer_epoch", "first_offset")))
-        entry = found.get(key)
+        entry = entries.get(key)
         if entry is None:
-            entry = found[key] = Open(row, cluster, log=logs.get(_log(row)), findings=_about(row, about))
+            entry = entries[key] = Open(row, cluster, log=logs.get(_log(row)), findings=_about(row, about))
         if row.get("broker_id") is not None and row["broker_id"] not in entry.brokers:
             entry.brokers.append(row["broker_id"])
     order = list(KINDS)
-    return sorted(found.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
+    return sorted(entries.values(), key=lambda o: (order.index(o.kind), -(o.row.get("age_ms") or 0), o.name))
 
 
 def blocked(transactions: Sequence[Open], findings: Sequence[Finding], summary: Values) -> list[BlockedSummary]:
-    """The partitions that a transaction holds, those that are blocked first, then oldest first: the summary's rows.
+    """Return the partitions with an open transaction, blocked ones first, then the oldest: the rows of the summary.
 
-    A run of the past has none: there those of open transactions that block. A finding of a blocking rule that no open
-    transaction was handed in for makes a row of its own.
+    A run of an earlier release has no such rows: there they are made of the open transactions that block. A finding of
+    a blocking rule without an open transaction makes a row of its own.
     """
-    held: dict[tuple[str | None, str], list[Open]] = {}
+    by_partition: dict[tuple[str | None, str], list[Open]] = {}
     given = _given(findings, summary)
     for entry in [e for e in transactions if e.blocks] if given is None else given:
-        held.setdefault((entry.cluster, entry.name), []).append(entry)
+        by_partition.setdefault((entry.cluster, entry.name), []).append(entry)
     attached = {id(finding) for entry in (*transactions, *(given or ())) for finding in entry.findings}
-    known = {name for _, name in held}
+    listed_names = {name for _, name in by_partition}
     alone = [
         ((read(Evidence, f["evidence"]).get("log_dir"), f["topic"], f["partition"]), f)
         for f in findings
-        if _blocks_log(f) and id(f) not in attached and log_name(f) not in known
+        if _blocks_log(f) and id(f) not in attached and log_name(f) not in listed_names
     ]
     logs = _logs(summary, (log for log, _ in alone))
     for log, finding in alone:
         entry = Open(_as_transaction(finding), findings=[finding], log=logs.get(log))
-        held.setdefault((None, log_name(finding)), []).append(entry)
+        by_partition.setdefault((None, log_name(finding)), []).append(entry)
     kept_out: dict[str, set[str]] = {}
     for finding in findings:
         if finding["group_id"] is not None and _declared(finding, "blocks") == "group":
             kept_out.setdefault(log_name(finding), set()).add(str(finding["group_id"]))
     about, rows = _blocking(findings, summary), []
-    for (cluster, name), entries in held.items():
+    for (cluster, name), entries in by_partition.items():
         holder = min(entries, key=lambda o: -1 if o.row["first_offset"] is None else o.row["first_offset"])
         groups = sorted(kept_out.get(name, ()))
         given_others = holder.row.get("others")
         others = len({o.row["producer_id"] for o in entries}) - 1 if given_others is None else given_others
-        mine = {id(finding) for finding in holder.findings}
-        behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in mine]
+        holder_findings = {id(finding) for finding in holder.findings}
+        behind = [finding for finding in about.get((cluster, name), ()) if id(finding) not in holder_findings]
         rows.append(BlockedSummary(holder, others, groups, behind if others else []))
     return sorted(rows, key=lambda b: (not b.holder.blocks, -(b.holder.row.get("age_ms") or 0), *_place(b.holder.row)))
 
 
 def _blocking(findings: Sequence[Finding], summary: Values) -> dict[tuple[str | None, str], list[Finding]]:
-    """What was found about the transactions that hold a partition, by cluster and partition, by offset."""
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
-    found: dict[tuple[str | None, str], list[Finding]] = {}
+    by_partition: dict[tuple[str | None, str], list[Finding]] = {}
     for finding in findings:
         if _blocks_log(finding) and finding["offset"] is not None and finding["producer_id"] is not None:
             of = clusters.get(read(Evidence, finding["evidence"]).get("log_dir")), log_name(finding)
-            found.setdefault(of, []).append(finding)
-    return {of: sorted(mine, key=lambda f: f["offset"]) for of, mine in found.items()}
+            by_partition.setdefault(of, []).append(finding)
+    return {of: sorted(rows, key=lambda f: f["offset"]) for of, rows in by_partition.items()}
 
 
 def _place(row: Values) -> tuple[str, int]:
-    """Topic and partition, for an order in which partition 2 goes before partition 10."""
+    # Partition 2 sorts before partition 10.
     return str(row.get("topic")), -1 if row.get("partition") is None else row["partition"]
 
 
 def _given(findings: Sequence[Finding], summary: Values) -> list[Open] | None:
-    """The rows of the summary's ``blocked`` with their findings; None where the summary has none."""
+    # None if the summary has no such rows.
     if summary.get("blocked") is None:
         return None
     clusters = {row.get("log_dir"): row.get("cluster_id") for row in summary.get("inputs", ())}
     logs, about = _logs(summary, map(_log, summary["blocked"])), _by_producer(findings)
     at_coordinator = _at_coordinator(findings)
-    found = []
+    entries = []
     for row in summary["blocked"]:
         entry = Open(row, clusters.get(row["log_dir"]), log=logs.get(_log(row)))
         entry.findings = _about(row, about)
         if not any(_declared(f, "blocks") for f in entry.findings):
             entry.findings = [*at_coordinator.get(row["transactional_id"], ()), *entry.findings]
         entry.brokers = [] if row["broker_id"] is None else [row["broker_id"]]
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def advised(finding: Finding) -> tuple[str, str]:
-    """How pages colour the verdict of a finding's advice, and the verdict in a word or two; of a finding of the past,
-    which has none, both empty."""
+    """Return the colour and the words of a finding's verdict; both empty for a finding without advice."""
     given = whole(finding.get("advice"))
     verdict = Verdict(given["verdict"]) if given else None
     return (TONES[verdict], WORDS[verdict]) if verdict else ("", "")
 
 
 def advise(row: Values, findings: Sequence[Finding]) -> Values:
-    """As :mod:`rules.safety` judges, for a run of the past, whose rows have no advice, and for a finding alone."""
+    """Return an advice as :mod:`rules.safety` gives it, for rows of earlier releases without one, and for a finding
+    alone."""
     verdict, cost = _judged(row, findings)
     return Advice(verdict, cost).row()
 
@@ -337,7 +339,7 @@ def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
 
 
 def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
-    """Findings by severity, worst first, zeros included: the summary's counts, or counted where it has none."""
+    """Return the number of findings by severity, with zeros: the summary's counts, or counted if it has none."""
     given = summary.get("counts", {}).get("by_severity")
     counts = dict.fromkeys(SEVERITIES, 0) | dict(given or {})
     if given is None:
@@ -347,26 +349,26 @@ def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
 
 
 def suppressed_findings(findings: Iterable[Finding], summary: Values) -> dict[str, int]:
-    """Findings that a baseline suppresses, by severity: the summary's counts, or counted where it has none."""
+    """Return the number of suppressed findings by severity: the summary's counts, or counted if it has none."""
     given = ((summary.get("baseline") or {}).get("counts") or {}).get("by_severity")
     if given is None:
-        mine = [f["severity"] for f in findings if f.get("accepted")]
-        given = {name: mine.count(name) for name in SEVERITIES}
+        severities = [f["severity"] for f in findings if f.get("accepted")]
+        given = {name: severities.count(name) for name in SEVERITIES}
     return {name: given[name] for name in SEVERITIES if given.get(name)}
 
 
 def unaccepted(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings that no baseline accepts."""
+    """Return the findings that no baseline suppresses."""
     return [f for f in findings if not f.get("accepted")]
 
 
 def undecided(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings that say themselves that they could not be decided, or that rest on what may have been in flight."""
+    """Return the inconclusive findings, and those that may be due to writes in flight."""
     return [f for f in findings if _unsure(f)]
 
 
 def missing(findings: Iterable[Finding]) -> list[str]:
-    """What the undecided findings name as that which would decide them, each once, in the order given."""
+    """Return the evidence that inconclusive findings lack, each once, in the order given."""
     named: dict[str, None] = {}
     for finding in undecided(findings):
         lacking = read(Evidence, finding.get("evidence")).get("missing") or ()
@@ -378,8 +380,8 @@ def missing(findings: Iterable[Finding]) -> list[str]:
 
 def _unsure(finding: Finding) -> bool:
     evidence = read(Evidence, finding.get("evidence"))
-    said = (evidence.get("confidence"), read(ClassEvidence, finding.get("evidence")).get("class"))
-    return "undecidable" in said or bool(evidence.get("in_flight"))
+    labels = (evidence.get("confidence"), read(ClassEvidence, finding.get("evidence")).get("class"))
+    return "undecidable" in labels or bool(evidence.get("in_flight"))
 
 
 def _cost_of_abort(row: Values, state: str) -> str:
@@ -387,19 +389,17 @@ def _cost_of_abort(row: Values, state: str) -> str:
     lost = "the transaction's records" if count is None else plural(count, "record")
     lost += "" if volume is None or volume < 0 else f" ({size(volume)})"  # text dumps do not show sizes
     verb = "becomes" if count == 1 else "become"
-    said = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
+    sentence = f"{lost} {verb} aborted, which read_committed readers never see; nothing committed is touched"
     if state == "CompleteCommit":
-        said += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
-    return said
+        sentence += "; its last transaction ended in COMMIT, so tell its owner, who may count on them"
+    return sentence
 
 
 def _log(row: Values) -> tuple[Hashable, ...]:
-    """What names the log of a row."""
     return row.get("log_dir"), row["topic"], row["partition"]
 
 
 def _logs(summary: Values, wanted: Iterable[tuple[Hashable, ...]]) -> dict[tuple[Hashable, ...], Values]:
-    """How far each of some logs goes."""
     keys = set(wanted)
     rows = summary.get("logs", ()) if keys else ()
     return {key: {name: row[name] for name in _ENDS if name in row} for row in rows if (key := _log(row)) in keys}
@@ -414,7 +414,7 @@ def _by_producer(findings: Iterable[Finding]) -> dict[tuple[Hashable, ...], list
 
 
 def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Finding]]:
-    """What was found in the coordinator's log about the open transaction of an id, which no data shows."""
+    # Findings in the coordinator's log about the open transaction of an id that no data shows.
     about: dict[str | None, list[Finding]] = {}
     for finding in findings:
         if finding["topic"] == TRANSACTION_STATE and finding["severity"] != "info" and _declared(finding, "blocks"):
@@ -424,9 +424,8 @@ def _at_coordinator(findings: Iterable[Finding]) -> dict[str | None, list[Findin
 
 
 def _about(row: Values, about: Mapping[tuple[Hashable, ...], list[Finding]]) -> list[Finding]:
-    """Findings at the transaction's own offsets, the blocking rules first, in the order given."""
-    mine = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
-    return sorted(mine, key=lambda f: not _declared(f, "blocks"))
+    overlapping = [f for f in about.get(tuple(row[key] for key in _PRODUCER), ()) if _overlaps(f, row)]
+    return sorted(overlapping, key=lambda f: not _declared(f, "blocks"))
 
 
 def _overlaps(finding: Finding, row: Values) -> bool:
@@ -437,21 +436,17 @@ def _overlaps(finding: Finding, row: Values) -> bool:
 
 
 def _declared(finding: Finding, name: str) -> Any:
-    """What the finding's rule declares; None where the rule is not known (any more)."""
+    # None if the rule no longer exists.
     return (finding.get("declared") or {}).get(name)
 
 
 def _blocks_log(finding: Finding) -> bool:
-    """Whether it says that a log's readers wait: findings that point into ``__transaction_state`` do not.
-
-    Such a finding makes a row of its own where no open transaction was handed in for it.
-    """
+    # Findings in __transaction_state name no log that is blocked.
     speaks = finding["topic"] not in (None, TRANSACTION_STATE) and finding["severity"] != "info"
     return speaks and _declared(finding, "blocks") is not None
 
 
 def _as_transaction(finding: Finding) -> Fields:
-    """What a finding alone says of the transaction that it is about."""
     evidence = read(OpenTransactionEvidence, finding.get("evidence"))
     kind = evidence.get("class")
     return {
@@ -470,19 +465,17 @@ def _as_transaction(finding: Finding) -> Fields:
     }
 
 
-# One verdict for the headline, the first lines of the terminal and the metrics; the exit status follows the same rows.
+# The verdict of a run, for headline, terminal and metrics; the exit code follows from the same rows.
 #
-# It goes by ``blocked`` of the summary, where each row says how its partition stands
-# (:class:`rules.blocking.Standing`),
-# and by the findings' severities. Loss of acknowledged records comes before any block.
+# It depends on the rows of ``blocked`` in the summary and on the severities of findings. Lost records outrank blocked
+# ones.
 
 
 BACK = 3  # entries of a baseline that are named
-OLD_COPY_MS = 3_600_000  # from here on the age of the copy is said
+OLD_COPY_MS = 3_600_000  # the age of older copies is shown
 LOST, BLOCKED = "lost", "blocked"  # outcomes
 LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
 
-# What a standing means, in a few words.
 STANDINGS = {
     "stuck": "nobody will end it",
     "overdue": "beyond its time-out",
@@ -494,10 +487,13 @@ STANDINGS = {
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
-    baseline suppresses, is 0. ``lost``: those of them about records that are lost, unreadable or at risk. ``held``: who
-    is blocked; ``named``: partitions that are held, but not for longer than is normal or known; ``accepted``: those
-    whose being blocked a baseline accepts. ``suppressed``: findings that a baseline suppresses, by severity."""
+    """The verdict of a run.
+
+    ``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
+    baseline suppresses, is 0. ``lost``: those of them about lost, unreadable or endangered records. ``held``: blocked
+    partitions; ``named``: partitions with an open transaction that is within its timeout or of unknown status;
+    ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``: suppressed findings by severity.
+    """
 
     tone: str
     headline: str
@@ -512,28 +508,27 @@ class RunVerdict:
 def decide(
     rows: Sequence[BlockedSummary], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
 ) -> RunVerdict:
-    """The verdict on a run: ``rows`` are those of ``answers.blocked``, ``counts`` the findings by severity."""
+    """Return the verdict. ``rows``: those of :func:`blocked`; ``counts``: findings by severity."""
     lost = [f for f in unaccepted(findings) if is_loss(f)]
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
-    held = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
+    blocked_rows = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
     blocking = [f for f in unaccepted(findings) if f.get("outcome") == BLOCKED and f["severity"] in GRAVE]
-    tone, headline = _headline(lost, held, blocking, named, counts, summary)
+    tone, headline = _headline(lost, blocked_rows, blocking, named, counts, summary)
     if any((suppressed := suppressed_findings(findings, summary)).values()):
         headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
     if accepted:
-        many = plural(len(accepted), "partition")
-        headline += f"; {many} {_are(len(accepted))} blocked as the baseline accepts"
+        headline += f"; {_partitions_are(accepted)} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
-    if said := _scope(summary.get("scope") or {}):
-        headline += f"; {said}"
+    if scope_text := _scope(summary.get("scope") or {}):
+        headline += f"; {scope_text}"
     grave = sum(counts.get(name, 0) for name in GRAVE)
-    return RunVerdict(tone, headline, lost, held, named, accepted, grave, suppressed)
+    return RunVerdict(tone, headline, lost, blocked_rows, named, accepted, grave, suppressed)
 
 
 def is_loss(finding: Finding) -> bool:
-    """Whether a finding says that records are lost, or a critical one that they cannot be read or are at risk."""
+    """Whether a finding is about lost records, or a critical one about unreadable or endangered records."""
     outcome, severity = finding.get("outcome"), finding["severity"]
     return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
 
@@ -573,16 +568,16 @@ def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
 
 def _headline(
     lost: Sequence[Finding],
-    held: Sequence[BlockedSummary],
+    blocked_rows: Sequence[BlockedSummary],
     blocking: Sequence[Finding],
     named: Sequence[BlockedSummary],
     counts: Mapping[str, int],
     summary: Values,
 ) -> tuple[str, str]:
-    blocked = f"{plural(len(held), 'partition')} {_are(len(held))} blocked"
+    blocked = f"{_partitions_are(blocked_rows)} blocked"
     if lost:
-        return "bad", "; ".join([_of_loss(lost), *([blocked] if held else [])])
-    if held:
+        return "bad", "; ".join([_of_loss(lost), *([blocked] if blocked_rows else [])])
+    if blocked_rows:
         return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in GRAVE}
     unknown = [row for row in named if row.holder.standing == "unknown"]
@@ -594,110 +589,100 @@ def _headline(
         tone = "bad" if "critical" in bad else "warn"
         if blocking:
             return tone, f"Readers or writers are blocked: {grave}"
-        return tone, f"{nothing}, but there {_are(next(iter(bad.values())))} {grave}"
+        return tone, f"{nothing}, but there {are(next(iter(bad.values())))} {grave}"
     if left_out:
-        many = plural(len(left_out), "partition")
-        return "unsure", f"{many} {_are(len(left_out))} blocked, which only a rule that was left out reports"
+        return "unsure", f"{_partitions_are(left_out)} blocked, which only a rule that was left out reports"
     if unknown:
-        many = plural(len(unknown), "partition")
         lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
-        return "unsure", f"{many} {_are(len(unknown))} held by an open transaction, and nothing shows {lacking}"
+        return "unsure", f"{_partitions_are(unknown)} held by an open transaction, and nothing shows {lacking}"
     if empty := summary.get("empty_input"):
-        said = empty[:1].upper() + empty[1:]
-        return "unsure", f"{said}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else said
+        reason = empty[:1].upper() + empty[1:]
+        return "unsure", f"{reason}; {plural(counts['warning'], 'warning')}" if counts.get("warning") else reason
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
             return "unsure", "Nothing could be read"
         why = "is damaged" if summary.get("complete") else "could not be read"
         return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
-    wait = f"; {plural(len(named), 'partition')} {_are(len(named))} waiting, as is normal" if named else ""
+    wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):
         return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
     return "unsure" if unlooked else "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
 
 
+def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
+    return f"{plural(len(rows), 'partition')} {are(len(rows))}"
+
+
 def _of_loss(findings: Sequence[Finding]) -> str:
-    """Name the worst outcome alone: lost records, else unreadable ones, else those at risk."""
+    # The worst outcome alone: lost before unreadable before at risk.
     worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
     places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
     return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Values) -> str:
-    """What was left out: rules, what was not to be read, and what was not copied; empty where nothing was."""
-    said = []
+    clauses = []
     if left_out := scope.get("rules_left_out"):
-        said.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
     asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
     if read := was_read(*asked):
-        said.append(visible(read))
+        clauses.append(visible(read))
     left = scope.get("left_out") or {}
     if left.get("copies"):
-        said.append(
+        clauses.append(
             f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
         )
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")
-        said.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
+        clauses.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if unlooked := scope.get("without_records"):
-        said.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
+        clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
     if lacking := scope.get("not_in_input"):
-        said.append(f"{plural(lacking, 'replica')} of these brokers {_are(lacking)} not in the input")
-    return ", and ".join(said)
+        clauses.append(f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input")
+    return ", and ".join(clauses)
 
 
 def _were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
-    """The time that ages go by, and how old the copy is. ``now``: the clock on the wall; None where the same input must
-    give the same text."""
-    said = f"As of {instant(summary['as_of'])}"
-    newest, as_of = _moment(summary["newest"]), _moment(summary["as_of"])
+    """Return the evaluation time and the age of the copy in words. ``now``: the system time, None for reproducible
+    text."""
+    text = f"As of {instant(summary['as_of'])}"
+    newest, as_of = parsed_time(summary["newest"]), parsed_time(summary["as_of"])
     if summary["as_of"] is None or (not summary["as_of_given"] and as_of is not None and as_of.timestamp() == 0):
         return "As of an unknown time: nothing that was read shows one"
     chosen = newest is not None and not summary["as_of_given"]
     until = now if chosen else as_of
     old = 0 if newest is None or until is None else int((until - newest).total_seconds() * 1000)
     if old > OLD_COPY_MS:
-        return f"{said}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
-    return f"{said}, the newest in the input (--as-of now: the clock)" if chosen else said
-
-
-def _moment(iso: object) -> datetime.datetime | None:
-    try:
-        return datetime.datetime.fromisoformat(str(iso))
-    except ValueError:
-        return None
+        return f"{text}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
+    return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
 
 
 def baseline(row: Values) -> str:
-    """What a baseline accepts, in words: ``row`` is the summary's."""
+    """Return in words what a baseline suppresses; ``row``: the summary's."""
     counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
     many = sum(counts.values())
-    said = f"{counted(counts)} {_are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
     back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
     more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
-    said += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
     gone = len(row["gone"])
-    said += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
-    return said
+    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    return text
 
 
 def counted(by_severity: Mapping[str, int]) -> str:
-    """How many findings, and of which severities."""
+    """Return the number of findings, in all and by severity, in words."""
     kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
     return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
-def stands(holder: Open) -> str:
-    """How a partition that is held stands; where its age is known, what is unknown is whether that is long."""
+def standing_text(holder: Open) -> str:
+    """Return the status of a partition in words; if its age is known, what is unknown is whether that is normal."""
     row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in STUCK:
         return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
@@ -715,13 +700,8 @@ def _ageless(row: Values) -> bool:
     return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
 
 
-def held_for(row: Values) -> str:
-    """For how long a partition is held, in words."""
-    return f"for {aged(row)}"
-
-
 def aged(row: Values) -> str:
-    """How old an open transaction is, in words. At least nothing is unknown: the newest time is the holder's own."""
+    """Return the age of an open transaction in words. An age of at least 0 is unknown: the newest time is its own."""
     if _ageless(row):
         return "an unknown time"
     if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
@@ -732,26 +712,24 @@ def aged(row: Values) -> str:
 
 
 def begun(row: Values) -> str:
-    """Since when a transaction is open, in words: where its producer's clock contradicts what brokers wrote around it,
-    both, as far as they are known; empty where nothing tells."""
+    """Return since when a transaction is open, in words; empty if unknown. Where the producer's clock contradicts
+    the brokers' times around it, both are given."""
     if not row.get("since"):
         return ""
     if not row.get("since_by_producer"):
         return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
-    said, least, most = (
+    text, least, most = (
         instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
     )
-    bounds = [f"no earlier than {least}"] if least and least != said else []
-    bounds += [f"no later than {most}"] if most and most != said else []
-    said += " at the earliest" if said == least else " at the latest" if said == most else ""
+    bounds = [f"no earlier than {least}"] if least and least != text else []
+    bounds += [f"no later than {most}"] if most and most != text else []
+    text += " at the earliest" if text == least else " at the latest" if text == most else ""
     by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
-    return f"{said}{by}; its producer's clock says {instant(row['since_by_producer'])}"
+    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
 
 
-# The shapes that the report is made from, with every key there: what the maker left out is null.
-#
-# The report must open on the worst day, so a key that a run could not fill is never a reason to fail. The templates, in
-# turn, are strict: a name that is not listed here is a mistake of ours and raises.
+# The shapes that pages are made from, complete with nulls: a key that a run could not fill must not fail the report.
+# Templates are strict: a name that is not listed here raises.
 
 
 FINDING = (
@@ -766,85 +744,55 @@ TRANSACTION = (
 )  # fmt: skip
 TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
-    "producer_id",
-    "producer_epoch",
-    "first_offset",
-    "last_offset",
-    "marker_offset",
-    "outcome",
-    "start",
-    "end",
-    "class",
-)
-LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
-_BLOCKED = (
+    "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
+)  # fmt: skip
+SUMMARY = (
+    "as_of", "as_of_given", "newest", "baseline", "batches", "records", "empty_input", "capacity", "expectations",
+    "ran", "scope", "prevention",
+)  # fmt: skip
+BLOCKED_ROW = (
     "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",
     "producer_id", "producer_epoch", "transactional_id", "first_offset", "last_offset", "since", "since_by_producer",
     "since_not_before", "since_not_after", "age_ms", "at_least", "timeout_ms", "beyond_timeout", "class", "state",
     "why", "standing", "severity", "if_true", "rule", "fingerprint", "accepted", "left_out", "others", "batches",
     "records", "bytes", "advice", "remedy", "readers",
 )  # fmt: skip
+ASIDE = (
+    "about", "topic", "partition", "broker_id", "bytes", "says", "group_id", "committed_records", "committed_most",
+    "waiting_records", "open_records", "offsets", "undecided",
+)  # fmt: skip
+LOG = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "hw", "lso", "offsets", "chain")
 _LISTS = {
     "policy": ("log_dir", "policy", "why"),
     "clusters": ("cluster_id", "name", "owner", "link", "labels"),
     "inputs": ("log_dir", "cluster_id", "broker_id", "files", "bytes"),
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
-    "blocked": _BLOCKED,
+    "blocked": BLOCKED_ROW,
     "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
-    "asides": (
-        "about",
-        "topic",
-        "partition",
-        "broker_id",
-        "bytes",
-        "says",
-        "group_id",
-        "committed_records",
-        "committed_most",
-        "waiting_records",
-        "open_records",
-        "offsets",
-        "undecided",
-    ),
+    "asides": ASIDE,
 }
 _OFFSETS = ("data", "marker", "aborted", "compacted", "remote", "missing", "total")
 
 
 def with_all_keys(rows: Iterable[Values], keys: Iterable[str]) -> list[Fields]:
-    """Each row with at least ``keys``, null where it had none."""
+    """Return each row with all of ``keys``, null where it lacks one."""
     empty = dict.fromkeys(keys)
     return [{**empty, **row} for row in rows]
 
 
 def summary(given: Values) -> Fields:
-    """A run's summary with every key that the report shows; what is not there is null, or empty for lists.
+    """Return a summary with every key that the report shows: null, or empty for lists, where it lacks one.
 
-    Of the logs, of which there may be a million, the rows stay where they are: :func:`log` makes one whole.
+    Rows of logs, of which there may be a million, are completed one by one by :func:`log`.
     """
-    full: Fields = dict.fromkeys(
-        (
-            "as_of",
-            "as_of_given",
-            "newest",
-            "baseline",
-            "batches",
-            "records",
-            "empty_input",
-            "capacity",
-            "expectations",
-            "ran",
-            "scope",
-            "prevention",
-        )
-    )
-    full |= given
+    full: Fields = {**dict.fromkeys(SUMMARY), **given}
     full["counts"] = dict(given.get("counts") or {})
     for key, keys in _LISTS.items():
         full[key] = with_all_keys(given.get(key) or (), keys)
     full["logs"] = given.get("logs") or ()
-    full["blocked"] = full["blocked"] if "blocked" in given else None  # a run of the past does not say
+    full["blocked"] = full["blocked"] if "blocked" in given else None  # unknown in earlier releases
     if full["expectations"]:
         full["expectations"] = _expectations(full["expectations"])
     full["tool"] = {"name": "auditor", "version": "", **(given.get("tool") or {})}
@@ -854,7 +802,7 @@ def summary(given: Values) -> Fields:
 
 
 def log(given: Values) -> Fields:
-    """A row of the summary's logs with every key that the report shows."""
+    """Return a row of the summary's logs with every key that the report shows."""
     row = {**dict.fromkeys(LOG), **given}
     if row["offsets"]:
         row["offsets"] = {**dict.fromkeys(_OFFSETS, 0), **row["offsets"]}
@@ -864,14 +812,14 @@ def log(given: Values) -> Fields:
 
 
 def _expectations(given: Values) -> Fields:
-    """Of a run of the past, too, whose failed ones were sentences."""
+    # In an earlier release failed ones were sentences.
     failing = [row if isinstance(row, Mapping) else {"says": row} for row in given.get("failing") or ()]
     keys = {"severity": "error", **dict.fromkeys(("suite", "says", "rows", "broken", "where", "error"))}
     return {"evaluated": 0, "failed": 0, "passing": [], **given, "failing": [{**keys, **row} for row in failing]}
 
 
 def timeline(given: Values) -> Fields:
-    """A timeline with whole rows of transactions."""
+    """Return a timeline with all keys, also of its transactions."""
     row = {**dict.fromkeys(TIMELINE), **given}
     row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
     return row

@@ -1,4 +1,4 @@
-"""Findings grouped by cause, selected, and in full."""
+"""Findings by cause, their selection, and single findings as text."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
+    advice_lines,
     clip,
     fact,
     in_words,
@@ -25,7 +26,7 @@ from auditor.dashboards.wording import (
     log_name,
     offsets,
     short_fingerprint,
-    told,
+    step_lines,
     value,
     visible,
     who,
@@ -35,10 +36,8 @@ from auditor.dashboards.wording import (
 if TYPE_CHECKING:
     from markupsafe import Markup
 
-# Findings by their cause: of one kind and, as far as that makes few, of one producer, transactional id or group; and
-# blocked partitions by who holds them.
-#
-# The terminal and the report go by the same causes, so that a thousand partitions held by four producers are four.
+# Causes: findings of one kind and owner (producer, transactional id or group), and blocked partitions of one producer.
+# Terminal and report use the same: a thousand partitions blocked by four producers are four causes.
 
 
 OWNERS = 8
@@ -47,9 +46,9 @@ _NAMES = ("transactional_id", "producer_id", "producer_epoch", "group_id")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Findings of one kind and severity that have one owner, or whose owners are too many to be told apart.
+    """Findings of one kind and severity with one owner, or with too many owners to list.
 
-    ``who`` in words, empty where they name nobody; ``owners``: how many there are; ``findings`` in the order given.
+    ``who``: the owner in words, empty if unknown; ``owners``: how many; ``findings``: in the order given.
     """
 
     rule: str
@@ -61,67 +60,67 @@ class Cause:
 
 
 def causes(findings: Sequence[Finding], most: int = OWNERS) -> list[Cause]:
-    """The causes of ``findings``, worst severity first, else in the order in which the findings are given.
+    """Group findings by cause, the highest severity first, else in the order given.
 
-    A kind's findings go by owner where it has at most ``most`` of them. Where it has more, those with at least one in
-    ``most`` of its findings stand for themselves, and all others together. Infos go by kind alone, unless they have
-    one owner. Cost: linear.
+    Findings of a kind are grouped by owner if it has at most ``most`` owners. With more, owners of at least one in
+    ``most`` findings get a group each, all others one. Infos are grouped by kind alone unless they have one owner.
+    Cost: linear.
     """
     by_kind: dict[tuple[str, str, str], dict[tuple[object, ...], list[Finding]]] = {}
     for finding in findings:
         owners = by_kind.setdefault((finding["severity"], finding["rule"], kind(finding)), {})
         owners.setdefault(_owner(finding), []).append(finding)
-    found: list[Cause] = []
+    result: list[Cause] = []
     for (severity, rule, name), owners in sorted(by_kind.items(), key=lambda item: SEVERITIES.index(item[0][0])):
         few = most if severity != SEVERITIES[-1] else 1
         total = sum(map(len, owners.values()))
-        named = [mine for mine in owners.values() if len(owners) <= few or len(mine) * few >= total]
-        rest = [mine for mine in owners.values() if not (len(owners) <= few or len(mine) * few >= total)]
-        found += [Cause(rule, name, severity, _who(mine), 1, mine) for mine in named]
+        named = [members for members in owners.values() if len(owners) <= few or len(members) * few >= total]
+        rest = [members for members in owners.values() if not (len(owners) <= few or len(members) * few >= total)]
+        result += [Cause(rule, name, severity, _who(members), 1, members) for members in named]
         if rest:
-            said = f"{len(rest):,} {'more ' if named else ''}producers or groups"
-            others = [f for mine in rest for f in mine]
-            found.append(Cause(rule, name, severity, said if len(rest) > 1 else _who(others), len(rest), others))
-    return found
+            label = f"{len(rest):,} {'more ' if named else ''}producers or groups"
+            others = [f for members in rest for f in members]
+            result.append(Cause(rule, name, severity, label if len(rest) > 1 else _who(others), len(rest), others))
+    return result
 
 
 def alone(finding: Finding) -> Cause:
-    """A finding that stands for itself."""
+    """Return a finding as a cause of its own."""
     return Cause(finding["rule"], kind(finding), finding["severity"], who(finding), 1, [finding])
 
 
 def _owner(finding: Finding) -> tuple[object, ...]:
-    """Whose it is: a transactional id keeps its findings together through the producer ids that it has had."""
+    # A transactional id keeps its findings together although its producer id changes.
     name = finding["transactional_id"]
     return (name, None if name is not None else finding["producer_id"], finding["group_id"])
 
 
 def _who(findings: Sequence[Finding]) -> str:
-    """The owner in words, with what all its findings have in common: not the epoch, where there are several."""
+    # Only what all of its findings share: not the epoch if it was bumped.
     first = findings[0]
     return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerPartitions:
-    """Partitions that one producer holds, all standing alike and with the same advice, in the order given."""
+    """Partitions blocked by one producer, with the same status and advice, in the order given."""
 
     rows: Sequence[BlockedSummary]
 
     @property
     def first(self) -> Open:
-        """What holds the first of them: of rows as :func:`answers.blocked` gives them, for the longest."""
+        """The open transaction of the first partition, which is the oldest in the order of :func:`answers.blocked`."""
         return self.rows[0].holder
 
     @property
     def waiting(self) -> int | None:
-        """How many offsets lie behind all of them; None where it is not known of each."""
+        """The number of offsets that wait in all of them; None unless it is known for each."""
         counts = [row.holder.waiting for row in self.rows]
         return sum(c for c in counts if c is not None) if None not in counts else None
 
     @property
     def readers(self) -> list[str]:
-        """Groups that read committed offsets of their topics."""
+        """Groups that read committed records of their topics."""
         return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
 
     @property
@@ -131,21 +130,21 @@ class ProducerPartitions:
 
 
 def holders(rows: Sequence[BlockedSummary]) -> list[ProducerPartitions]:
-    """Blocked partitions by who holds them, in the order of the first of each. Cost: linear."""
-    found: dict[tuple[object, ...], list[BlockedSummary]] = {}
+    """Group blocked partitions by producer, in the order of their first. Cost: linear."""
+    by_holder: dict[tuple[object, ...], list[BlockedSummary]] = {}
     for row in rows:
         holder = row.holder
         name = holder.row.get("transactional_id")
         owner = (name, holder.row["producer_id"] if name is None else None)
-        found.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
-    return [ProducerPartitions(mine) for mine in found.values()]
+        by_holder.setdefault((holder.cluster, *owner, holder.standing, holder.advice["verdict"]), []).append(row)
+    return [ProducerPartitions(members) for members in by_holder.values()]
 
 
-# Findings grouped by rule and cause, cut to what a page can carry, with every cut said.
+# Findings by rule and cause, limited to what a page can carry.
 #
-# A page holds at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them: every rule gets its share, and
-# in it every cause, so that a hundred thousand findings of one kind cannot hide the single finding of another. Of those
-# that are not shown the page has a line each, for its search, as far as they fit. The whole is in ``findings.jsonl``.
+# A page has at most ``MAX_ROWS`` findings and about ``MAX_TEXT`` characters of them, shared by rules and in them by
+# causes, so that a hundred thousand findings of one kind cannot hide a single one of another. Findings that are not
+# shown get a line for the page's search, as far as they fit. All findings are in ``findings.jsonl``.
 
 
 MAX_ROWS = 800
@@ -158,9 +157,8 @@ _MESSAGE, _REMEDY, _FACT, _FACTS, _RAW = 1200, 2400, 400, 24, 3000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FindingRow:
-    """A finding ready to be shown: the finding itself, and its texts cut to size; ``facts``: its evidence in words,
-    ``raw``: as JSON; ``anchor``: its place on the page, empty where it has no fingerprint, or that of a finding above
-    it."""
+    """A finding with its texts shortened for a page. ``facts``: its evidence in words; ``raw``: as JSON; ``anchor``:
+    its anchor on the page, empty without a fingerprint, or if a finding above has the same."""
 
     finding: Finding
     message: str
@@ -172,30 +170,30 @@ class FindingRow:
 
 @dataclass(slots=True, eq=False)
 class CauseGroup:
-    """The findings of one cause, and those of them that are shown."""
+    """The findings of a cause and the rows that are shown."""
 
     cause: Cause
     rows: list[FindingRow] = field(default_factory=list)
 
     @property
     def more(self) -> int:
-        """How many are not shown."""
+        """The number of findings that are not shown."""
         return len(self.cause.findings) - len(self.rows)
 
     @property
     def single(self) -> bool:
-        """Whether it is one finding, which needs no row to open it."""
+        """Whether it is one finding, which needs no row to expand."""
         return len(self.cause.findings) == 1
 
     @property
     def places(self) -> list[str]:
-        """The partitions that they name, each once."""
+        """The partitions of its findings, each once."""
         return list(dict.fromkeys(filter(None, map(log_name, self.cause.findings))))
 
 
 @dataclass(slots=True)
 class Group:
-    """All findings of one rule: how many there are, the worst severity, and its causes, worst and largest first."""
+    """All findings of a rule: their number, the highest severity, and the causes, the worst and largest first."""
 
     rule: str
     severity: str
@@ -205,24 +203,24 @@ class Group:
 
     @property
     def more(self) -> int:
-        """How many are not shown."""
+        """The number of findings that are not shown."""
         return self.count - sum(len(part.rows) for part in self.parts)
 
     @property
     def open_rows(self) -> int:
-        """How many lines it takes when it is unfolded, and its causes are not."""
+        """The number of lines when it is expanded and its causes are collapsed."""
         return len(self.rows) if len(self.parts) == 1 else len(self.parts)
 
     @property
     def rows(self) -> list[FindingRow]:
-        """Those that are shown."""
+        """The findings that are shown."""
         return [row for part in self.parts for row in part.rows]
 
 
 def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Group]:
-    """Findings by rule: worst severity first, then most findings, then name; of a cause in the order given.
+    """Group findings by rule: the highest severity first, then by number, then by name; causes in the order given.
 
-    ``counts`` are the summary's, for when fewer findings were handed in than were written. Cost: linear.
+    ``counts``: those of the summary, if fewer findings are given than were written. Cost: linear.
     """
     by_rule: dict[str, list[CauseGroup]] = {}
     for cause in causes(findings, CAUSES):
@@ -231,8 +229,8 @@ def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Gro
     groups = []
     for rule, parts in by_rule.items():
         parts.sort(key=lambda p: (SEVERITIES.index(p.cause.severity), -len(p.cause.findings)))
-        mine = sum(len(part.cause.findings) for part in parts)
-        entry = Group(rule, parts[0].cause.severity, parts, max(mine, given.get(rule, 0)))
+        count = sum(len(part.cause.findings) for part in parts)
+        entry = Group(rule, parts[0].cause.severity, parts, max(count, given.get(rule, 0)))
         for part in parts:
             name = part.cause.severity
             entry.by_severity[name] = entry.by_severity.get(name, 0) + len(part.cause.findings)
@@ -243,14 +241,13 @@ def group(findings: Sequence[Finding], counts: Values | None = None) -> list[Gro
 
 
 def _share_out(groups: Sequence[Group]) -> None:
-    """Give every rule its rows, and of these every cause: the same number to each that has as many, none more than
-    fits the page."""
+    # Every rule gets the same share of rows, and in it every cause, as far as the page has room.
     share = _level([sum(len(part.cause.findings) for part in g.parts) for g in groups], MAX_ROWS_PER_RULE, MAX_ROWS)
     room, anchors = MAX_TEXT, set[str]()
     for entry in groups:
-        each = _level([len(part.cause.findings) for part in entry.parts], share, share)
+        quota = _level([len(part.cause.findings) for part in entry.parts], share, share)
         for part in entry.parts:
-            for finding in part.cause.findings[:each]:
+            for finding in part.cause.findings[:quota]:
                 anchor = short_fingerprint(finding)
                 row = _row(finding, "" if anchor in anchors else anchor)
                 anchors.add(anchor)
@@ -262,18 +259,18 @@ def _share_out(groups: Sequence[Group]) -> None:
 
 
 def _level(wanted: Sequence[int], share: int, room: int) -> int:
-    """The highest equal share up to ``share``, but at least 1, that keeps the sum of min(wanted, share) in ``room``."""
+    # The highest share, at least 1, for which the sum of min(wanted, share) fits into ``room``.
     while share > 1 and sum(min(count, share) for count in wanted) > room:
         share -= 1
     return share
 
 
 def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
-    """Lines for the page's search, one for each finding that is not shown, and how many findings have neither.
+    """Return lines for the page's search, one per finding that is not shown, and the number of findings without either.
 
-    A line has where, offsets, who and fingerprint, between tabs; one that begins with ``>`` says severity and rule of
-    those below it, and ``=`` in place of where or who that it is that of the line above. Hidden characters are visible
-    already. At most :data:`MAX_UNSHOWN` characters.
+    A line has place, offsets, owner and fingerprint, separated by tabs. A line that begins with ``>`` has the severity
+    and rule of the lines below it; ``=`` repeats the place or owner of the line above. Hidden characters are escaped.
+    At most :data:`MAX_UNSHOWN` characters.
     """
     from markupsafe import Markup
 
@@ -287,28 +284,28 @@ def unshown(groups: Sequence[Group]) -> tuple[Markup, int]:
             above: tuple[str, str] = ("", "")
             for n, f in enumerate(rest):
                 broker = "" if f["broker_id"] is None else f" broker {f['broker_id']}"
-                mine = visible((log_name(f) or f["file"] or "") + broker), visible(who(f))
-                place, owner = ("=" if n and new == old else new for new, old in zip(mine, above, strict=True))
+                columns = visible((log_name(f) or f["file"] or "") + broker), visible(who(f))
+                place, owner = ("=" if n and new == old else new for new, old in zip(columns, above, strict=True))
                 line = "\t".join((place, offsets(f["offset"], f["last_offset"]), owner, short_fingerprint(f)))
                 room -= len(line) + 1
                 if room < 0:
                     left += len(rest) - n
                     break
                 lines.append(line)
-                above = mine
+                above = columns
     return Markup("\n").join(lines), left
 
 
 def _row(finding: Finding, anchor: str) -> FindingRow:
     evidence = finding.get("evidence") or {}
-    facts = [(name, clip(said, _FACT)) for name, said in in_words(evidence)]
+    facts = [(name, clip(text, _FACT)) for name, text in in_words(evidence)]
     if len(facts) > _FACTS:
         facts = [*facts[:_FACTS], ("…", f"{len(facts) - _FACTS} more facts in findings.jsonl")]
     message, remedy = clip(finding["message"], _MESSAGE), clip(finding["remedy"] or "", _REMEDY)
     return FindingRow(finding, message, remedy, facts, clip(value(dict(evidence)), _RAW), anchor)
 
 
-# What to do about critical and error findings that hold no partition: the same on the page and on the terminal.
+# Remedies of critical and error findings that block no partition, for page and terminal.
 
 
 SHOWN = 4
@@ -316,8 +313,8 @@ SHOWN = 4
 
 @dataclass(slots=True)
 class Remedy:
-    """One text, given for findings of one or more rules. ``first``: the finding that it names; ``count``: of those that
-    it is for; ``others``: how many more of these kinds have another one."""
+    """One remedy for findings of one or more rules. ``first``: the finding that it names; ``count``: the findings
+    that it is for; ``others``: findings of these kinds with another remedy."""
 
     text: str
     severity: str
@@ -327,11 +324,13 @@ class Remedy:
     others: int
 
 
-def remedies(findings: Sequence[Finding], held: Sequence[BlockedSummary]) -> list[Remedy]:
-    """One remedy for each kind of critical or error findings, the gravest first: loss before the rest, then many
-    before few. Kinds of which findings are about the partitions in ``held`` are left out: what to do about these stands
-    with them. Findings that a baseline accepts are left out too. Cost: linear."""
-    answered = {kind(finding) for row in held for finding in row.holder.findings}
+def remedies(findings: Sequence[Finding], blocked_rows: Sequence[BlockedSummary]) -> list[Remedy]:
+    """Return one remedy per kind of critical and error findings, the most severe first: losses first, then by number.
+
+    Kinds with findings about ``blocked_rows`` are omitted, since the remedy is shown there, and so are suppressed
+    findings. Cost: linear.
+    """
+    answered = {kind(finding) for row in blocked_rows for finding in row.holder.findings}
     by_kind: dict[str, list[Finding]] = {}
     for finding in unaccepted(findings):
         if finding["severity"] in GRAVE and kind(finding) not in answered:
@@ -339,33 +338,33 @@ def remedies(findings: Sequence[Finding], held: Sequence[BlockedSummary]) -> lis
     return _merged(sorted(by_kind.values(), key=_order))
 
 
-def _order(found: Sequence[Finding]) -> tuple[int, int, int, str]:
-    worst = _worst(found)
+def _order(findings: Sequence[Finding]) -> tuple[int, int, int, str]:
+    worst = _worst(findings)
     loss = list(LOSSES).index(worst["outcome"]) if is_loss(worst) else len(LOSSES)
-    return SEVERITIES.index(worst["severity"]), loss, -len(found), kind(worst)
+    return SEVERITIES.index(worst["severity"]), loss, -len(findings), kind(worst)
 
 
-def _worst(found: Sequence[Finding]) -> Finding:
-    return min(found, key=lambda finding: SEVERITIES.index(finding["severity"]))
+def _worst(findings: Sequence[Finding]) -> Finding:
+    return min(findings, key=lambda finding: SEVERITIES.index(finding["severity"]))
 
 
 def _merged(kinds: Collection[Sequence[Finding]]) -> list[Remedy]:
-    """Kinds with the same text share it: two may find the two sides of one loss."""
+    # Kinds with the same text share it: two may report both sides of one loss.
     made: dict[str, Remedy] = {}
-    for found in kinds:
-        first = _worst(found)
+    for findings in kinds:
+        first = _worst(findings)
         text = str(first.get("remedy") or "")
-        same = sum(finding.get("remedy") == text for finding in found)
+        same = sum(finding.get("remedy") == text for finding in findings)
         if text in made:
             made[text].rules += [first["rule"]] if first["rule"] not in made[text].rules else []
             made[text].count += same
-            made[text].others += len(found) - same
+            made[text].others += len(findings) - same
         elif text:
-            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(found) - same)
+            made[text] = Remedy(text, first["severity"], [first["rule"]], first, same, len(findings) - same)
     return list(made.values())
 
 
-# What is printed of a run: by severity, partition, broker, transactional id and group. Results have all of it.
+# Filters of what is printed. Results are always complete.
 
 
 LEAST = SEVERITIES[-1]
@@ -373,11 +372,10 @@ LEAST = SEVERITIES[-1]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Of each kind any of its values will do, and every kind that has values must fit. Empty: everything.
+    """Which findings are printed. All kinds of filters must match, each by any of its values; empty matches all.
 
-    ``partitions``: globs over ``topic-partition``, or a partition's number alone; ``transactional_ids`` and ``groups``:
-    globs; ``least``: the severity below which findings are not printed. ``infos``: a table lists infos too, which it
-    counts where nobody asked for them.
+    ``partitions``: globs over ``topic-partition``, or a partition number; ``transactional_ids`` and ``groups``: globs;
+    ``least``: the lowest severity; ``infos``: list infos, which are only counted by default.
     """
 
     least: str = LEAST
@@ -389,13 +387,13 @@ class Selection:
 
     @property
     def narrow(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it excludes anything."""
         return self != Selection(infos=self.infos)
 
     def holds(self, row: Values) -> bool:
-        """Whether a finding or a partition that is held is where and whose the selection says, whatever its severity.
+        """Whether the place and owner of a finding or partition match, whatever its severity.
 
-        A held partition is a group's where the group reads it: its ``readers``.
+        A blocked partition belongs to the groups that read it: its ``readers``.
         """
         groups = [row.get("group_id"), *(row.get("readers") or ())]
         return (
@@ -409,8 +407,8 @@ class Selection:
         """Whether a finding is printed."""
         return SEVERITIES.index(finding["severity"]) <= SEVERITIES.index(self.least) and self.holds(finding)
 
-    def said(self) -> str:
-        """The selection in words; empty where it leaves nothing out."""
+    def text(self) -> str:
+        """The selection in words; empty if it excludes nothing."""
         parts = [
             f"{what} {' or '.join(map(str, values))}"
             for what, values in (
@@ -439,7 +437,7 @@ class Printing:
 
 
 def is_partition(row: Values, glob: str) -> bool:
-    """Whether a row is of a partition that ``--partition`` means; of several, whether one of them is."""
+    """Whether a row is of a partition that a glob of ``--partition`` matches; of several partitions, any."""
     if row.get("topic") is None or row.get("partition") is None:
         several = read(PartitionsEvidence, row.get("evidence")).get("partitions")
         names = several if isinstance(several, list) else []
@@ -448,18 +446,20 @@ def is_partition(row: Values, glob: str) -> bool:
 
 
 def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
-    """Whether any of the values fits any of the globs."""
+    """Whether any of the values matches any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
 
 
-# One finding in full, as text.
+# One finding as text.
 
 
 def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
-    """One finding with its evidence: ``row`` has the contract's fields and ``fingerprint``; ``page`` its rule's title
-    and sections, empty for a rule of the past; ``width`` in columns; ``events``: the summary's ``cluster_events``, null
-    where the summary has none."""
+    """Return the lines of one finding with its evidence.
+
+    ``row``: the contract's fields and ``fingerprint``; ``page``: title and sections of its rule, empty if it no longer
+    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
+    """
     from auditor.dashboards import page as pages  # only now: it loads the engine of templates
 
     lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
@@ -486,20 +486,18 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     elif row["partition"] is not None:
         lines += ["What the cluster did:", *indented(f"not known: {pages.unknown(events, row)}", width, 2)]
     lines.append("What to do:")
-    for part, text in told(row.get("advice"), row["remedy"] or ""):
-        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+    lines += step_lines(advice_lines(row.get("advice"), row["remedy"] or ""), width)
     for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
-        lines += (
-            [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)] if name in page else []
-        )
+        if name in page:
+            lines += [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)]
     return lines
 
 
-# The message for whoever runs the producer that a finding names, ready to be pasted: what we saw, what was done.
+# The message for the owner of a producer, ready to be pasted.
 
 
-BLANK = "____"  # for the time of the abort, which only who did it knows
-# A sentence per verdict on its transaction; {cost} is that of the advice.
+BLANK = "____"  # for the time of the abort, to be filled in by hand
+# A sentence per verdict; {cost} is that of the advice.
 _DONE = {
     Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
     "{again}.",
@@ -512,20 +510,22 @@ _DONE = {
 
 
 def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
-    """The message on one line, empty where no id is named; ``holder``: the open transaction that the finding is about,
-    where it is about one; ``cluster``: as people call it; ``link``: of the finding's page."""
+    """Return the message for the owner of a producer on one line, empty if no id is named.
+
+    ``holder``: the open transaction of the finding, if any; ``cluster``: its name; ``link``: of the finding's page.
+    """
     name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
     if name is None and group is None and (holder is None or producer is None):
         return ""
     owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
-    known = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
-    at = f" in cluster {cluster}" if cluster else ""
+    ids = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
+    place = f" in cluster {cluster}" if cluster else ""
     if holder is None:
-        said = f"about your {owned}{known}{at}: {finding['message']}"
+        text = f"about your {owned}{ids}{place}: {finding['message']}"
     else:
-        said = f"your {owned}{known} left {_left(holder.row)}{at}.{_waited(holder)} {_done(holder.advice, name)}"
-    said = said[:1].upper() + said[1:]
-    return visible(f"{said}{'' if said.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
+        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder.advice, name)}"
+    text = text[:1].upper() + text[1:]
+    return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 
 
 def _epoch(row: Values) -> str:
@@ -533,7 +533,6 @@ def _epoch(row: Values) -> str:
 
 
 def _left(row: Values) -> str:
-    """What its transaction is, where, and since when."""
     records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
     span = offsets(row.get("first_offset"), row.get("last_offset"))
     since = f" since {begun(row)}" if begun(row) else ""

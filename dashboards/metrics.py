@@ -1,14 +1,12 @@
-"""metrics.prom: what a run found, as Prometheus text for node-exporter's textfile collector.
+"""metrics.prom: the results of a run for node-exporter's textfile collector.
 
-The number of series is bounded: rules, severities, classes, standings and states, and of the partitions that are held
-the :data:`WORST`, all others summed; never a producer or a transactional id. Every series names its cluster, so that
-files of many clusters can lie in one folder. Two times stand in it: that which the audit judges by (``as_of``), and
-when the run itself began.
+The number of series is bounded: rules, severities, classes, statuses and states, and the :data:`WORST` blocked
+partitions, all others summed; never a producer or a transactional id. Every series names its cluster, so files of many
+clusters can share a directory. There are two times: the evaluation time (``as_of``) and the start of the run.
 """
 
 from __future__ import annotations
 
-import datetime
 import os
 import re
 from collections import Counter
@@ -19,13 +17,13 @@ from prometheus_client import CollectorRegistry, Gauge, write_to_textfile
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import ClassEvidence, read
 from auditor.dashboards import answers
-from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, visible
+from auditor.dashboards.wording import GRAVE, OUTCOMES, SEVERITIES, clip, kind, parsed_time, visible
 
 WORST = 50  # partitions with series of their own
-ACCEPTED = "accepted"  # in place of a standing, where a baseline accepts that a partition is blocked
-OTHERS = "(others)"  # in place of a topic: no name that Kafka allows
+ACCEPTED = "accepted"  # the standing of a blocked partition that a baseline suppresses
+OTHERS = "(others)"  # in place of a topic; Kafka allows no such name
 _STATES = ("decoded", "skipped", "unreadable")
-_NO_LABEL = re.compile(r"\W", re.ASCII)  # what a label's name may not have in it
+_NO_LABEL = re.compile(r"\W", re.ASCII)  # characters that a label's name may not have
 _PARTITION = ("cluster", "broker", "topic", "partition", "standing")
 
 Samples = dict[tuple[str, ...], float]
@@ -33,10 +31,10 @@ Count = Callable[[str, str, Sequence[str], Mapping[tuple[str, ...], float]], Non
 
 
 def write_metrics(path: str | os.PathLike[str], run: answers.RunReport) -> None:
-    """Write the metrics file at ``path`` (it should end in ``.prom``), whole or not at all: a rename puts it in place.
+    """Write the metrics file at ``path`` (it should end in ``.prom``) atomically.
 
-    The summary's ``open_transactions`` (a count by class), where given, is taken as it is, else those are counted that
-    a finding is about. Raises OSError if the file cannot be written.
+    Without ``open_transactions`` in the summary (counts by class), the transactions of findings are counted. Raises
+    OSError if the file cannot be written.
     """
     write_to_textfile(os.fspath(path), _registry(run))
 
@@ -100,10 +98,10 @@ def _registry(run: answers.RunReport) -> CollectorRegistry:
 
 
 def _findings(count: Count, run: answers.RunReport) -> None:
-    """How many findings there are, those that a baseline accepts apart."""
     listed = answers.unaccepted(run.findings)
     accepted = Counter(finding["severity"] for finding in run.findings if finding.get("accepted"))
-    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), _by_rule(listed))
+    by_rule = Counter[tuple[str, ...]]((f["rule"], kind(f), f["severity"]) for f in listed)
+    count("findings", "Findings by rule, kind and severity", ("rule", "kind", "severity"), by_rule)
     count(
         "findings_by_severity",
         "Findings by severity, zeros included",
@@ -125,14 +123,13 @@ def _findings(count: Count, run: answers.RunReport) -> None:
 
 
 def _names(named: Sequence[Values]) -> tuple[tuple[str, ...], Samples]:
-    """Labels of ``cluster_info``, and for each cluster their values."""
     labels = sorted({key for row in named for key in row["labels"] or {}})
     columns = ("cluster", "name", "owner", *(f"label_{_NO_LABEL.sub('_', key)}" for key in labels))
 
     def values(row: Values) -> tuple[str, ...]:
-        known = row["labels"] or {}
+        own_labels = row["labels"] or {}
         return tuple(
-            map(_label, (row["cluster_id"], row["name"], row["owner"], *(known.get(key, "") for key in labels)))
+            map(_label, (row["cluster_id"], row["name"], row["owner"], *(own_labels.get(key, "") for key in labels)))
         )
 
     return columns, {values(row): 1.0 for row in named}
@@ -148,7 +145,7 @@ def _times(summary: Values) -> dict[str, tuple[str, float | None]]:
 
 
 def clusters(summary: Values) -> str:
-    """The ids of the clusters that a run looked at, with commas between; empty where none is known."""
+    """Return the cluster ids of a run, separated by commas; empty if unknown."""
     return ",".join(sorted({_label(row["cluster_id"]) for row in summary["inputs"] if row["cluster_id"]}))
 
 
@@ -156,12 +153,8 @@ def _label(name: object) -> str:
     return "" if name is None else clip(visible(str(name)), 300)
 
 
-def _by_rule(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
-    return dict(Counter((finding["rule"], kind(finding), finding["severity"]) for finding in findings))
-
-
 def _by_outcome(findings: Sequence[Values]) -> dict[tuple[str, ...], int]:
-    """Open critical and error findings; of a run of the past, whose rule is none any more, the outcome is ``none``."""
+    # A finding of a rule that no longer exists has the outcome ``none``.
     grave = [finding for finding in findings if finding["severity"] in GRAVE]
     counted = Counter(finding.get("outcome") or "none" for finding in grave)
     return {(name,): counted[name] for name in OUTCOMES}
@@ -173,16 +166,13 @@ def _refusals(summary: Values) -> Samples:
 
 
 def _standings(rows: Sequence[answers.BlockedSummary]) -> dict[tuple[str, ...], int]:
-    """How many partitions stand how, zeros too."""
     counted = Counter(_standing(row) for row in rows)
     return {(name,): counted[name] for name in (*answers.STANDINGS, ACCEPTED)}
 
 
 def _standing(row: answers.BlockedSummary) -> str:
-    """How it stands; one whose being blocked a baseline accepts is still shown, and no alert goes by it.
-
-    In a run of the past, what is blocked by a finding's judgement is overdue: alerts go by that.
-    """
+    # Suppressed partitions have a value of their own, so no alert fires. In a run of an earlier release, a partition
+    # that is blocked according to a finding counts as overdue, for alerts.
     if not row.holder.blocks:
         return row.holder.standing
     if row.accepted:
@@ -191,48 +181,44 @@ def _standing(row: answers.BlockedSummary) -> str:
 
 
 def _key(place: int, row: answers.BlockedSummary) -> tuple[str, ...]:
-    """The labels of a partition; of all that are not among the worst, which the rows begin with, the same."""
-    at, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
+    # All partitions but the worst, which come first, share one key per cluster and status.
+    holder, standing, cluster = row.holder.row, _standing(row), _label(row.holder.cluster)
     if place >= WORST:
         return (cluster, "", OTHERS, "", standing)
-    return (cluster, _label(at["broker_id"]), _label(at["topic"]), _label(at["partition"]), standing)
+    return (cluster, _label(holder["broker_id"]), _label(holder["topic"]), _label(holder["partition"]), standing)
 
 
 def _lags(rows: Sequence[answers.BlockedSummary]) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.waiting is not None:
             key = _key(rank, row)
-            found[key] = found.get(key, 0) + row.holder.waiting
-    return found
+            samples[key] = samples.get(key, 0) + row.holder.waiting
+    return samples
 
 
 def _ages(rows: Sequence[answers.BlockedSummary]) -> Samples:
-    found: Samples = {}
+    samples: Samples = {}
     for rank, row in enumerate(rows):
         if row.holder.row.get("age_ms") is not None:
             key = _key(rank, row)
-            found[key] = max(found.get(key, 0), row.holder.row["age_ms"] / 1000)
-    return found
+            samples[key] = max(samples.get(key, 0), row.holder.row["age_ms"] / 1000)
+    return samples
 
 
 def _classes(findings: Sequence[Values], summary: Values) -> dict[tuple[str, ...], int]:
-    """Open transactions by class, each once however many findings are about it; every class is there, zeros too."""
     if (given := summary.get("open_transactions")) is not None:
         return {(kind,): given.get(kind, 0) for kind in answers.CLASSES}
-    seen = set()
+    transactions = set()
     for finding in findings:
         kind = read(ClassEvidence, finding.get("evidence")).get("class")
         if kind in answers.CLASSES:
             key = ("topic", "partition", "producer_id", "producer_epoch", "offset")
-            seen.add((kind, *(finding[name] for name in key)))
-    counted = Counter(entry[0] for entry in seen)
+            transactions.add((kind, *(finding[name] for name in key)))
+    counted = Counter(entry[0] for entry in transactions)
     return {(kind,): counted[kind] for kind in answers.CLASSES}
 
 
 def _seconds(iso: object) -> float | None:
-    """An ISO 8601 instant as seconds since the epoch; None for what is none."""
-    try:
-        return datetime.datetime.fromisoformat(str(iso)).timestamp()
-    except ValueError:
-        return None
+    time = parsed_time(iso)
+    return None if time is None else time.timestamp()

@@ -1,4 +1,4 @@
-"""Findings in formats for other programs."""
+"""Findings and rows as CSV, Markdown, SARIF and JUnit."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from xml.etree import ElementTree as ET
 from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.dashboards import answers, finding_groups
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, told, visible, who
+from auditor.dashboards import answers, finding_groups, wording
+from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, visible, who
 
-# Rows as CSV and as Markdown, for other programs and for tickets.
-#
-# Names come from untrusted input. In CSV a text that a spreadsheet would take for a formula has an apostrophe in front;
-# in Markdown every sign that has a meaning there is escaped.
+# CSV and Markdown. Names come from untrusted input: in CSV an apostrophe precedes what a spreadsheet would take for a
+# formula; in Markdown all special characters are escaped.
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -28,7 +26,7 @@ _SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
 def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
-    """A line of heads and one a row (RFC 4180, but for line ends, which are LF); null is empty, structures are JSON."""
+    """Yield a header line and one line per row (RFC 4180, with LF); null is empty, structures are JSON."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     for row in ([*heads], *([_csv_cell(row[head]) for head in heads] for row in rows)):
@@ -47,7 +45,7 @@ def _csv_cell(value: object) -> Any:
 
 
 def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """A table of Markdown; null is empty."""
+    """Yield a Markdown table; null is empty."""
     yield f"| {' | '.join(heads)} |\n"
     yield f"|{' --- |' * len(heads)}\n"
     for row in rows:
@@ -55,11 +53,11 @@ def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> It
 
 
 def escaped(text: str) -> str:
-    """``text`` as itself in Markdown, on one line."""
+    """Escape a text for Markdown, on one line."""
     return _SIGNS.sub(r"\\\1", visible(text))
 
 
-# Findings as SARIF 2.1.0 (OASIS), which code hosts and security tools show.
+# SARIF 2.1.0 (OASIS).
 
 
 VERSION = "2.1.0"
@@ -67,26 +65,14 @@ SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sar
 _LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": "note"}
 _RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
 _FACTS = (
-    "severity",
-    "outcome",
-    "broker_id",
-    "topic",
-    "partition",
-    "offset",
-    "last_offset",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "group_id",
-    "timestamp",
-    "evidence",
-    "remedy",
-    "source",
-)
+    "severity", "outcome", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
+    "transactional_id", "group_id", "timestamp", "evidence", "remedy", "source",
+)  # fmt: skip
 
 
 def sarif(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], headline: str) -> str:
-    """The whole text. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and ``kinds``."""
+    """Return the SARIF file. ``rules``: those that ran, by id, with ``title``, ``family``, ``sections`` and
+    ``kinds``."""
     numbers = {name: number for number, name in enumerate(rules)}
     tool = summary["tool"]
     run = {
@@ -125,17 +111,15 @@ def _rule(name: str, rule: Values) -> Fields:
 
 
 def _notifications(summary: Values) -> list[Fields]:
-    """What could not be read, and that there was nothing to judge."""
-    said = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
-    found = [{"level": "error", "message": {"text": visible(text)}} for text in said]
+    errors = [f"{row['log_dir']}/{row['file']}: {row['detail'] or row['reason']}" for row in summary["unreadable"]]
+    notifications = [{"level": "error", "message": {"text": visible(text)}} for text in errors]
     if empty := summary.get("empty_input"):
         level = "note" if summary.get("complete", True) else "error"
-        found.append({"level": level, "message": {"text": visible(empty)}})
-    return found
+        notifications.append({"level": level, "message": {"text": visible(empty)}})
+    return notifications
 
 
 def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
-    """A result; a location in a file where the finding has one, and always where in the cluster."""
     result = {
         "ruleId": finding["rule"],
         "level": _LEVELS[finding["severity"]],
@@ -152,7 +136,7 @@ def _result(finding: Finding, numbers: Mapping[str, int]) -> Fields:
 
 
 def _said(finding: Finding) -> str:
-    """What happened, and what to do about it: code hosts show of a result its message alone."""
+    # Code hosts show only the message of a result, so it has the remedy, too.
     message, remedy = finding["message"] or finding["rule"], finding["remedy"]
     return f"{message}\n\n{remedy}" if remedy else str(message)
 
@@ -171,24 +155,27 @@ def _location(finding: Finding) -> Fields:
     return location
 
 
-# Findings as JUnit XML, for the page of a build: a suite for each rule that ran, a test case for each finding.
+# JUnit XML: one suite per rule, one test case per finding.
 
 
 MAX_TEXT = 4000
 
 
 def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Values], fail_on: str) -> str:
-    """The whole text. ``rules``: those that ran, by id. A finding at or above ``fail_on`` is a failure, one below it a
-    skipped case, and so are those that are not printed (``hidden`` of a rule: how many); a rule that found nothing
-    passes; what could not be read, or an input without anything to judge, is an error."""
+    """Return the JUnit file. ``rules``: those that ran, by id.
+
+    Findings at or above ``fail_on`` are failures, others skipped cases, and so are findings that are not printed
+    (``hidden`` of a rule: how many). A rule without findings passes. Unreadable files, or an input without anything to
+    judge, are errors.
+    """
     top = ET.Element("testsuites", name="auditor")
     failing = SEVERITIES[: SEVERITIES.index(fail_on) + 1] if fail_on in SEVERITIES else ()
     by_rule: dict[str, list[Finding]] = {name: [] for name in rules}
     for finding in findings:
         by_rule.setdefault(finding["rule"], []).append(finding)
-    for rule, mine in by_rule.items():
+    for rule, rule_findings in by_rule.items():
         suite = ET.SubElement(top, "testsuite", name=rule)
-        for finding in mine:
+        for finding in rule_findings:
             _case(suite, finding, failing)
         hidden = rules.get(rule, {}).get("hidden", 0)
         if hidden:
@@ -196,7 +183,7 @@ def junit(findings: Sequence[Finding], summary: Values, rules: Mapping[str, Valu
             ET.SubElement(
                 case, "skipped", message=f"{plural(hidden, 'finding')} accepted by the baseline or not chosen"
             )
-        elif not mine:
+        elif not rule_findings:
             ET.SubElement(suite, "testcase", classname=f"auditor.{rule}", name="nothing found")
     _input(ET.SubElement(top, "testsuite", name="input"), summary)
     for suite in (*top, top):
@@ -231,18 +218,15 @@ def _input(suite: ET.Element, summary: Values) -> None:
 
 
 def _text(text: object) -> str:
-    """What XML 1.0 can hold: every control character as an escape."""
+    # XML 1.0 cannot hold control characters.
     return clip(visible(str(text or "")), MAX_TEXT)
 
 
-# What an audit prints for other programs and for tickets: CSV, Markdown, SARIF, JUnit. The texts, nothing else.
-#
-# All are made of the findings that are printed; the verdict at the top is that of the whole run.
+# All formats. They have the findings that are printed; the verdict is of the whole run.
 
 
 FORMATS = ("table", "json", "markdown", "csv", "sarif", "junit")
-OF_LISTS = ("table", "json", "markdown", "csv")  # what a list that holds no findings can be printed as
-SHORT = 12  # digits of a fingerprint that are printed for people
+OF_LISTS = ("table", "json", "markdown", "csv")  # the formats of other lists than findings
 
 
 def rendered(
@@ -252,8 +236,8 @@ def rendered(
     rules: Mapping[str, Values],
     fail_on: str,
 ) -> Iterator[str]:
-    """The text in parts. ``kind``: one of :data:`FORMATS` but table and json, which have ways of their own;
-    ``findings``: those that are printed; ``rules``: those that ran."""
+    """Yield the text in parts. ``kind``: of :data:`FORMATS`, except table and json; ``findings``: those that are
+    printed; ``rules``: those that ran."""
     if kind == "csv":
         yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
@@ -265,7 +249,7 @@ def rendered(
 
 
 def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
-    """Rows with the same keys as JSON lines, Markdown or CSV; nothing for no rows."""
+    """Yield rows with the same keys as JSON lines, Markdown or CSV; nothing for no rows."""
     heads = list(rows[0]) if rows else []
     if kind == "json":
         yield from (json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows)
@@ -276,15 +260,14 @@ def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
 
 
 def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary: Values) -> Iterator[str]:
-    """The verdict, who is blocked with the commands to copy, and the findings: to be pasted into a ticket."""
     yield f"# {escaped(decided.headline)}\n\n{escaped(answers.clock(summary))}\n"
     for row in decided.held:
         holder = row.holder
         since = f", since {answers.begun(holder.row)}" if holder.row.get("since") else ""
         by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"{answers.held_for(holder.row)}{since}: {answers.stands(holder)}"
+        stands = f"for {answers.aged(holder.row)}{since}: {answers.standing_text(holder)}"
         yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield from _steps(holder.told)
+        yield from _steps(holder.steps)
     if decided.accepted:
         names = ", ".join(row.holder.name for row in decided.accepted)
         yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
@@ -292,22 +275,18 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
         where = log_name(one.first) or one.first["file"] or "the cluster"
         more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
         yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"
-        yield from _steps(told(one.first["advice"], one.text))
+        yield from _steps(wording.advice_lines(one.first["advice"], one.text))
     yield "\n## Findings\n\n"
     if not findings:
         yield "None.\n"
         return
     heads = ("severity", "rule", "where", "who", "what", "fingerprint")
-    yield from markdown_lines(
-        heads,
-        (
-            (f["severity"], f["rule"], place(f), who(f), f["message"], (f.get("fingerprint") or "")[:SHORT])
-            for f in findings
-        ),
-    )
+    digits = wording.short_fingerprint
+    rows = ((f["severity"], f["rule"], place(f), who(f), f["message"], digits(f)) for f in findings)
+    yield from markdown_lines(heads, rows)
 
 
 def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    """What to do; indented by four a command is code, whatever signs it holds."""
-    said = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
-    yield "\n".join(said)
+    # Indented by four, a command is code whatever characters it has.
+    lines = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
+    yield "\n".join(lines)

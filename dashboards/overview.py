@@ -1,4 +1,4 @@
-"""Pages of the dashboard."""
+"""The dashboard's pages: all clusters, one cluster, one finding."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from auditor.dashboards.answers import BlockedSummary, RunVerdict
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
 from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
-# What stands first on every page of the dashboard: what is blocked now, what is lost, what is new. Pure.
+# The columns on every page: what is blocked, lost and new.
 
 
 Item = TypeVar("Item")
@@ -24,8 +24,7 @@ SHOWN = 8  # of a column
 
 
 class ClusterLabel(NamedTuple):
-    """A cluster as people know it: ``id`` as its brokers do (several with commas), ``name`` the id where nobody said
-    another one, and what else was said."""
+    """A cluster: ``id`` (several with commas), ``name`` (the id if it has none), and what else is configured."""
 
     id: str
     name: str
@@ -36,8 +35,9 @@ class ClusterLabel(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A cluster in its last run, or as of a run. ``new`` and ``gone`` are rows of findings above info against the run
-    before, ``still`` how many are in both; None where there is no run before. ``as_of`` is what ages go by."""
+    """The status of a cluster as of a run. ``new`` and ``gone``: rows of findings above info against the run before,
+    None without one; ``still``: how many are in both; ``unseen``: how many were not looked for; ``as_of``: the
+    evaluation time."""
 
     cluster: ClusterLabel
     verdict: RunVerdict
@@ -52,22 +52,22 @@ class Board:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[Item]):
-    """One of the three columns: its first items, each with its cluster, and how many there are beyond them."""
+    """A column: its first items with their clusters, and the number of further ones."""
 
     items: Sequence[tuple[ClusterLabel, Item]]
     more: int
 
     @property
     def count(self) -> int:
-        """Of all."""
+        """The number of all items."""
         return len(self.items) + self.more
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of some boards. ``compared``: whether any has a run before it; ``open``: how many critical and error
-    findings are open; ``suppressed``: how many of any severity a baseline suppresses; ``unsure``: whether the input of
-    some run could not be judged, or not all of it."""
+    """The columns of some boards. ``compared``: whether any board has a run before it; ``open``: critical and error
+    findings; ``suppressed``: findings that a baseline suppresses; ``unsure``: whether some input was not judged, or
+    not all of it."""
 
     held: Column[BlockedSummary]
     lost: Column[Finding]
@@ -79,14 +79,14 @@ class Columns:
 
 
 def columns(boards: Sequence[Board]) -> Columns:
-    """What is blocked, the oldest hold first; what is lost; what is new, the gravest first."""
-    held = [(board.cluster, row) for board in boards for row in board.verdict.held]
+    """Return what is blocked, the oldest first; what is lost; what is new, the most severe first."""
+    blocked = [(board.cluster, row) for board in boards for row in board.verdict.held]
     lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
     new = [(board.cluster, row) for board in boards for row in board.new or ()]
-    held.sort(key=lambda item: _begun(item[1].holder.row))
+    blocked.sort(key=lambda item: _begun(item[1].holder.row))
     new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
     return Columns(
-        _column(held),
+        _column(blocked),
         _column(lost),
         _column(new),
         any(board.new is not None for board in boards),
@@ -97,7 +97,7 @@ def columns(boards: Sequence[Board]) -> Columns:
 
 
 def oldest(boards: Iterable[Board]) -> str | None:
-    """Since when the oldest hold is; None where nothing is blocked, or nothing tells."""
+    """Return since when the oldest transaction blocks; None if nothing is blocked, or unknown."""
     begun = (row.holder.row.get("since") for board in boards for row in board.verdict.held)
     return min(filter(None, begun), default=None)
 
@@ -110,7 +110,7 @@ def _column(rows: Sequence[tuple[ClusterLabel, Item]]) -> Column[Item]:
     return Column(rows[:SHOWN], max(0, len(rows) - SHOWN))
 
 
-# Where the pages of a dashboard are: names that last, the same for the server and for files behind any web server.
+# Stable addresses of pages, for the server and for exported files.
 
 
 FRONT = "index.html"
@@ -118,47 +118,43 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 
 
 def slug(name: str) -> str:
-    """A name as that of a file: as it is where any file system and any URL takes it, else digits made of it."""
+    """Return a name as a file name: unchanged if any file system and URL takes it, else a digest."""
     if _PLAIN.fullmatch(name):
         return name
     return "~" + hashlib.sha256(name.encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def cluster(id: str) -> str:
-    """The page of a cluster, by its id; empty for one whose id nobody knows."""
+    """Return the address of a cluster's page."""
     return f"cluster/{slug(id)}.html"
 
 
 def run(run_id: str) -> str:
-    """The page of a cluster as of a run."""
+    """Return the address of a cluster's page as of a run."""
     return f"run/{slug(run_id)}.html"
 
 
 def report(run_id: str) -> str:
-    """The report of a run."""
+    """Return the address of a run's report."""
     return f"report/{slug(run_id)}.html"
 
 
 def finding(fingerprint: str) -> str:
-    """The page of a finding, of whatever run."""
+    """Return the address of a finding's page."""
     return f"finding/{slug(fingerprint)}.html"
-
-
-def _always(_: str) -> bool:
-    return True
 
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """The pages as a page links to them, which lies ``up`` (empty, or ``../``) from the front; ``has``: whether one is
-    there. What is not there has no link."""
+    """Links from a page; ``up``: empty, or ``../`` to the front page; ``has``: whether a page exists. Missing pages
+    get an empty link."""
 
     up: str = ""
-    has: Callable[[str], bool] = _always
+    has: Callable[[str], bool] | None = None
 
     @property
     def front(self) -> str:
-        """The page of all clusters."""
+        """The link to the front page."""
         return self.up + FRONT
 
     def cluster(self, id: str) -> str:
@@ -178,15 +174,13 @@ class Links:
         return self._to(finding(fingerprint)) if fingerprint else ""
 
     def _to(self, path: str) -> str:
-        return self.up + path if self.has(path) else ""
+        return self.up + path if self.has is None or self.has(path) else ""
 
 
-# The page of a cluster: what is blocked, lost and new, the trend, what is gone, and who is named most.
-#
-# Pure: rows in, one page out. The numbers come from the runs' manifests and their findings; nothing is judged again.
+# The page of a cluster, from the manifests of its runs and their findings.
 
 
-MAX_RUNS = 60  # looked into for who is named how often
+MAX_RUNS = 60  # whose findings are ranked
 MAX_DRAWN = 400
 MAX_CHANGES, MAX_RANKS, MAX_LISTED = 100, 25, 400
 
@@ -195,8 +189,8 @@ Tally = Mapping[tuple[Any, ...], Mapping[str, int]]  # findings by severity of e
 
 @dataclass(frozen=True, slots=True)
 class RunPoint:
-    """A kept run, made ``at`` a time in ms: ``counts`` of findings by severity, ``facts`` of its manifest; ``partly``:
-    why it does not answer for all that the runs before it saw."""
+    """A kept run. ``at``: when it was made, in ms; ``counts``: findings by severity; ``facts``: of its manifest;
+    ``partly``: why it does not cover what the runs before it saw."""
 
     run_id: str
     at: int
@@ -207,47 +201,47 @@ class RunPoint:
 
     @property
     def accepted(self) -> int:
-        """How many more findings its baseline accepted."""
+        """The number of findings that its baseline suppressed."""
         return sum((self.facts.get("accepted") or {}).values())
 
     @property
     def blocked(self) -> int | None:
-        """How many partitions were blocked; None where an earlier release kept it."""
-        found = (self.facts.get("held") or {}).get("blocked")
-        return None if found is None else int(found)
+        """The number of blocked partitions; None in an earlier release."""
+        count = (self.facts.get("held") or {}).get("blocked")
+        return None if count is None else int(count)
 
     @property
-    def said(self) -> str:
-        """The run in a line."""
-        held = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
-        counted = held + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
+    def in_words(self) -> str:
+        """The run on one line."""
+        blocked = f"{plural(self.blocked, 'partition')} blocked, " if self.blocked else ""
+        counted = blocked + ", ".join(f"{self.counts[name]:,} {name}" for name in SEVERITIES if self.counts[name])
         also = f"; {self.accepted:,} accepted" if self.accepted else ""
         return f"{self.run_id}, as of {instant(self.as_of)}: {counted or 'no findings'}{also}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """A partition or producer: its findings in the run shown, and the worst severity in each run up to it."""
+    """A partition or producer: its findings in the run shown, and the highest severity in each run up to it."""
 
     key: tuple[Any, ...]
     counts: Mapping[str, int]
     worst: Sequence[str | None]
 
     @property
-    def seen(self) -> int:
-        """In how many of the runs it is named."""
+    def run_count(self) -> int:
+        """The number of runs that name it."""
         return sum(worst is not None for worst in self.worst)
 
 
 def step(run_id: str, created: str, facts: Values, partly: str = "") -> RunPoint:
-    """A run from its manifest; counts that it does not have are 0. ``created``: ISO 8601."""
+    """Return a run from its manifest; missing counts are 0. ``created``: ISO 8601."""
     counts = {name: int((facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
     return RunPoint(run_id, milliseconds(created), facts.get("as_of"), counts, facts, partly)
 
 
 def render_overview(
     steps: Sequence[RunPoint],
-    at: int,
+    index: int,
     shown: Board | None,
     partitions: Sequence[Tally],
     producers: Sequence[Tally],
@@ -255,14 +249,14 @@ def render_overview(
     several: bool = False,
     late: str = "",
 ) -> str:
-    """The page about the run ``at`` that place of ``steps``, which are in the order they were made; ``shown``: how its
-    cluster stood then (None where no run is kept).
+    """Render the page of a cluster as of the run at ``index`` of ``steps``, the oldest first; ``shown``: the status
+    then, None without runs.
 
-    ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id) one
-    tally a run, the last that of the run; ``several``: whether there are other clusters; ``late``: that a run is
-    missing, in words. Cost: linear in what is given.
+    ``partitions`` (cluster id, topic, partition) and ``producers`` (cluster id, transactional id, producer id): one
+    tally per run, the last of the run shown; ``several``: whether there are other clusters; ``late``: that the next run
+    is overdue, in words. Cost: linear.
     """
-    window = steps[max(0, min(at - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
+    window = steps[max(0, min(index - MAX_DRAWN // 2, len(steps) - MAX_DRAWN)) :][:MAX_DRAWN]
     new, gone = (shown.new, shown.gone) if shown else (None, None)
     return page.render(
         "runs.html.j2",
@@ -273,10 +267,10 @@ def render_overview(
         named=False,
         steps=list(reversed(steps))[:MAX_LISTED],
         more_runs=max(0, len(steps) - MAX_LISTED),
-        shown=steps[at] if steps else None,
-        before=steps[at - 1] if at > 0 else None,
-        latest=at >= len(steps) - 1,
-        verdict=_verdict(steps[at] if steps else None, shown, late),
+        shown=steps[index] if steps else None,
+        before=steps[index - 1] if index > 0 else None,
+        latest=index >= len(steps) - 1,
+        verdict=_verdict(steps[index] if steps else None, shown, late),
         trend=draw(window),
         changes=[
             (kind, title, answers.with_all_keys((rows or ())[:MAX_CHANGES], answers.FINDING), len(rows or ()))
@@ -288,127 +282,121 @@ def render_overview(
 
 
 def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str, str]:
-    """The tone of the page and its headline: the run's own, or of a run of the past one by what was kept of it."""
+    # A run of an earlier release kept no verdict.
     if step is None or shown is None:
         return "unsure", "No run is kept here yet"
     given = step.facts.get("verdict")
-    tone, said = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
-    return "unsure" if tone == "good" and (late or shown.partly) else tone, f"{said}; overdue: {late}" if late else said
+    tone, text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
+    tone = "unsure" if tone == "good" and (late or shown.partly) else tone
+    return tone, f"{text}; overdue: {late}" if late else text
 
 
 def draw(steps: Sequence[RunPoint]) -> timeline.Trend[RunPoint]:
-    """Runs over time; infos have no lane."""
-    counts: dict[str, list[int | None]] = {"blocked": [each.blocked for each in steps]}
-    counts |= {name: [each.counts[name] for each in steps] for name in SEVERITIES[:-1]}
-    return timeline.draw_trend(steps, [each.at for each in steps], counts)
+    """Draw runs over time; infos have no lane."""
+    counts: dict[str, list[int | None]] = {"blocked": [point.blocked for point in steps]}
+    counts |= {name: [point.counts[name] for point in steps] for name in SEVERITIES[:-1]}
+    return timeline.draw_trend(steps, [point.at for point in steps], counts)
 
 
 def rank(tallies: Sequence[Tally]) -> list[Rank]:
-    """Whoever the runs name: the worst and most findings in the last run first, then the most runs."""
+    """Rank what the runs name: by findings in the last run, the most severe first, then by the number of runs."""
     keys = list(dict.fromkeys(key for tally in reversed(tallies) for key in tally))
     rows = []
     for key in keys:
         worst = [next((name for name in SEVERITIES if tally.get(key, {}).get(name)), None) for tally in tallies]
         rows.append(Rank(key, {**dict.fromkeys(SEVERITIES, 0), **tallies[-1].get(key, {})}, worst))
-    return sorted(rows, key=lambda r: (*(-r.counts[name] for name in SEVERITIES), -r.seen, str(r.key)))
+    return sorted(rows, key=lambda r: (*(-r.counts[name] for name in SEVERITIES), -r.run_count, str(r.key)))
 
 
 def tallied(rows: Sequence[Values], names: Sequence[str]) -> Tally:
-    """Rows of ``names``, ``severity`` and ``count`` as a tally; rows that name nobody are left out."""
-    found: dict[tuple[Any, ...], Counter[str]] = {}
+    """Tally rows with ``names``, ``severity`` and ``count``; rows without any name are omitted."""
+    tally: dict[tuple[Any, ...], Counter[str]] = {}
     for row in rows:
         if any(row[name] is not None for name in names if name != "cluster_id"):
-            found.setdefault(tuple(row[name] for name in names), Counter())[row["severity"]] += row["count"]
-    return found
+            tally.setdefault(tuple(row[name] for name in names), Counter())[row["severity"]] += row["count"]
+    return tally
 
 
-# The page that a history of many clusters opens with: what is blocked, lost and new in any, and a row each. Pure.
+# The page of all clusters.
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterRow:
-    """A cluster as :mod:`auditor.outputs.runs` has it; ``facts`` and ``published`` of its last run;
-    ``moments`` and ``grave``: when its runs were, in ms, and how many critical and error findings each had."""
+    """The status of a cluster. ``runs``: how many it has; ``steps``: the latest of them, the oldest first;
+    ``published``: when the last one was published; ``since``: since when its runs have critical or error findings;
+    ``late``: that the next run is overdue, in words, else empty."""
 
     board: Board
     runs: int
-    run_id: str
-    facts: Values
+    steps: Sequence[RunPoint]
     published: str
     since: str | None
-    overdue: bool
-    every_ms: int | None
-    silent_ms: int
-    moments: Sequence[int] = ()
-    grave: Sequence[int] = ()
+    late: str
 
     @property
     def cluster(self) -> ClusterLabel:
-        """Which it is."""
+        """Its id and names."""
         return self.board.cluster
 
     @property
+    def last(self) -> RunPoint:
+        """Its last run."""
+        return self.steps[-1]
+
+    @property
     def oldest(self) -> str | None:
-        """Since when its oldest hold is."""
+        """Since when its oldest open transaction blocks."""
         return oldest([self.board])
 
     @property
-    def counts(self) -> dict[str, int]:
+    def counts(self) -> Mapping[str, int]:
         """Its findings by severity."""
-        return {name: int((self.facts.get("counts") or {}).get(name) or 0) for name in SEVERITIES}
-
-    @property
-    def accepted(self) -> int:
-        """How many more findings the baseline of its last run accepted."""
-        return sum((self.facts.get("accepted") or {}).values())
+        return self.last.counts
 
     @property
     def unsure(self) -> bool:
-        """Whether its last run, which saw more than is read of it here, was sure of nothing being wrong."""
-        kept = (self.facts.get("verdict") or {}).get("tone")
-        return "unsure" in (kept, self.board.verdict.tone)
-
-    @property
-    def late(self) -> str:
-        """Since when a run is missing, in words; empty where none is."""
-        return missing(self.silent_ms, self.every_ms) if self.overdue else ""
+        """Whether its last run was inconclusive. Its own verdict counts, too: it saw more than is read here."""
+        tone = (self.last.facts.get("verdict") or {}).get("tone")
+        return "unsure" in (tone, self.board.verdict.tone)
 
 
 def missing(silent_ms: int, every_ms: int | None) -> str:
-    """That a run of a cluster is missing, in words."""
+    """Return that a run of a cluster is overdue, in words."""
     return f"no run for {duration(silent_ms)}; one was due every {duration(every_ms)}"
 
 
 def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
-    """The tone of the page and its headline: what is blocked and lost, else how many clusters have errors, and of how
-    many nothing new is known."""
-    held, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
+    """Return the tone of the page and its headline: what is blocked and lost, else how many clusters have errors;
+    then how many are overdue or incomplete."""
+    blocked, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
-    said = []
+    sentences = []
     if lost:
-        said.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
-    if held:
+        sentences.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
+    if blocked:
         since = oldest([row.board for row in rows])
         of = sum(bool(row.board.verdict.held) for row in rows)
-        many = f"{plural(held, 'partition')} {'is' if held == 1 else 'are'} blocked in {of:,} of "
-        said.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
-    if not said and grave:
-        said.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
-    elif not said:
-        said.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
-    late, partly = [row for row in rows if row.overdue], [row for row in rows if row.board.partly]
+        many = f"{plural(blocked, 'partition')} {'is' if blocked == 1 else 'are'} blocked in {of:,} of "
+        sentences.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
+    if not sentences and grave:
+        sentences.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
+    elif not sentences:
+        sentences.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
+    late, partly = [row for row in rows if row.late], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} read in part"] if partly else []
-    bad = held or lost or any(row.counts["critical"] for row in rows)
+    bad = blocked or lost or any(row.counts["critical"] for row in rows)
     unsure = also or any(row.unsure for row in rows)
-    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*said, *also])
+    return "bad" if bad else "warn" if grave else "unsure" if unsure else "good", "; ".join([*sentences, *also])
 
 
 def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
-    """The page; ``rows`` in the order in which they are to be shown."""
-    scale = axis([ms for row in rows for ms in row.moments], 0.0, timeline.SMALL_WIDTH - 6)
+    """Render the page; ``rows`` in the order to show."""
+    moments = [[step.at for step in row.steps] for row in rows]
+    grave = [[sum(step.counts[name] for name in GRAVE) for step in row.steps] for row in rows]
+    scale = axis([ms for times in moments for ms in times], 0.0, timeline.SMALL_WIDTH - 6)
     drawn: list[tuple[ClusterRow, TrendLane, list[float]]] = [
-        (row, *timeline.small(scale, row.moments, row.grave)) for row in rows
+        (row, *timeline.small(scale, times, counts)) for row, times, counts in zip(rows, moments, grave, strict=True)
     ]
     return page.render(
         "clusters.html.j2",
@@ -422,7 +410,7 @@ def render_clusters(rows: Sequence[ClusterRow], links: Links) -> str:
     )
 
 
-# The page of one finding, whose address lasts: what it is, since when, in how many runs, what to do, who has it.
+# The page of one finding, at a stable address.
 
 
 SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
@@ -432,58 +420,58 @@ SECTIONS = ("Checks", "Why it matters", "Can be wrong", "Source")
 class FindingOverRuns:
     """A finding over the runs of its cluster.
 
-    ``row``: as the last run that has it has it; ``held``: the partition that it holds, where it does. ``seen``: each
-    run from the first one that has it to the one that says how it stands now, with its severity there, None where it
-    was not there. ``whole``: whether all kept runs were looked into. ``entry``: of the baseline of its last run,
-    ``over`` why it does not count any more. ``rule``: title and sections of its rule's page, empty for one of the past.
-    ``unlooked``: why the last of ``seen``, which does not have it, does not say that it is gone.
+    ``row``: from the last run that has it; ``held``: its blocked partition, if any; ``history``: the runs from the
+    first that has it to the one that shows its status, with its severity, None where it is missing; ``whole``: whether
+    all kept runs were read; ``entry``: of the last run's baseline, ``over``: why that no longer counts; ``rule``: title
+    and sections, empty if it no longer exists; ``not_compared``: why the last of ``history``, which lacks it, does not
+    show that it is gone.
     """
 
     cluster: ClusterLabel
     row: Finding
     held: BlockedSummary | None
-    seen: Sequence[tuple[RunPoint, str | None]]
+    history: Sequence[tuple[RunPoint, str | None]]
     whole: bool
     entry: Values | None
     rule: Mapping[str, str]
-    unlooked: str = ""
+    not_compared: str = ""
 
     @property
-    def there(self) -> list[RunPoint]:
+    def present(self) -> list[RunPoint]:
         """The runs that have it."""
-        return [step for step, severity in self.seen if severity is not None]
+        return [step for step, severity in self.history if severity is not None]
 
     @property
     def gone(self) -> RunPoint | None:
-        """The run that does not have it any more; None while it is there."""
-        last, severity = self.seen[-1]
+        """The run that no longer has it; None while it is there."""
+        last, severity = self.history[-1]
         return last if severity is None else None
 
     @property
     def accepted(self) -> bool:
-        """Whether the baseline accepts it."""
+        """Whether the baseline suppresses it."""
         return self.entry is not None and self.entry["over"] is None
 
     @property
     def state(self) -> tuple[str, str]:
-        """How it stands now: a colour, and words."""
+        """Its status: a colour and words."""
         if self.gone is not None:
-            return ("unsure", "not looked for in the latest run") if self.unlooked else ("good", "gone")
+            return ("unsure", "not looked for in the latest run") if self.not_compared else ("good", "gone")
         return ("info", "accepted") if self.accepted else (self.row["severity"], "there in the latest run")
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Its place and the rule's title."""
         return f"{log_name(self.row) or 'The cluster'}: {self.rule.get('Title') or self.row['rule']}"
 
 
 def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> str:
-    """The page; ``as_of``: the time that its last run judged by."""
+    """Render the page; ``as_of``: the evaluation time of its last run."""
     row, holder = story.row, story.held.holder if story.held else None
-    facts = [(name, fact(name, said)) for name, said in sorted((row["evidence"] or {}).items()) if said is not None]
-    counts = {name: [int(found == name) for _, found in story.seen] for name in SEVERITIES}
-    steps = [step for step, _ in story.seen]
-    seen = {name: values for name, values in counts.items() if any(values)}
+    facts = [(name, fact(name, item)) for name, item in sorted((row["evidence"] or {}).items()) if item is not None]
+    counts = {name: [int(severity == name) for _, severity in story.history] for name in SEVERITIES}
+    steps = [step for step, _ in story.history]
+    lanes = {name: values for name, values in counts.items() if any(values)}
     return page.render(
         "finding_page.html.j2",
         story=story,
@@ -494,7 +482,7 @@ def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> s
         facts=facts,
         sections=SECTIONS,
         tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
-        trend=timeline.draw_trend(steps, [step.at for step in steps], seen),
+        trend=timeline.draw_trend(steps, [step.at for step in steps], lanes),
         digits=short_fingerprint(row),
         message=finding_groups.message(row, holder, story.cluster.name),
     )

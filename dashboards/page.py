@@ -1,4 +1,4 @@
-"""What every page has in common."""
+"""Templates of all pages, and what the cluster did to a partition."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name
 
-# What the cluster did to a partition, and the findings about it, in the order of time.
+# Events and findings of a partition by time.
 
 
 MAX_STORIES = 20  # partitions on a page
@@ -31,8 +31,8 @@ AROUND = 5  # events before and after a finding, as text
 
 
 class TimelineEntry(NamedTuple):
-    """Something at a time (ISO 8601; null: before what the log still tells). ``severity`` is null for what the
-    controller did, else that of a finding."""
+    """An event at a time (ISO 8601; None: before the log start). ``severity``: of a finding, None for what the
+    controller did."""
 
     time: str | None
     says: str
@@ -40,7 +40,7 @@ class TimelineEntry(NamedTuple):
 
 
 class PartitionTimeline(NamedTuple):
-    """Of one partition everything in order; ``left_out``: how many older events are not in it."""
+    """The events and findings of a partition in order; ``left_out``: the number of older events that are omitted."""
 
     name: str
     entries: list[TimelineEntry]
@@ -48,29 +48,29 @@ class PartitionTimeline(NamedTuple):
 
 
 def when(finding: Values) -> str | None:
-    """When it happened, by the clock that what the cluster did goes by: the brokers', where that of the producer, which
-    its ``timestamp`` may be, contradicts them."""
+    """Return the time of a finding by the brokers' clocks, if they contradict the producer's, which ``timestamp``
+    may be of."""
     evidence = read(OpenTransactionEvidence, finding.get("evidence"))
     by_brokers = evidence.get("since") if evidence.get("since_by_producer") else None
     return str(by_brokers) if by_brokers else finding["timestamp"]
 
 
 def stories(events: Iterable[Values], findings: Sequence[Values]) -> list[PartitionTimeline]:
-    """One a partition of which the metadata tells, in the order given. ``events``: rows of the summary's
-    ``cluster_events``; findings without a time, and infos, are left out."""
-    told = []
+    """Return one timeline per partition in the metadata, in the order given. ``events``: the summary's
+    ``cluster_events``; findings without a time, and infos, are omitted."""
+    timelines = []
     for row in events:
         name = log_name(row)
-        mine = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
+        own_findings = [f for f in findings if when(f) and f["severity"] != "info" and log_name(f) == name]
         entries = [TimelineEntry(e.get("time"), e["says"]) for e in row["events"] or ()]
-        entries += [TimelineEntry(when(f), f["message"], f["severity"]) for f in mine[:MAX_FINDINGS]]
-        told.append(PartitionTimeline(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
-    return told
+        entries += [TimelineEntry(when(f), f["message"], f["severity"]) for f in own_findings[:MAX_FINDINGS]]
+        timelines.append(PartitionTimeline(name, sorted(entries, key=lambda e: e.time or ""), row["left_out"] or 0))
+    return timelines
 
 
 def unknown(events: Sequence[Values] | None, finding: Values) -> str:
-    """Why nothing is said of what the cluster did beside a finding about a partition. ``events``: null of a run that
-    was kept before they were."""
+    """Return why there are no events beside a finding about a partition. ``events``: None for a run of a release
+    without them."""
     if events is None:
         return "not kept with this run"
     if finding["severity"] == "info":
@@ -81,24 +81,23 @@ def unknown(events: Sequence[Values] | None, finding: Values) -> str:
 
 
 def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
-    """What the cluster did to a finding's partition right before and after its time; the newest where it has none."""
+    """Return the events of a finding's partition right before and after its time; the newest if it has no time."""
     row = next((row for row in events if log_name(row) == log_name(finding)), None)
     entries = [TimelineEntry(e.get("time"), e["says"]) for e in (row or {}).get("events") or ()]
-    at = when(finding)
-    if at is None:
+    time = when(finding)
+    if time is None:
         return entries[-2 * AROUND :]
-    before = [e for e in entries if (e.time or "") <= at]
+    before = [e for e in entries if (e.time or "") <= time]
     return before[-AROUND:] + entries[len(before) :][:AROUND]
 
 
-# What every page has in common: templates that escape by default, one style, one script, and a strict policy.
-#
-# Style and script stand in the page and are the only ones that its content security policy lets run, by their hashes.
-# The script sorts, filters and copies; it writes no markup.
+# Templates, which escape by default. Style and script are inline; the content security policy permits only them, by
+# their hashes. The script sorts, filters and copies; it writes no markup.
 
 
 def render(template: str, **content: object) -> str:
-    """A whole page as text, to be written as UTF-8. A name that ``template`` asks for and ``content`` lacks raises."""
+    """Render a whole page as text, to be written as UTF-8. A name that ``template`` uses and ``content`` lacks
+    raises."""
     style, script = _asset("report.css"), _asset("report.js")
     return (
         _environment()
@@ -119,22 +118,11 @@ def _environment() -> Environment:
         bytecode_cache=_kept_templates(),
     )
     names = (
-        "number",
-        "size",
-        "instant",
-        "value",
-        "log_name",
-        "offsets",
-        "who",
-        "pieces",
-        "unsaid",
-        "new_in",
-        "clip",
+        "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
         "short_fingerprint",
-    )
+    )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "held_for": answers.held_for,
         "aged": answers.aged,
         "begun": answers.begun,
         "when": when,
@@ -146,16 +134,16 @@ def _environment() -> Environment:
 
 
 def _kept_templates() -> FileSystemBytecodeCache | None:
-    """Compiled templates, kept by their source and by what else they are compiled from: a third of a page's time."""
+    # Compiling takes a third of a page's time. The key covers everything that templates are compiled from.
     folder = folder_for(__name__, __file__)
     if folder is None:
         return None
-    told = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
-    return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(told.encode()).hexdigest()[:16]}-%s.cache")
+    source = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
+    return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(source.encode()).hexdigest()[:16]}-%s.cache")
 
 
 def _finalize(content: object) -> object:
-    """What every expression of a template passes through before it is escaped: hidden characters become visible."""
+    # Runs on every expression before it is escaped.
     if content is None:
         return "–"
     return wording.visible(content) if isinstance(content, str) and not isinstance(content, Markup) else content
@@ -163,12 +151,11 @@ def _finalize(content: object) -> object:
 
 @functools.cache
 def _asset(name: str) -> Markup:
-    """A style sheet or script of the package, trusted: it is part of this program and holds no data."""
+    # Trusted: part of this program, without data.
     return Markup(files("auditor.dashboards").joinpath("static", name).read_text(encoding="utf-8"))
 
 
 def _content_policy(style: str, script: str) -> str:
-    """Nothing may be loaded, and only the page's own style and script may run."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

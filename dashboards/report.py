@@ -1,4 +1,4 @@
-"""The page report.html: what it shows of an audit, and how it is rendered."""
+"""report.html: its content and how it is rendered."""
 
 from __future__ import annotations
 
@@ -14,18 +14,16 @@ from auditor.dashboards.answers import BlockedSummary, Open
 from auditor.dashboards.finding_groups import Remedy
 from auditor.dashboards.wording import short_fingerprint
 
-# The report's first table: every open transaction once, the partitions that it blocks first, and where on the page its
-# advice stands.
+# The report's first table: all open transactions.
 
 
-ADVISED, UNSURE = 8, 4  # advices that the page prints: of blocked partitions, and of those that may be
+ADVISED, UNSURE = 8, 4  # printed advices for blocked and possibly blocked partitions
 
 
 @dataclass(slots=True)
 class BlockedRow:
-    """Partitions that one producer holds alike; ``note`` how they stand, where their class does not say it;
-    ``anchor``: of the place on the page that says what to do about them, ``finding``: of what was found about the first
-    of them; empty where there is none."""
+    """Partitions blocked by one producer. ``note``: the status, if the class does not say it; ``anchor``: of the
+    advice on the page, ``finding``: of the finding about the first partition; empty without one."""
 
     held: finding_groups.ProducerPartitions
     note: str = ""
@@ -34,55 +32,58 @@ class BlockedRow:
 
     @property
     def first(self) -> Open:
-        """What holds the first of them."""
+        """The open transaction of the first partition."""
         return self.held.first
 
     @property
     def calm(self) -> bool:
-        """Whether it is as is normal, so that nothing has to be done now, whatever would be later."""
+        """Whether it is within its timeout, so that nothing has to be done now."""
         return self.first.standing == "waiting" and not self.first.blocks
 
 
 @dataclass(slots=True)
 class BlockedTable:
-    """``rows`` in the order of the page. Of these ``advised`` are blocked and ``asked`` may be, and the page says what
-    to do about each; ``unsure``: all that may be; ``unadvised``: blocked partitions without an advice of their own."""
+    """The table. ``rows``: in the order of the page; ``advised``: blocked rows, ``unsure_advised``: possibly blocked
+    rows, both with advice on the page; ``unsure``: all possibly blocked rows; ``unadvised``: the number of blocked
+    partitions without advice of their own."""
 
     rows: list[BlockedRow]
     advised: list[BlockedRow]
     unsure: list[BlockedRow]
-    asked: list[BlockedRow]
+    unsure_advised: list[BlockedRow]
     unadvised: int
 
     @property
     def kinds(self) -> set[str]:
-        """What the rows are called, for the words that explain it; not of those whose note says otherwise."""
+        """The kinds of the rows, for the legend, except where a note replaces them."""
         return {row.first.kind for row in self.rows if not _endless(row.first)}
 
 
 def table(
     decided: answers.RunVerdict, everything: Iterable[Open], remedies: Sequence[Remedy], anchors: Collection[str]
 ) -> BlockedTable:
-    """Who is blocked, then who may be, then who waits as is normal, what the baseline accepts, and what is open behind
-    these. ``remedies``: those that the page prints, which no other advice says again; ``anchors``: of the findings that
-    have a row on the page. Cost: linear."""
-    blocked = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.held)]
-    named = [BlockedRow(held, _note(held.first)) for held in finding_groups.holders(decided.named)]
-    accepted = [BlockedRow(held, "the baseline accepts it") for held in finding_groups.holders(decided.accepted)]
-    known = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
+    """Return the rows: blocked, possibly blocked, within timeout, suppressed, and other open transactions.
+
+    ``remedies``: those that the page prints, which no advice repeats; ``anchors``: of the findings on the page. Cost:
+    linear.
+    """
+    blocked = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.held)]
+    named = [BlockedRow(group, _note(group.first)) for group in finding_groups.holders(decided.named)]
+    accepted = [BlockedRow(group, "the baseline accepts it") for group in finding_groups.holders(decided.accepted)]
+    listed = {_key(row.holder) for row in (*decided.held, *decided.named, *decided.accepted)}
     behind = [
         BlockedRow(
             finding_groups.ProducerPartitions([BlockedSummary(entry)]), "behind the one that holds its partition"
         )
         for entry in everything
-        if _key(entry) not in known
+        if _key(entry) not in listed
     ]
     unsure, waiting = ([row for row in named if (row.first.standing == "waiting") is so] for so in (False, True))
     rows = [*blocked, *unsure, *waiting, *accepted, *behind]
     advised = blocked[:ADVISED]
-    said = {one.text: f"do-about-{n}" for n, one in enumerate(remedies, 1)}
+    anchor_of = {one.text: f"do-about-{n}" for n, one in enumerate(remedies, 1)}
     for row in unsure:
-        row.anchor = said.get(advice.text(row.first.advice), "")
+        row.anchor = anchor_of.get(advice.text(row.first.advice), "")
     own = [row for row in unsure if not row.anchor][:UNSURE]
     for n, row in enumerate((*advised, *own), 1):
         row.anchor = f"do-{n}"
@@ -96,7 +97,7 @@ def table(
 def _note(holder: Open) -> str:
     if holder.left_out:
         return "only a rule that was left out reports it"
-    return answers.stands(holder) if _endless(holder) or holder.standing == "unknown" else ""
+    return answers.standing_text(holder) if _endless(holder) or holder.standing == "unknown" else ""
 
 
 def _endless(holder: Open) -> bool:
@@ -107,16 +108,13 @@ def _key(entry: Open) -> tuple[object, ...]:
     return (entry.cluster, *(entry.row[name] for name in ("topic", "partition", "producer_id", "first_offset")))
 
 
-# report.html: one self-contained page that opens offline and begins with the answers.
-#
-# The page is rendered whole on this side; nothing is hidden from a reader without script. Same input, same bytes: no
-# clock, no random order.
+# The page: self-contained, complete without script, and reproducible (no clock, no random order).
 
 
 MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
 
 
-# A timeline, its picture, and that of the whole log where the first one shows a part of it.
+# A timeline, its picture, and a picture of the whole log if the first shows a part of it.
 Drawn = tuple[Values, timeline.Picture, timeline.Picture | None]
 
 
@@ -126,16 +124,16 @@ def render_report(
     timelines: Sequence[Values],
     tables: tuple[FirstRows, FirstRows] | None = None,
 ) -> str:
-    """The whole page as text, to be written as UTF-8.
+    """Return the whole page as text, to be written as UTF-8.
 
-    The run's findings are in the contract's order, and have under ``declared`` what their rule declares for pages
-    (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` where they are those of a run; those with an
-    entry of a baseline under ``accepted`` are counted and not listed. ``transactions`` are the open ones with class,
-    offsets, ``since`` (ISO 8601) and ``age_ms``; ``timelines`` one a partition to be drawn; ``tables`` what there is to
-    show of the summary's logs where that is known, so that they need not be read. Long input is cut (see
-    :mod:`auditor.dashboards.finding_groups` and the limits here) and the page says by how much. The shapes are those of
-    :mod:`auditor.dashboards.answers`; a key that is missing counts as null.
-    Cost: linear in the input; the page stays below 20 MB.
+    The run's findings are in the contract's order, with under ``declared`` what their rule declares for
+    pages (``blocks``: null, readers or group; ``decided``), and ``fingerprint`` if they are of a run; suppressed ones,
+    with an entry of a baseline under ``accepted``, are counted and not listed.
+    ``transactions``: the open ones with class, offsets, ``since`` (ISO 8601) and ``age_ms``;
+    ``timelines``: one per partition; ``tables``: the first rows of the tables of logs, if they are known, so that the
+    logs need not be read. Long input is shortened (limits are here and in :mod:`auditor.dashboards.finding_groups`) and
+    the page says by how much. Missing keys count as null (:mod:`auditor.dashboards.answers`). Cost: linear; the page
+    stays below 20 MB.
     """
     findings, summary = run.findings, run.full
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
@@ -165,7 +163,7 @@ def render_report(
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=answers.clock(summary),
-        stands=answers.stands,
+        stands=answers.standing_text,
         chained=chained,
         counted=counted,
         groups=grouped,
@@ -191,7 +189,7 @@ def render_timelines(
     transactions: Sequence[Values],
     timelines: Sequence[Values],
 ) -> str:
-    """The timelines alone as a whole page; everything else as of :func:`render_report`."""
+    """Return a page with the timelines alone; arguments as for :func:`render_report`."""
     findings, summary = run.findings, run.full
     opened = answers.with_all_keys(transactions, answers.TRANSACTION)
     everything = answers.open_transactions(opened, findings, summary)
@@ -203,18 +201,15 @@ def render_timelines(
 
 
 def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -> list[Drawn]:
-    """The timelines that are drawn, those with a blocking transaction first, and how they are laid out.
-
-    Several clusters may have a log of one name, so logs are told apart by where they lie; of runs that were kept before
-    timelines said that, by name alone.
-    """
-    known: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
+    # Timelines with a blocking transaction first. Several clusters may have logs of one name, so logs are matched by
+    # log directory, too, except in runs of earlier releases.
+    open_by_log: dict[tuple[str | None, str], dict[tuple[int, int], Values]] = {}
     blocking = set()
     for entry in everything:
         key = entry.row["producer_id"], entry.row["first_offset"]
-        said = {**entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing}
+        transaction = {**entry.row, "kind": entry.kind, "blocks": entry.blocks, "standing": entry.standing}
         for place in ((entry.row.get("log_dir"), entry.name), (None, entry.name)):
-            known.setdefault(place, {})[key] = said
+            open_by_log.setdefault(place, {})[key] = transaction
             if entry.blocks:
                 blocking.add(place)
 
@@ -222,16 +217,15 @@ def _pictures(timelines: Sequence[Values], everything: Sequence[answers.Open]) -
         return row.get("log_dir"), wording.log_name(row)
 
     first = heapq.nsmallest(MAX_TIMELINES, timelines, key=lambda row: place_of(row) not in blocking)
-    return [_drawn(row, known.get(place_of(row), {})) for row in map(answers.timeline, first)]
+    return [_drawn(row, open_by_log.get(place_of(row), {})) for row in map(answers.timeline, first)]
 
 
-def _drawn(row: Values, known: Mapping[tuple[int, int], Values]) -> Drawn:
-    part, whole = timeline.focus(row), timeline.draw_timeline(row, known)
-    return (row, whole, None) if part is None else (row, timeline.draw_timeline(row, known, part), whole)
+def _drawn(row: Values, open_transactions: Mapping[tuple[int, int], Values]) -> Drawn:
+    part, whole = timeline.focus(row), timeline.draw_timeline(row, open_transactions)
+    return (row, whole, None) if part is None else (row, timeline.draw_timeline(row, open_transactions, part), whole)
 
 
 def _tables(logs: Iterable[Values]) -> tuple[FirstRows, FirstRows]:
-    """What the tables of chains and of offsets show."""
     chained, counted = FirstRows("chain", "broken", "snapshots"), FirstRows("offsets", "missing")
     for place, row in enumerate(map(answers.log, logs)):
         chained.add(place, row)

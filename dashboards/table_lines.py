@@ -9,9 +9,9 @@ from typing import NamedTuple
 from auditor.base.advice import pieces
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
-from auditor.dashboards.wording import aligned, instant, log_name, number, size, visible, wrap
+from auditor.dashboards.wording import aligned, instant, log_name, number, size, step_lines, visible, wrap
 
-# Where the log cleaner stands, as lines of a terminal.
+# ``auditor cleaner``.
 
 
 CLEANER_HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
@@ -23,7 +23,7 @@ HELD = {
 
 
 def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """A line a replica in which there is something to clean, or all; first what they come to."""
+    """Yield the sums and one line per replica with something to clean, or, with ``every``, for all."""
     if not rows:
         yield "No compacted log is in the input.\n"
         return
@@ -40,12 +40,12 @@ def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def cleaner_row_matters(row: Values) -> bool:
-    """Whether a log has more to clean than its active segment, or something keeps it from being cleaned."""
+    """Whether more than the active segment is to be cleaned, or something prevents it."""
     return row["stands"] != "clean" or row["held_by"] != "active_segment"
 
 
 def cleaner_cells(row: Values) -> tuple[str, ...]:
-    """A log under :data:`HEADS`."""
+    """Return a row under :data:`CLEANER_HEADS`."""
     return (
         log_name(row),
         str(row["broker_id"]) if row["broker_id"] is not None else "–",
@@ -60,26 +60,26 @@ def cleaner_cells(row: Values) -> tuple[str, ...]:
 
 
 def cleaner_note(row: Values) -> str:
-    """What else there is to know of it."""
-    said = []
+    """Return faults, deadlines and what prevents cleaning."""
+    notes = []
     if row["fault"] is not None:
-        at = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
-        said.append(f"{row['fault']}{at}, byte {row['fault_position']} of {row['fault_file']}")
+        offset = f" at offset {row['fault_offset']}" if row["fault_offset"] >= 0 else ""
+        notes.append(f"{row['fault']}{offset}, byte {row['fault_position']} of {row['fault_file']}")
     if row["due_because"] == "max_compaction_lag":
-        said.append("due by max.compaction.lag.ms")
+        notes.append("due by max.compaction.lag.ms")
     if HELD[row["held_by"]]:
         producer = row["held_producer_id"]
         who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
         until = f" until {instant(row['held_until'])}" if row["held_until"] else who
-        said.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
+        notes.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
     if row["horizons"]:
-        said.append(
+        notes.append(
             f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"
         )
-    return "; ".join(said)
+    return "; ".join(notes)
 
 
-# What keeps segments on the disk, as lines of a terminal: by cause, by topic, by who wrote what keeps them.
+# ``auditor space``.
 
 
 CAUSES = {
@@ -102,7 +102,8 @@ MOST = 20  # topics and producers that are listed
 
 
 def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """Sums by cause, topic and producer, then a line a segment that something unusual keeps, or each."""
+    """Yield sums by cause, topic and producer, then one line per segment that is retained unusually, or, with
+    ``every``, for all."""
     if not rows:
         yield "No segment is in the input.\n"
         return
@@ -111,8 +112,8 @@ def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     yield f"{plural(len(rows), 'segment')}, {size(whole)}, of which {size(aborted)} of aborted transactions\n\n"
     yield from _sums("cause", rows, lambda row: CAUSES[cause(row)])
     yield from _sums("topic and cause", rows, lambda row: f"{row['topic']}: {CAUSES[cause(row)]}")
-    held = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
-    yield from _sums("producer of the newest timestamp, in the future", held, producer)
+    in_future = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
+    yield from _sums("producer of the newest timestamp, in the future", in_future, producer)
     yield from _sums("not sure, since", [row for row in rows if row["undecided"]], lambda row: row["undecided"])
     shown = [row for row in rows if every or space_row_matters(row)]
     if shown:
@@ -122,28 +123,26 @@ def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def cause(row: Values) -> str:
-    """Why a segment goes or stays."""
+    """Return why a segment is deleted or retained, a key of :data:`CAUSES`."""
     return str(row["goes"] or row["kept_by"])
 
 
 def space_row_matters(row: Values) -> bool:
-    """Whether something beside its age and the limits keeps a segment."""
-    return cause(row) in (
-        "timestamp_in_the_future",
-        "older_segment",
-        "no_timestamps",
-    ) or (cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"])
+    """Whether something other than its age and the limits retains a segment."""
+    return cause(row) in ("timestamp_in_the_future", "older_segment", "no_timestamps") or (
+        cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"]
+    )
 
 
 def producer(row: Values) -> str:
-    """Who wrote the largest timestamp of a segment."""
+    """Return who wrote the largest timestamp of a segment."""
     if row["producer_id"] < 0:
         return "none (not idempotent)"
     return row["transactional_id"] or f"producer {row['producer_id']}"
 
 
 def space_cells(row: Values) -> tuple[str, ...]:
-    """A segment under :data:`HEADS`."""
+    """Return a row under :data:`SPACE_HEADS`."""
     when = "" if row["goes_at"] is None else f"{instant(row['goes_at'])}"
     by = "" if row["setting"] is None else f"{row['setting']} ({row['setting_by']})"
     return (
@@ -158,15 +157,15 @@ def space_cells(row: Values) -> tuple[str, ...]:
 
 
 def space_note(row: Values) -> str:
-    """What else there is to know of it."""
-    said = []
+    """Return timestamps in the future, and what else retains a segment."""
+    notes = []
     if row["kept_by"] == "timestamp_in_the_future":
-        said.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
+        notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
     if row["kept_by_file"] is not None:
-        said.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
+        notes.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
     if row["held_from"] is not None:
-        said.append(f"a transaction is open at {row['held_from']}")
-    return "; ".join(said)
+        notes.append(f"a transaction is open at {row['held_from']}")
+    return "; ".join(notes)
 
 
 def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> Iterator[str]:
@@ -185,14 +184,14 @@ def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> It
     yield "\n"
 
 
-# What groups have left to read, as lines of a terminal and rows of a page.
+# ``auditor lag``.
 
 
 LAG_HEADS = ("group", "partition", "position", "offsets", "committed", "uncommitted", "behind a hold", "since", "note")
 
 
 def lag_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
-    """A line a position with something left, or all; first what they come to, last what was left out."""
+    """Yield the sums and one line per position with lag, or, with ``every``, for all."""
     if not rows:
         yield "No group has an offset in these logs.\n"
         return
@@ -206,7 +205,7 @@ def lag_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
 
 
 def summary(rows: Sequence[Values]) -> str:
-    """What all positions come to, in a sentence."""
+    """Return the sums of all positions in a sentence."""
     groups = len({row["group_id"] for row in rows})
     committed, uncommitted, offsets = (
         sum(row[name] or 0 for row in rows) for name in ("committed_records", "uncommitted_records", "offsets")
@@ -221,18 +220,18 @@ def summary(rows: Sequence[Values]) -> str:
 
 
 def lag_row_matters(row: Values) -> bool:
-    """Whether something is left of a position, or it is no good one."""
+    """Whether a position has lag or is invalid."""
     return bool(row["offsets"]) or row["undecided"] is not None or row["stands"] in ("beyond_end", "before_start")
 
 
 def lag_cells(row: Values) -> tuple[str, ...]:
-    """A position under :data:`HEADS`."""
-    at = row["committed_offset"]
+    """Return a row under :data:`LAG_HEADS`."""
+    offset = row["committed_offset"]
     behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
     return (
         row["group_id"] + (" (share)" if row["kind"] == "share" else ""),
         log_name(row),
-        "–" if at is None else str(at),
+        "–" if offset is None else str(offset),
         number(row["offsets"]),
         _between(row["committed_records"], row["committed_most"]),
         _between(row["uncommitted_records"], row["uncommitted_most"]),
@@ -243,7 +242,7 @@ def lag_cells(row: Values) -> tuple[str, ...]:
 
 
 def since(row: Values) -> str:
-    """Since when the first record waits for a read_committed reader, by brokers' clocks."""
+    """Return since when the first record waits for read_committed consumers, by brokers' clocks."""
     earliest, latest = row["since_not_before"], row["since_not_after"]
     if latest is not None:
         return instant(latest) if earliest == latest else f"{instant(latest)} at the latest"
@@ -251,41 +250,41 @@ def since(row: Values) -> str:
 
 
 def lag_note(row: Values) -> str:
-    """What else there is to know of a position."""
+    """Return what is unusual about a position."""
     if row["undecided"] is not None:
         return f"not decided: {row['undecided']}"
-    said = []
+    notes = []
     if row["stands"] == "beyond_end":
-        said.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
+        notes.append(f"beyond the end {row['end_offset']}: auto.offset.reset decides")
     elif row["stands"] == "before_start":
         decides = "" if row["kind"] == "share" else "auto.offset.reset decides; "  # a share group goes on at the start
-        said.append(f"before the start {row['log_start']}: {decides}counted from the start")
+        notes.append(f"before the start {row['log_start']}: {decides}counted from the start")
     elif row["stands"] in ("gap", "marker"):
-        said.append(f"at a {row['stands']}")
+        notes.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:
         who = row["held_by"] or f"producer {row['held_producer_id']}"
         began = f" since {instant(row['held_since'])}" if row["held_since"] else ""
-        said.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
+        notes.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
     if row["pending_offset"] is not None:
-        said.append(f"a commit of {row['pending_offset']} waits for its transaction")
+        notes.append(f"a commit of {row['pending_offset']} waits for its transaction")
     hidden = [f"{number(row['aborted_records'])} aborted"] if row["aborted_records"] else []
     hidden += [plural(row["marker_offsets"], "marker")] if row["marker_offsets"] else []
     hidden += [f"{number(row['missing_offsets'])} gone"] if row["missing_offsets"] else []
-    return "; ".join([*said, *([", ".join(hidden)] if hidden else [])])
+    return "; ".join([*notes, *([", ".join(hidden)] if hidden else [])])
 
 
 def _between(least: int | None, most: int | None) -> str:
     return number(least) if least == most else f"{number(least)} to {number(most)}"
 
 
-# What an audit will read, as lines for people.
+# ``auditor audit --plan``.
 
 
 MOST_DIRS = 20
 
 
 def plan_lines(plan: Values) -> Iterator[str]:
-    """Whole lines of the plan that ``auditor.pipeline.plan`` gives."""
+    """Yield the lines of a plan of :mod:`auditor.pipeline.plan`."""
     dirs = plan["log_dirs"]
     rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
     rows += [
@@ -337,48 +336,45 @@ def _tasks(tasks: Values) -> str:
 
 
 def _span(values: list[float]) -> str:
-    """Seconds from and to, once where both are said alike."""
     least, most = (duration(max(1, round(value)) * 1000) for value in values)
     return least if least == most else f"{least} to {most}"
 
 
-def _estimate(found: Values) -> Iterator[str]:
-    large, small = (size(value) for value in found["batches_of_bytes"])
+def _estimate(estimate: Values) -> Iterator[str]:
+    large, small = (size(value) for value in estimate["batches_of_bytes"])
     yield f"Estimates, from batches of {large} to batches of {small}; they depend on the machine:"
-    if found["seconds"] is None:
-        yield f"  time: {_span(found['cpu_seconds'])} of one core; divide by the cores of the cluster"
+    if estimate["seconds"] is None:
+        yield f"  time: {_span(estimate['cpu_seconds'])} of one core; divide by the cores of the cluster"
     else:
-        yield f"  time: {_span(found['seconds'])} ({_span(found['cpu_seconds'])} of one core)"
-    yield f"  a disk of 500 MiB/s gives these bytes in {_span([found['disk_seconds']] * 2)}"
-    memory = found["memory_bytes"]
+        yield f"  time: {_span(estimate['seconds'])} ({_span(estimate['cpu_seconds'])} of one core)"
+    yield f"  a disk of 500 MiB/s gives these bytes in {_span([estimate['disk_seconds']] * 2)}"
+    memory = estimate["memory_bytes"]
     yield f"  memory: driver {size(memory['driver'])}, each worker {size(memory['worker'])}"
     if memory["comparing"]:
         least, most = map(size, memory["comparing"])
         yield f"  the worker that compares the replicas of the largest partition: {least} to {most}"
 
 
-# What became of what a run found, as lines of a terminal.
+# ``auditor recheck``.
 
 
-def recheck_lines(told: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
-    """A line per question with its answer, what to do where one is still there, and how many have which answer; an
-    advice is printed once. ``told``: rows of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was
-    not compared."""
-    seen = []
-    counts = Counter(row["answer"] for row in told)
-    yield f"{len(told)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
-    for row in told:
+def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
+    """Yield the counts by answer, then each question with its answer and, if it is still open, what to do; each advice
+    once.
+
+    ``rows``: of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was not compared.
+    """
+    printed = []
+    counts = Counter(row["answer"] for row in rows)
+    yield f"{len(rows)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
+    for row in rows:
         yield ""
         yield from wrap(visible(f"{str(row['answer']).upper()}  {_about(row)}: {row['why']}"), width)
         advice = _advice(row)
-        if advice in seen:
+        if advice in printed:
             continue
-        seen.append(advice)
-        for kind, said in advice:
-            yield from (
-                [f"    {visible(said)}"] if kind == "command" else [f"  {x}" for x in wrap(visible(said), width - 2)]
-            )
-
+        printed.append(advice)
+        yield from step_lines(advice, width)
     yield ""
     for note in notes:
         yield from wrap(f"{note[0].upper()}{note[1:]}.", width)
@@ -386,10 +382,10 @@ def recheck_lines(told: Sequence[Values], notes: Sequence[str], width: int) -> I
 
 def _about(row: Values) -> str:
     place = f"{row['topic']}-{row['partition']}"
-    at = "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
+    place += "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
     if row["fingerprint"] is not None:
-        return f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}{at}' if row['topic'] else ''}"
-    return f"{place}{at}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
+        return f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}' if row['topic'] else ''}"
+    return f"{place}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
 
 
 def _advice(row: Values) -> list[tuple[str, str]]:
@@ -399,7 +395,7 @@ def _advice(row: Values) -> list[tuple[str, str]]:
     return pieces(advice) if advice else []
 
 
-# What a run says beside its findings: groups behind a hold, disks, cleaners; for the page.
+# Cards of the page: groups of blocked partitions, disk space, log cleaner.
 
 
 MAX_ROWS = 20  # of each on a page
@@ -411,14 +407,14 @@ TITLES = {
 
 
 class PartitionLine(NamedTuple):
-    """A partition with its broker, if that matters, and what is said of it."""
+    """A partition with its broker, if that matters, and a sentence about it."""
 
     where: str
     says: str
 
 
 class Card(NamedTuple):
-    """Lines under a title; ``more`` were left out; ``command`` has all of it."""
+    """Lines under a title. ``more``: how many are omitted; ``command`` prints all of them."""
 
     title: str
     command: str
@@ -427,7 +423,7 @@ class Card(NamedTuple):
 
 
 def cards(rows: Iterable[Values]) -> list[Card]:
-    """The cards that have something to say; ``rows``: the summary's ``asides``."""
+    """Return the cards that have lines; ``rows``: the summary's ``asides``."""
     of: dict[str, list[PartitionLine]] = {about: [] for about in TITLES}
     for row in rows:
         if row["about"] in of:

@@ -1,4 +1,4 @@
-"""A run on a terminal."""
+"""The results of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from auditor.dashboards.wording import (
     Alike,
     Finding,
     Names,
+    advice_lines,
     alike,
+    are,
     cells,
     clip,
     indented,
@@ -33,24 +35,24 @@ from auditor.dashboards.wording import (
     short_fingerprint,
     shortened,
     size,
-    told,
+    step_lines,
     values_in_lines,
     visible,
     who,
     wrap,
 )
 
-# The partitions that are held as a table on a terminal: a row each, and one for each further transaction of it.
+# Blocked partitions as a table: one row per partition and one per further open transaction.
 
 
-ROWS = 20  # from here on a row stands for all that one producer holds
+ROWS = 20  # with more partitions, a row stands for all that one producer blocks
 BEHIND = 5  # further transactions of a partition
 HEADS = ("PARTITION", "SINCE", "HOLDER", "WAITING", "DO", "FINDING")
-_LEAST = 20  # columns for partition and holder, below which a row takes lines of its own
+_LEAST = 20  # columns for partition and holder; with less room, rows become paragraphs
 
 
 class TableCells(NamedTuple):
-    """The cells, in the order of :data:`HEADS`; ``more``: for how many more partitions it stands."""
+    """The cells of a row, in the order of :data:`HEADS`; ``more``: how many further partitions it stands for."""
 
     partition: str
     since: str
@@ -64,8 +66,10 @@ class TableCells(NamedTuple):
 def blocked_table_lines(
     rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool
 ) -> list[str]:
-    """The table, at most ``width`` columns wide; names that are too long lose their middle. ``every``: a row for each
-    partition, however many. ``as_of``: the time of the audit, whose day is not said again."""
+    """Return the table, at most ``width`` columns wide; long names lose their middle.
+
+    ``every``: one row per partition, however many; ``as_of``: the evaluation time, whose day is not repeated.
+    """
     if not rows:
         return []
     parts = (
@@ -74,27 +78,27 @@ def blocked_table_lines(
         else finding_groups.holders(rows)
     )
     shown = parts if every else parts[:ROWS]
-    made = [row for held in shown for row in _rows(held, as_of or "")]
-    rest = sum(len(held.rows) for held in parts[len(shown) :])
+    made = [row for part in shown for row in _rows(part, as_of or "")]
+    rest = sum(len(part.rows) for part in parts[len(shown) :])
     more = wrap(f"… {rest:,} more: --verbose lists them", width) if rest else []
     return [*_laid_out(made, width), *more]
 
 
-def _rows(held: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
-    first, holder = held.rows[0], held.first
+def _rows(group: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
+    first, holder = group.rows[0], group.first
     fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
     rows = [
         TableCells(
             visible(holder.name),
             _since(holder.row, as_of),
             _holder(holder.row),
-            number(held.waiting),
+            number(group.waiting),
             holder.word,
             fingerprint,
-            len(held.rows) - 1,
+            len(group.rows) - 1,
         )
     ]
-    if len(held.rows) > 1:
+    if len(group.rows) > 1:
         return rows
     rows += [_behind(finding, as_of) for finding in first.behind[:BEHIND]]
     unnamed = first.others - len(first.behind[:BEHIND])
@@ -102,7 +106,7 @@ def _rows(held: finding_groups.ProducerPartitions, as_of: str) -> list[TableCell
 
 
 def _since(row: Values, as_of: str) -> str:
-    """When it began; with a question mark where only its producer's clock tells."""
+    # A question mark: only the producer's clock shows it.
     if not row.get("since"):
         return "unknown"
     by_brokers = row.get("since_by_producer") or row.get("since_not_before")
@@ -124,7 +128,7 @@ def _holder(row: Finding) -> str:
 def _laid_out(rows: Sequence[TableCells], width: int) -> list[str]:
     wides = [max(cells(text) for text in column) for column in zip(HEADS, *(row[:6] for row in rows), strict=True)]
     wides[0] = max(wides[0], *(cells(row.partition) + len(_more_rows(row)) for row in rows))
-    room = width - sum(wides[at] for at in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
+    room = width - sum(wides[n] for n in (1, 3, 4, 5)) - 2 * (len(HEADS) - 1)
     if room < _LEAST:
         return [line for row in rows for line in wrap(" · ".join(filter(None, _named(row))), width)]
     wides[0], wides[2] = _shared(wides[0], wides[2], room)
@@ -157,7 +161,7 @@ def _more_rows(row: TableCells) -> str:
 
 
 def _shared(left: int, right: int, room: int) -> tuple[int, int]:
-    """Widths of two columns that fit: each as wide as it has to be, or half of the room."""
+    # Each column as wide as needed, or half of the room.
     if left + right <= room:
         return left, right
     half = room // 2
@@ -166,51 +170,51 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
     return (left, room - left) if left <= half else (room - half, half)
 
 
-# The first lines on a terminal: the headline, who holds which partition as a table, and what to do, each text once.
+# The first lines: headline, blocked partitions, what to do, each text once.
 
 
 BLOCKED_SHOWN, NAMED, NUMBERS = 5, 10, 20
-COMPARED = 1000  # partitions of which those that are spoken of in the same words are looked for
-LINES = 51  # of all that is said of partitions that are held: with what stands around it sixty
+COMPARED = 1000  # partitions whose texts are compared
+LINES = 51  # about blocked partitions; sixty with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
 
 
 @dataclass(slots=True)
 class FirstLines:
-    """The first lines, the findings that they speak of, and of each text that says what to do whose it is."""
+    """The first lines, the findings that they cover, and for each printed advice the partition that it is for."""
 
     lines: list[str]
     findings: list[Finding]
-    said: dict[tuple[tuple[str, str], ...], str]
+    advice_of: dict[tuple[tuple[str, str], ...], str]
 
 
 def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
-    """The headline and the clock."""
+    """Return the headline, the evaluation time and the clusters."""
     headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
     lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
-    for each in summary["clusters"]:
-        owner = f", of {each['owner']}" if each["owner"] else ""
-        lines += wrap(visible(f"Cluster {each['name']}{owner}{': ' if each['link'] else ''}{each['link']}"), width)
+    for row in summary["clusters"]:
+        owner = f", of {row['owner']}" if row["owner"] else ""
+        lines += wrap(visible(f"Cluster {row['name']}{owner}{': ' if row['link'] else ''}{row['link']}"), width)
     return lines
 
 
 def first_answer(
     decided: answers.RunVerdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
 ) -> FirstLines:
-    """Of every partition that is held how it stands, and what to do. ``width`` in columns.
+    """Return the status of each blocked partition and what to do. ``width``: in columns.
 
-    What is said of several in the same words is said once; ``every``: of each by itself, with whole commands, and of
-    those that are held as is normal too. ``shown``: which partitions.
+    Partitions with the same text share it; ``every``: each partition by itself, with whole commands, also those within
+    their timeout; ``shown``: which partitions.
     """
-    held, named, accepted = (
+    blocked, named, accepted = (
         [row for row in rows if shown.holds(dict(row.holder.row))]
         for rows in (decided.held, decided.named, decided.accepted)
     )
     as_of = summary["as_of"]
-    lines = ["", *blocked_table_lines(held, as_of, width, every)] if held else []
-    lines += _advice_of_blocked(held, width, every, LINES - len(lines))
-    if hidden := len(decided.held) - len(held):
-        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {_are(hidden)} blocked", width)]
+    lines = ["", *blocked_table_lines(blocked, as_of, width, every)] if blocked else []
+    lines += _advice_of_blocked(blocked, width, every, LINES - len(lines))
+    if hidden := len(decided.held) - len(blocked):
+        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {are(hidden)} blocked", width)]
     unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
     lines += _not_known(unsure, as_of, width, every)
     if named and not unsure:
@@ -218,106 +222,95 @@ def first_answer(
     if accepted:
         lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
         lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
-        lines += _more_blocked(accepted[NAMED:], width)
-    about = [f for row in held for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
-    said = {tuple(row.holder.told): row.holder.name for row in held}
-    for row in held:
+        if more := accepted[NAMED:]:
+            lines += wrap(f"… {plural(len(more), 'more partition')}: see summary.json", width)
+    about = [f for row in blocked for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
+    partition_of = {tuple(row.holder.steps): row.holder.name for row in blocked}
+    for row in blocked:
         same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
-        texts = (tuple(told(f["advice"], "")) for f in same)
-        said |= {text: row.holder.name for text in texts if text[0] == row.holder.told[0]}
-    return FirstLines(lines, about, said)
+        texts = (tuple(advice_lines(f["advice"], "")) for f in same)
+        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.steps[0]}
+    return FirstLines(lines, about, partition_of)
 
 
 def _blocks(finding: Finding) -> bool:
-    """Whether it says no more than the row of what holds a partition does."""
+    # Such a finding says no more than the row of its partition.
     return (finding.get("declared") or {}).get("blocks") is not None
 
 
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
-
-
-def _more_blocked(rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
-    return wrap(f"… {plural(len(rows), 'more partition')}: see summary.json", width) if rows else []
-
-
 def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool) -> list[str]:
-    """Partitions that are held, by why it is not known whether for longer than is normal."""
     by_reason: dict[str, list[answers.BlockedSummary]] = {}
     for row in rows:
-        by_reason.setdefault(answers.stands(row.holder), []).append(row)
+        by_reason.setdefault(answers.standing_text(row.holder), []).append(row)
     lines = []
-    for reason, mine in by_reason.items():
-        said = f"Held, but not known to be blocked for longer than is normal: {reason}"
-        lines += ["", *wrap(said, width), *blocked_table_lines(mine, as_of, width, every)]
+    for reason, group in by_reason.items():
+        heading = f"Held, but not known to be blocked for longer than is normal: {reason}"
+        lines += ["", *wrap(heading, width), *blocked_table_lines(group, as_of, width, every)]
     return lines
 
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
-    """A paragraph for each text: all of them with ``every``, else the first, and those that ``room`` lines take."""
-    groups = [Alike([at], row.holder.told) for at, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
+    # All texts with ``every``, else the first one and those that fit into ``room`` lines.
+    groups = [Alike([n], row.holder.steps) for n, row in enumerate(rows)] if every else _alike(rows[:COMPARED])
     lines: list[str] = []
     left: list[answers.BlockedSummary] = []
     for group in groups:
-        mine = [rows[at] for at in group.members]
-        paragraph = ["", *_paragraph(group, mine, width, None if every else max(3, room - len(lines)))]
+        members = [rows[n] for n in group.members]
+        paragraph = ["", *_paragraph(group, members, width, None if every else max(3, room - len(lines)))]
         if lines and not every and (left or len(lines) + len(paragraph) > room):
-            left += mine
+            left += members
         else:
             lines += paragraph
     left += [] if every else rows[COMPARED:]
     if left:
-        said = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
-        lines += ["", *wrap(said, width)]
+        hint = f"What to do about {_places(left)}: auditor explain, with the digits under FINDING"
+        lines += ["", *wrap(hint, width)]
     return lines
 
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
-    """Those that stand alike and of which the same is said."""
-    return alike([(names(row.holder.row), [("", answers.stands(row.holder)), *row.holder.told]) for row in rows])
+    return alike(
+        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.steps]) for row in rows]
+    )
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
-    """Who it is about, what to do with each command on a line of its own, and the values of each partition."""
     parts = [part for part in group.parts if part[0]]
     lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
-    for name, said in (
+    for name, groups in (
         ("cannot start", _all(row.groups for row in rows)),
         ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
     ):
-        lines += indented(f"groups that {name}: {said}", width, 2) if said else []
-    for part, text in parts:
-        lines += [f"    {visible(text)}"] if part == "command" else indented(text, width, 2)
+        lines += indented(f"groups that {name}: {groups}", width, 2) if groups else []
+    lines += step_lines(parts, width)
     return lines + values_in_lines(
         group, width, BLOCKED_VALUES if room is None else min(BLOCKED_VALUES, room - len(lines) - 1)
     )
 
 
 def _one(row: answers.BlockedSummary, width: int) -> list[str]:
-    """Which partition, by whom it is held and for how long, and where its readers stop."""
     holder = row.holder
     by = who(holder.row) or "an unknown producer"
     stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
-    text = f"{holder.name}: held by {by} {answers.held_for(holder.row)}, {answers.stands(holder)}{stop}"
+    text = f"{holder.name}: held by {by} for {answers.aged(holder.row)}, {answers.standing_text(holder)}{stop}"
     also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
     return [*wrap(visible(text), width), *indented(also, width, 2)]
 
 
 def _several(group: Alike, rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
-    stands = answers.stands(rows[0].holder)
+    stands = answers.standing_text(rows[0].holder)
     if not group.columns:
         return wrap(f"{_places(rows)}, each: {stands}", width)
     return wrap(f"{plural(len(rows), 'partition')}, each: {stands}. Capitals stand for the values below.", width)
 
 
 def _all(names: Iterable[Iterable[str]]) -> str:
-    found = list(dict.fromkeys(name for several in names for name in several))
-    more = f" and {len(found) - BLOCKED_SHOWN:,} more" if len(found) > BLOCKED_SHOWN else ""
-    return ", ".join(found[:BLOCKED_SHOWN]) + more
+    distinct = list(dict.fromkeys(name for several in names for name in several))
+    more = f" and {len(distinct) - BLOCKED_SHOWN:,} more" if len(distinct) > BLOCKED_SHOWN else ""
+    return ", ".join(distinct[:BLOCKED_SHOWN]) + more
 
 
 def _places(rows: Sequence[answers.BlockedSummary]) -> str:
-    """The partitions, by topic."""
     by_topic: dict[str, list[int]] = {}
     for row in rows:
         by_topic.setdefault(str(row.holder.row["topic"]), []).append(row.holder.row["partition"])
@@ -336,35 +329,35 @@ def _numbers(partitions: Sequence[int]) -> str:
 
 def _brief(row: answers.BlockedSummary) -> str:
     holder = row.holder
-    at = "" if holder.lso is None else f" at offset {holder.lso}"
+    offset = "" if holder.lso is None else f" at offset {holder.lso}"
     by = who(holder.row) or "an unknown producer"
     digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
-    return f"{holder.name}{at}, by {by}, {answers.held_for(holder.row)}: {answers.stands(holder)}{digits}"
+    return f"{holder.name}{offset}, by {by}, for {answers.aged(holder.row)}: {answers.standing_text(holder)}{digits}"
 
 
-# What else was found, on a terminal: a few lines a cause, and what to do about it, each text once.
+# Other findings: a few lines per cause and what to do, each text once.
 
 
 PLACES = 3
 CAUSE_VALUES = 10  # places of a cause whose values are listed
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _MESSAGE = 1000
-Told = tuple[tuple[str, str], ...]
+AdviceText = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
-class Said:
-    """What was said already: by each text what to do, whose it was. ``most`` texts are said; ``unsaid``: whether some
-    were not."""
+class PrintedAdvice:
+    """What was printed already: ``by`` text, the place that it was for. ``most``: how many texts are printed;
+    ``omitted``: whether any was not."""
 
     most: int | None = SHOWN
-    by: dict[Told, str] = field(default_factory=dict)
+    by: dict[AdviceText, str] = field(default_factory=dict)
     kinds: set[str] = field(default_factory=set)
-    unsaid: bool = False
+    omitted: bool = False
 
 
 def painter(color: bool) -> Callable[[str, str], str]:
-    """What paints the severity that a line begins with; nothing where the environment has ``NO_COLOR``."""
+    """Return a function that colours the severity at the start of a line; without colour if ``NO_COLOR`` is set."""
 
     def paint(line: str, severity: str) -> str:
         if severity not in SEVERITIES or not line.startswith(severity):
@@ -374,9 +367,9 @@ def painter(color: bool) -> Callable[[str, str], str]:
     return paint if color and not os.environ.get("NO_COLOR") else lambda line, _: line
 
 
-def cause_lines(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
-    """A cause: how grave, which rule, how often, where and whose; what the first of its findings says; and what to do
-    about it, unless that was said above."""
+def cause_lines(cause: finding_groups.Cause, width: int, printed: PrintedAdvice) -> list[str]:
+    """Return the lines of a cause: severity, rule, number, places, owner, the message of its first finding, and what
+    to do unless that was printed above."""
     first = cause.findings[0]
     places = list(dict.fromkeys(filter(None, (visible(place(f)) for f in cause.findings))))
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
@@ -389,36 +382,32 @@ def cause_lines(cause: finding_groups.Cause, width: int, said: Said) -> list[str
     begun, *rest = wrap(" · ".join(filter(None, head)), width)
     message = clip(first["message"] or "", _MESSAGE)
     lines = [begun, *(line for part in rest for line in indented(part, width, 2)), *indented(message, width, 2)]
-    return lines + _advice_of_cause(cause, width, said) if first["severity"] in GRAVE else lines
+    return lines + _advice_of_cause(cause, width, printed) if first["severity"] in GRAVE else lines
 
 
-def _advice_of_cause(cause: finding_groups.Cause, width: int, said: Said) -> list[str]:
+def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAdvice) -> list[str]:
     first = cause.findings[0]
     text = _told(first)
     if not text:
         return []
-    if text in said.by:
-        return indented(f"What to do: as for {said.by[text]}", width, 2) if cause.kind not in said.kinds else []
-    if said.most is not None and (len(said.kinds) >= said.most or cause.kind in said.kinds):
-        said.unsaid = True
+    if text in printed.by:
+        return indented(f"What to do: as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
+    if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
+        printed.omitted = True
         stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
         return indented(text[0][1], width, 2) if stop else []
-    said.kinds.add(cause.kind)
-    told = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
-    group = alike(told)[0]
+    printed.kinds.add(cause.kind)
+    advices = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]
+    group = alike(advices)[0]
     for member in group.members:
-        said.by.setdefault(told[member][1], _name(first))
-    lines = []
-    for what, part in group.parts:
-        lines += [f"    {visible(part)}"] if what == "command" else indented(part, width, 2)
-    lines += values_in_lines(group, width, CAUSE_VALUES)
+        printed.by.setdefault(advices[member][1], _name(first))
+    lines = step_lines(group.parts, width) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines
 
 
 def _name(finding: Finding) -> str:
-    """Its rule, which of the rule's questions it answers where that is another, and its digits."""
     question = kind(finding)
     asked = "" if question == finding["rule"] else f" ({question})"
     return f"{finding['rule']}{asked} {short_fingerprint(finding)}".rstrip()
@@ -428,14 +417,12 @@ def _names(finding: Finding) -> Names:
     return names({**finding, "first_offset": finding["offset"]})
 
 
-def _told(finding: Finding) -> Told:
-    return tuple(told(finding.get("advice"), finding["remedy"] or ""))
+def _told(finding: Finding) -> AdviceText:
+    return tuple(advice_lines(finding.get("advice"), finding["remedy"] or ""))
 
 
-# A run on a terminal: who holds what as a table, what to do, what else was found, and what was not read.
-#
-# Legible without colour. Names from the input cannot move the cursor or repaint the screen: whatever is not plainly
-# visible shows as an escape.
+# The output as a whole, legible without colour. Names from the input cannot move the cursor: hidden characters are
+# escaped.
 
 
 TOP, NOTES = 20, 3
@@ -454,27 +441,26 @@ def print_findings(
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
-    The run's findings are in the contract's order, with what their rules declare, as ``registry.described`` gives them;
-    ``width`` is the terminal's in columns; ``color`` paints the severity, unless the environment has ``NO_COLOR``;
-    ``report`` is where the report was written, to be said at the end. Infos are counted, not printed, unless ``shown``
-    asks for them, or ``verbose``, which prints every finding and every partition for itself. ``now``: the clock on the
-    wall, to say how old the copy is. ``shown``: which findings; what a baseline accepts is not printed. Cost: that of
-    what is shown, and one pass over all.
+    The run's findings are in the contract's order, with what their rules declare;
+    ``width``: of the terminal in columns; ``color``: colour severities, unless ``NO_COLOR`` is set; ``report``: where
+    the report was written; ``verbose``: print every finding and partition by itself; ``now``: the system time, for the
+    age of the copy; ``shown``: which findings. Infos are only counted unless ``shown`` or ``verbose`` asks for them;
+    suppressed findings are not printed. Cost: what is shown, and one pass over all.
     """
     whole, full, decided, width = run.findings, run.full, run.verdict, max(width, 30)
     listed, notes = _listed(whole, shown, verbose)
     answer = first_answer(decided, full, width, shown, verbose)
-    told = set() if verbose else {id(finding) for finding in answer.findings}
-    lost, others = _causes([f for f in listed if id(f) not in told], decided.lost, verbose)
-    said = Said(None if verbose else SHOWN, dict(answer.said))
+    answered = set() if verbose else {id(finding) for finding in answer.findings}
+    lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, verbose)
+    printed = PrintedAdvice(None if verbose else SHOWN, dict(answer.advice_of))
     paint = painter(color)
     lines = top(decided, full, width, now)
-    lines += _of_causes(lost, width, said, paint)
+    lines += _of_causes(lost, width, printed, paint)
     lines += answer.lines
-    lines += _of_causes(others if verbose else others[:TOP], width, said, paint)
+    lines += _of_causes(others if verbose else others[:TOP], width, printed, paint)
     if len(others) > TOP and not verbose:
         lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
-    if said.unsaid:
+    if printed.omitted:
         lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
     named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
     lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
@@ -504,32 +490,31 @@ def _write(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple[list[Finding], int]:
-    """The findings that are printed, and how many infos besides would be, had anybody asked for them."""
+    # And the number of infos that are only counted.
     listed = [finding for finding in answers.unaccepted(findings) if shown.shows(finding)]
     if infos or shown.infos:
         return listed, 0
-    kept = [finding for finding in listed if finding["severity"] != LEAST]
-    return kept, len(listed) - len(kept)
+    above_info = [finding for finding in listed if finding["severity"] != LEAST]
+    return above_info, len(listed) - len(above_info)
 
 
 def _causes(
-    findings: Sequence[Finding], lost: Sequence[Finding], each: bool
+    findings: Sequence[Finding], lost: Sequence[Finding], every: bool
 ) -> tuple[list[finding_groups.Cause], list[finding_groups.Cause]]:
-    """The causes of findings, with ``each`` one a finding: of what is lost, and all others."""
     marked = {id(finding) for finding in lost}
-    found = [finding_groups.alone(finding) for finding in findings] if each else finding_groups.causes(findings)
+    causes = [finding_groups.alone(finding) for finding in findings] if every else finding_groups.causes(findings)
     parts: tuple[list[finding_groups.Cause], list[finding_groups.Cause]] = ([], [])
-    for cause in found:
+    for cause in causes:
         parts[not any(id(finding) in marked for finding in cause.findings)].append(cause)
     return parts
 
 
 def _of_causes(
-    found: Sequence[finding_groups.Cause], width: int, said: Said, paint: Callable[[str, str], str]
+    causes: Sequence[finding_groups.Cause], width: int, printed: PrintedAdvice, paint: Callable[[str, str], str]
 ) -> list[str]:
     lines = []
-    for cause in found:
-        begun, *rest = cause_lines(cause, width, said)
+    for cause in causes:
+        begun, *rest = cause_lines(cause, width, printed)
         lines += ["", paint(begun, cause.severity), *rest]
     return lines
 
@@ -544,11 +529,10 @@ def _closing(
     notes: int,
     named: Sequence[Finding] = (),
 ) -> list[str]:
-    """How many of each severity, which are not printed, what was read and what was not, and where to read on.
-    ``notes``: how many infos are not printed; ``named``: findings whose digits are printed all the same."""
+    # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
     lines = [_counted(answers.tally(findings, summary), notes)]
     if shown.narrow:
-        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.said())}); results and exit status are of all")
+        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.text())}); results and exit status are of all")
     if summary["baseline"]:
         lines.append(f"Baseline: {visible(answers.baseline(summary['baseline']))}")
     lines += _read(summary)
@@ -565,7 +549,7 @@ def _closing(
 def _hints(
     listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int, report: str | None
 ) -> list[str]:
-    """Commands that say more, each on one line, however long, so that it can be pasted."""
+    # Commands are never wrapped, so that they can be pasted.
     folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
     hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
@@ -579,18 +563,16 @@ def _hints(
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
-    """How many of each severity; infos that are not printed as notes, with what prints them."""
-    told = [
+    parts = [
         f"{count - notes:,} {name}" if name == LEAST else f"{count:,} {name}"
         for name, count in counts.items()
         if count - (notes if name == LEAST else 0) > 0
     ]
     more = f"{plural(notes, 'note')}: --verbose" if notes else ""
-    return f"Findings: {'; '.join(filter(None, (', '.join(told), more))) or 'none'}"
+    return f"Findings: {'; '.join(filter(None, (', '.join(parts), more))) or 'none'}"
 
 
 def _read(summary: Values) -> list[str]:
-    """How much was read, and what was not."""
     lines, volume = [], summary["bytes"]
     if volume["total"]:
         batches = "" if summary["batches"] is None else f" in {plural(summary['batches'], 'batch')}"
@@ -600,15 +582,15 @@ def _read(summary: Values) -> list[str]:
         lines.append(f"{'; '.join(parts)}, of {size(volume['total'])}" if len(parts) > 1 else parts[0])
     for row in summary["unreadable"][:5]:
         place = visible("/".join(filter(None, (row["log_dir"], row["file"]))))
-        at = "" if row["position"] is None else f" at byte {row['position']}"
-        lines.append(f"Not read: {place}{at}: {visible(str(row['detail'] or row['reason']))}")
+        position = "" if row["position"] is None else f" at byte {row['position']}"
+        lines.append(f"Not read: {place}{position}: {visible(str(row['detail'] or row['reason']))}")
     if len(summary["unreadable"]) > 5:
         lines.append(f"Not read: {plural(len(summary['unreadable']) - 5, 'more place')}, see summary.json")
     return lines
 
 
 def _encodable(line: str, encoding: str) -> str:
-    """The line as a terminal of that encoding can show it: our own signs in ASCII, of names what it has."""
+    # Our own characters become ASCII, others escapes.
     try:
         line.encode(encoding)
     except UnicodeEncodeError:

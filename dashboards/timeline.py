@@ -1,4 +1,4 @@
-"""Timelines and trends."""
+"""Timelines of partitions and trends of runs, as coordinates."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
 from auditor.dashboards.answers import aged
-from auditor.dashboards.wording import clip, instant, offsets
+from auditor.dashboards.wording import clip, instant, offsets, parsed_time
 
-# Where things stand in a picture: a partition's transactions as bars along its offsets.
-#
-# Pure arithmetic from a timeline's numbers to coordinates; the template draws them as SVG. The x axis is the offset,
-# since that is what the LSO and the log end are; times are said in words, because a client chooses its own.
+# A partition's transactions as bars along its offsets, for the template to draw as SVG. The x axis is the offset, as
+# for LSO and log end; times are only in the texts, because clients choose their own.
 
 
 TIMELINE_WIDTH = 960.0
@@ -23,7 +21,7 @@ LEFT, RIGHT = 12.0, 948.0
 TOP, TIMELINE_LANE, BAR = 48.0, 54.0, 16.0
 MAX_LANES, MAX_BARS = 12, 400
 _MIN_BAR = 3.0
-_MARGIN, _WORTH = 10, 4  # offsets around what is zoomed on; how much shorter than the whole a part must be
+_MARGIN, _WORTH = 10, 4  # offsets around a part; how many times shorter than the whole it must be
 _SIGN = 7.3  # the width of a character
 
 
@@ -33,11 +31,10 @@ TONES = ("open", "unsure", "active", "")  # kinds of open transactions, the wors
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One transaction: ``x`` to ``x + width`` its data; ``tail`` what lies behind it to the right edge if it is open.
+    """One transaction: its records from ``x`` to ``x + width``; ``tail``: from there to the right edge if it is open.
 
-    ``kind`` is commit, abort, open (it holds readers up), unsure (open, and the input does not show whether it does) or
-    active (open, and nothing is wrong with that);
-    ``letter`` says the same without colour; ``title`` says all of it in words.
+    ``kind``: commit, abort, open (it blocks consumers), unsure (open, of unknown status) or active (open, within its
+    timeout); ``letter``: the kind without colour; ``title``: all of it in words.
     """
 
     x: float
@@ -51,8 +48,8 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class EpochMark:
-    """A producer epoch that begins at ``x``; ``fenced`` when it is lower than one seen before in the lane; ``left``:
-    its words end there, where there is no room for them to the right."""
+    """A producer epoch that begins at ``x``. ``fenced``: it is lower than one before it in the lane; ``left``: its
+    label ends at ``x``, for want of room on the right."""
 
     x: float
     label: str
@@ -61,17 +58,15 @@ class EpochMark:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From where to where its words go, with the room between two of them."""
+        """The horizontal range of its label, with a gap."""
         width = _SIGN * (len(self.label) + 1)
         return (self.x - width, self.x) if self.left else (self.x, self.x + width)
 
 
 @dataclass(slots=True)
 class TimelineLane:
-    """All shown transactions of one producer id; ``y`` is the top of its bars, the label stands above.
-
-    ``tone``: the kind of those that are open, the worst of them; empty where none is.
-    """
+    """All shown transactions of one producer id. ``y``: the top of its bars, below the label; ``tone``: the worst
+    kind of its open ones, empty without any."""
 
     producer_id: int
     y: float
@@ -84,7 +79,7 @@ class TimelineLane:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything the template draws of one partition. Coordinates are in the SVG's own units, ``WIDTH`` wide."""
+    """What the template draws of one partition. Coordinates are SVG units, ``WIDTH`` wide."""
 
     height: float
     lanes: Sequence[TimelineLane]
@@ -99,7 +94,7 @@ class Picture:
 
     @property
     def tone(self) -> str:
-        """The worst kind of an open transaction that is drawn; empty where none is."""
+        """The worst kind of an open transaction; empty without any."""
         return min((lane.tone for lane in self.lanes), key=TONES.index, default="")
 
     @property
@@ -108,40 +103,41 @@ class Picture:
         return {bar.kind for lane in self.lanes for bar in lane.bars}
 
 
-def draw_timeline(timeline: Values, known: Mapping[tuple[int, int], Values], part: Part | None = None) -> Picture:
-    """Lay one timeline out, whole or a part of it.
+def draw_timeline(
+    timeline: Values, open_transactions: Mapping[tuple[int, int], Values], part: Part | None = None
+) -> Picture:
+    """Lay out one timeline, or a part of it.
 
-    ``timeline`` is of the shape the report takes; ``known`` holds the open transactions by (producer id, first offset),
-    for their id, since when and for how long, what pages call them (``kind``), and whether they hold readers up
-    (``blocks``). Cost: linear in the transactions, of which all open ones and the latest others are drawn, ``MAX_BARS``
-    together.
+    ``timeline``: in the report's shape; ``open_transactions``: by (producer id, first offset), for their id, age,
+    ``kind``, and whether they block consumers (``blocks``). Cost: linear in the transactions, of which all open ones
+    and the latest others are drawn, at most ``MAX_BARS``.
     """
-    there = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
-    rows = _shown(there)
+    in_part = timeline["transactions"] if part is None else [row for row in timeline["transactions"] if _in(row, part)]
+    rows = _shown(in_part)
     first, end = part or (_begin(timeline, rows), timeline["log_end"])
     scale = _scale(first, end)
     lanes, hidden = _lanes(rows)
     for lane, own in lanes:
-        _fill(lane, own, scale, known)
+        _fill(lane, own, scale, open_transactions)
     lso = timeline.get("lso")
-    at = None if lso is None or lso < first else scale(lso)
+    lso_x = None if lso is None or lso < first else scale(lso)
     return Picture(
         height=TOP + TIMELINE_LANE * len(lanes) + 26,
         lanes=[lane for lane, _ in lanes],
         ticks=[(scale(tick), tick) for tick in _ticks(first, end)],
-        lso=at,
-        lso_label_end=at is not None and at > TIMELINE_WIDTH / 2,
+        lso=lso_x,
+        lso_label_end=lso_x is not None and lso_x > TIMELINE_WIDTH / 2,
         log_end=scale(end),
         start_cut=first > timeline["log_start"],
         end_cut=end < timeline["log_end"],
         hidden_producers=hidden,
-        hidden_transactions=len(there) - len(rows) + (0 if part else timeline.get("truncated") or 0),
+        hidden_transactions=len(in_part) - len(rows) + (0 if part else timeline.get("truncated") or 0),
     )
 
 
 def focus(timeline: Values) -> Part | None:
-    """The part of a log around its last stable offset and the transaction that holds it; None where nothing holds it,
-    or where the whole shows that well enough."""
+    """Return the part of a log around its LSO and the transaction that holds it back; None if nothing does, or the
+    whole log shows it well enough."""
     lso, log_end = timeline.get("lso"), timeline["log_end"]
     still = [row for row in timeline["transactions"] if row.get("marker_offset") is None]
     if lso is None or lso >= log_end or not still:
@@ -156,7 +152,7 @@ def focus(timeline: Values) -> Part | None:
 
 
 def _begin(timeline: Values, rows: Sequence[Values]) -> int:
-    """Where a picture of all of ``rows`` begins: a little before the first of them."""
+    # A little before the first transaction.
     log_start, log_end = int(timeline["log_start"]), int(timeline["log_end"])
     if not rows:
         return log_start
@@ -170,29 +166,26 @@ def _in(row: Values, part: Part) -> bool:
 
 
 def in_words(row: Values, since: str | None = None, age: str = "") -> str:
-    """One transaction of a timeline as a line of text."""
-    said = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {_range(row)}"
+    """Return one transaction of a timeline as a line of text."""
+    span = offsets(row["first_offset"], row.get("last_offset")) or "none"
+    text = f"producer {row['producer_id']} epoch {row['producer_epoch']}, offsets {span}"
     if row.get("marker_offset") is None:
         begun = since or row.get("start")
-        said += ", open" + (f" since {instant(begun)}" if begun else "")
-        return said + (f" ({age})" if age else "")
-    said += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
-    return said + (f" on {instant(row['end'])}" if row.get("end") else "")
-
-
-def _range(row: Values) -> str:
-    return offsets(row["first_offset"], row.get("last_offset")) or "none"
+        text += ", open" + (f" since {instant(begun)}" if begun else "")
+        return text + (f" ({age})" if age else "")
+    text += f", {row.get('outcome') or 'ended'} at {row['marker_offset']}"
+    return text + (f" on {instant(row['end'])}" if row.get("end") else "")
 
 
 def _shown(rows: Sequence[Values]) -> list[Values]:
-    """Every open transaction (as far as bars go) and the latest of the others, in offset order."""
+    # All open transactions come before the others, as far as MAX_BARS permits.
     still = [row for row in rows if row.get("marker_offset") is None][:MAX_BARS]
     ended = sorted((row for row in rows if row.get("marker_offset") is not None), key=_first)
     return sorted(still + ended[len(ended) - max(0, MAX_BARS - len(still)) :] if ended else still, key=_first)
 
 
 def _first(row: Values) -> int:
-    """Where a transaction begins; a marker that ended nothing begins at itself."""
+    # A marker without a transaction begins at itself.
     begin: int = row["first_offset"] if row["first_offset"] is not None else (row.get("marker_offset") or 0)
     return begin
 
@@ -208,20 +201,17 @@ def _scale(first: int, end: int) -> Any:
 
 
 def _ticks(first: int, end: int) -> list[int]:
-    """At most six round offsets between first and end."""
-    step, factors = 1, (2, 5, 10)
+    # At most six round offsets.
+    step = 1
     while (end - first) // step > 5:
-        step = next(base * f for base in [_power(step)] for f in factors if base * f > step)
+        power = int(10 ** (len(str(step)) - 1))
+        step = next(power * factor for factor in (2, 5, 10) if power * factor > step)
     start = -(-first // step) * step
     return list(range(start, end + 1, step))
 
 
-def _power(step: int) -> int:
-    return int(10 ** (len(str(step)) - 1))
-
-
 def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values]]], int]:
-    """One lane a producer: open transactions first (by offset), then the latest; and how many lanes are left out."""
+    # Open transactions first, by offset, then the latest.
     own: dict[int, list[Values]] = {}
     for row in rows:
         own.setdefault(row["producer_id"], []).append(row)
@@ -232,21 +222,18 @@ def _lanes(rows: Sequence[Values]) -> tuple[list[tuple[TimelineLane, list[Values
 
     order = sorted(own.items(), key=rank)
     shown = [
-        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), mine)
-        for n, (producer, mine) in enumerate(order[:MAX_LANES])
+        (TimelineLane(producer, TOP + TIMELINE_LANE * n + 18, f"producer {producer}"), transactions)
+        for n, (producer, transactions) in enumerate(order[:MAX_LANES])
     ]
     return shown, len(order) - len(shown)
 
 
 def _fill(
-    lane: TimelineLane,
-    rows: Sequence[Values],
-    scale: object,
-    known: Mapping[tuple[int, int], Values],
+    lane: TimelineLane, rows: Sequence[Values], scale: object, open_transactions: Mapping[tuple[int, int], Values]
 ) -> None:
     highest: int | None = None
     for row in rows:
-        more = known.get((row["producer_id"], _first(row)), {})
+        more = open_transactions.get((row["producer_id"], _first(row)), {})
         since, age = more.get("since"), "" if more.get("age_ms") is None else aged(more)
         bar = _bar(row, scale, in_words(row, since, age), _open_kind(row, more))
         lane.bars.append(bar)
@@ -263,7 +250,6 @@ def _fill(
 
 
 def _open_kind(row: Values, more: Values) -> str:
-    """What an open transaction is drawn as."""
     kind = more.get("kind") or row.get("class")
     if more.get("blocks", kind not in ("active", "undecidable")):
         return "open"
@@ -271,11 +257,11 @@ def _open_kind(row: Values, more: Values) -> str:
 
 
 def _mark_epoch(lane: TimelineLane, x: float, epoch: int, highest: int | None) -> int:
-    """Mark an epoch where it begins, in words if there is room for them. Returns the highest epoch so far."""
+    # Labelled if there is room. Returns the highest epoch so far.
     fenced = highest is not None and epoch < highest
     if highest is None or fenced or epoch > highest:
-        said = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
-        mark = EpochMark(x, said, fenced, left=x + _SIGN * len(said) > TIMELINE_WIDTH)
+        label = f"epoch {epoch} after {highest}: fenced" if fenced else f"epoch {epoch}"
+        mark = EpochMark(x, label, fenced, left=x + _SIGN * len(label) > TIMELINE_WIDTH)
         last = next((mark.span[1] for mark in reversed(lane.epochs) if mark.label), 0.0)
         lane.epochs.append(mark if fenced or mark.span[0] >= last else EpochMark(x, "", fenced))
     return epoch if highest is None else max(highest, epoch)
@@ -290,16 +276,16 @@ def _bar(row: Values, scale: Any, title: str, kind: str) -> Bar:
     if marker is None:
         tail = max(0.0, round(RIGHT - x - width, 1))
         return Bar(min(x, RIGHT - _MIN_BAR), width, tail, kind, "OPEN", title, None)
-    commit = row.get("outcome") == "COMMIT"
-    at = scale(marker)
-    return Bar(x, max(width, round(at - x, 1)), 0.0, "commit" if commit else "abort", "C" if commit else "A", title, at)
+    outcome, letter = ("commit", "C") if row.get("outcome") == "COMMIT" else ("abort", "A")
+    marker_x = scale(marker)
+    return Bar(x, max(width, round(marker_x - x, 1)), 0.0, outcome, letter, title, marker_x)
 
 
-# An axis of time for small pictures: where a moment stands, and the ticks that say so. Pure.
+# Time axes.
 
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-# What lies between two ticks, in ms: of these the least that gives no more than fit.
+# Distances between ticks, in ms: the least is used that gives no more ticks than fit.
 STEPS = (
     *(n * MINUTE for n in (1, 2, 5, 10, 30)),
     *(n * HOUR for n in (1, 3, 6, 12)),
@@ -309,14 +295,14 @@ PER_TICK = 90.0  # units of width that a tick's label takes
 
 
 class Tick(NamedTuple):
-    """A line on the axis and what stands there."""
+    """A line on the axis and its label."""
 
     x: float
     label: str
 
 
 class Axis(NamedTuple):
-    """Moments between ``start`` and ``end``, in ms, laid out from ``left`` to ``right``."""
+    """The times from ``start`` to ``end``, in ms, laid out from ``left`` to ``right``."""
 
     start: int
     end: int
@@ -324,30 +310,28 @@ class Axis(NamedTuple):
     right: float
 
     def x(self, ms: int) -> float:
-        """Where a moment stands; the end where the axis has no length."""
+        """Return the position of a time; the right end if the axis has no length."""
         share = (ms - self.start) / (self.end - self.start) if self.end > self.start else 1.0
         return round(self.left + min(1.0, max(0.0, share)) * (self.right - self.left), 1)
 
     def ticks(self) -> list[Tick]:
-        """Whole hours or days (UTC), as many as there is room for; the day, and below it the time of day."""
+        """Return whole hours or days (UTC), as many as fit."""
         most = max(1, int((self.right - self.left) / PER_TICK))
         step = next((step for step in STEPS if (self.end - self.start) // step < most), STEPS[-1])
         first = -(-self.start // step) * step
-        found = [Tick(self.x(ms), _label(ms, step)) for ms in range(first, self.end + 1, step)][: most + 1]
-        return found or [Tick(self.x(self.end), _label(self.end, MINUTE))]
+        ticks = [Tick(self.x(ms), _label(ms, step)) for ms in range(first, self.end + 1, step)][: most + 1]
+        return ticks or [Tick(self.x(self.end), _label(self.end, MINUTE))]
 
 
 def axis(moments: Sequence[int], left: float, right: float) -> Axis:
-    """The axis that has all of some moments, in ms."""
+    """Return the axis of some times in ms."""
     return Axis(min(moments, default=0), max(moments, default=0), left, right)
 
 
 def milliseconds(iso: str) -> int:
-    """An ISO-8601 time in ms; one that is none is 0."""
-    try:
-        return int(datetime.datetime.fromisoformat(iso).timestamp() * 1000)
-    except ValueError:
-        return 0
+    """Return an ISO-8601 time in epoch ms; 0 for anything else."""
+    time = parsed_time(iso)
+    return 0 if time is None else int(time.timestamp() * 1000)
 
 
 def _label(ms: int, step: int) -> str:
@@ -355,7 +339,7 @@ def _label(ms: int, step: int) -> str:
     return moment.strftime("%Y-%m-%d" if step >= DAY else "%m-%d %H:%M")
 
 
-# Counts of runs over time, as pictures: an axis of time, a lane a count, a mark where a run was. Pure.
+# Trends: one lane per count, a mark per run.
 
 
 Of = TypeVar("Of")
@@ -377,7 +361,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class TrendLane:
-    """One count over time: ``path`` is its area, which stands on ``y``; a number stands where it changes."""
+    """One count over time. ``path``: its area above ``y``; it is labelled where it changes."""
 
     name: str
     y: float
@@ -387,7 +371,7 @@ class TrendLane:
 
 @dataclass(frozen=True, slots=True)
 class Trend(Generic[Of]):
-    """The picture: lanes below each other, a column a run to be clicked (left, width, mark, run), and the ticks."""
+    """The picture: lanes, one column per run to click on (left, width, mark, run), and ticks."""
 
     lanes: Sequence[TrendLane]
     columns: Sequence[tuple[float, float, float, Of]]
@@ -396,15 +380,15 @@ class Trend(Generic[Of]):
 
     @property
     def height(self) -> float:
-        """In the SVG's own units."""
+        """In SVG units."""
         return TREND_LANE * len(self.lanes) + AXIS
 
 
 def draw_trend(
     runs: Sequence[Of], moments: Sequence[int], counts: Mapping[str, Sequence[int | None]], width: float = TREND_WIDTH
 ) -> Trend[Of]:
-    """Lays runs out: ``moments`` when each was, in ms, in their order; ``counts`` by lane, None where a run does not
-    say. A count holds until the next run. Cost: linear."""
+    """Lay out runs over time. ``moments``: in ms, ascending; ``counts``: by lane, None if unknown. A count holds
+    until the next run. Cost: linear."""
     if not runs:
         return Trend([], [], [], width)
     scale = axis(moments, 0.0, width - TAIL)
@@ -422,11 +406,11 @@ def draw_trend(
 def lane(
     name: str, xs: Sequence[float], values: Sequence[int | None], y: float, high: float, width: float
 ) -> TrendLane:
-    """One count: as high as its share of the most; whatever is not zero can be seen."""
+    """Lay out one count, relative to its maximum; counts above zero are always visible."""
     most = max((value for value in values if value), default=1)
     path, labels, before, free = [], [], None, 0.0
-    for at, (x, value) in enumerate(zip(xs, values, strict=True)):
-        right = xs[at + 1] if at + 1 < len(xs) else width
+    for column, (x, value) in enumerate(zip(xs, values, strict=True)):
+        right = xs[column + 1] if column + 1 < len(xs) else width
         if value:
             top = round(y - max(2.0, high * value / most), 1)
             path.append(f"M{x} {y}V{top}H{max(right, x + 1)}V{y}Z")
@@ -438,6 +422,6 @@ def lane(
 
 
 def small(scale: Axis, moments: Sequence[int], values: Sequence[int | None]) -> tuple[TrendLane, list[float]]:
-    """A picture for a cell of a table: one count on an axis that the rows share, and where its runs were."""
+    """Lay out one count for a table cell, on an axis shared by the rows, and the positions of its runs."""
     xs = [scale.x(ms) for ms in moments]
     return lane("", xs, values, SMALL - 2, SMALL - 4, SMALL_WIDTH), xs

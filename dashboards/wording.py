@@ -1,7 +1,9 @@
-"""How values look to people."""
+"""Values, names and remedies as text, and text in columns."""
 
 from __future__ import annotations
 
+import datetime
+import itertools
 import json
 import re
 import unicodedata
@@ -13,18 +15,17 @@ from auditor.base import advice
 from auditor.base.at_rest import Values
 from auditor.base.words import duration
 
-# How values look to people, the same on every surface: names made harmless, sizes, durations, instants, remedies.
+# Values as text, the same in all outputs.
 #
-# Names come from untrusted input. :func:`visible` makes control, direction-changing and invisible characters show as
-# escapes, so that a name can neither move a terminal's cursor nor pass for another one. HTML escaping is the template
-# engine's business.
+# Names come from untrusted input. :func:`visible` escapes control, bidirectional and invisible characters, so that a
+# name cannot move a terminal's cursor or look like another one. HTML is escaped by the template engine.
 
 
 Finding = Values
 
 SEVERITIES = ("critical", "error", "warning", "info")
 GRAVE = ("critical", "error")
-# As of auditor.rules.seen.view.
+# The values of auditor.rules.seen.view.
 OUTCOMES = (
     "blocked", "lost", "hidden", "exposed", "duplicated", "reordered", "unreadable", "refused", "at_risk", "none",
 )  # fmt: skip
@@ -43,12 +44,12 @@ _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def visible(text: str) -> str:
-    """``text`` with every control, direction-changing or invisible character as ``\\xNN`` or ``\\uNNNN``."""
+    r"""Return ``text`` with control, bidirectional and invisible characters escaped as ``\xNN`` or ``\uNNNN``."""
     return _HIDDEN.sub(_escape, text)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Lines of columns as wide as their widest cell, two spaces between; hidden characters become visible first."""
+    """Yield lines of aligned columns, separated by two spaces; hidden characters are escaped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     for row in shown:
@@ -56,18 +57,19 @@ def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def clip(text: str, limit: int) -> str:
-    """Some ``limit`` characters of ``text``; says how many were left out, if they are longer than saying so twice."""
+    """Return about ``limit`` characters of ``text`` and how many are omitted; all of it if the note would not be
+    shorter."""
     cut = f"… ({len(text) - limit:,} more characters)"
     return text if len(text) <= limit + 2 * len(cut) else text[:limit] + cut
 
 
 def number(value: float | None) -> str:
-    """A count with its thousands set apart; an en dash for none."""
+    """Return a count with thousands separators; an en dash for None."""
     return "–" if value is None else f"{value:,}"
 
 
 def size(count: int | None) -> str:
-    """A number of bytes in binary units, three digits at most: ``1.53 MiB``."""
+    """Return a number of bytes in binary units with at most three digits: ``1.53 MiB``."""
     if count is None:
         return "–"
     value, unit = float(count), 0
@@ -77,13 +79,13 @@ def size(count: int | None) -> str:
 
 
 def instant(iso: str | None) -> str:
-    """``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; what is not of that form as it is."""
+    """Return ``2026-11-21T04:00:00.123Z`` as ``2026-11-21 04:00:00 UTC``; any other text unchanged."""
     match = re.fullmatch(r"(\d{4,}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso or "")
     return f"{match[1]} {match[2]} UTC" if match else (iso or "–")
 
 
 def moment(iso: str, as_of: str) -> str:
-    """A time for a column, in UTC: the time of day alone on the day of ``as_of``, else the day and the minute."""
+    """Return a time for a column, in UTC: the time on the day of ``as_of``, else the day with the minute."""
     match = re.fullmatch(r"(\d{4,})-(\d\d-\d\d)T(\d\d:\d\d)(:\d\d)(?:\.\d+)?(?:Z|\+00:00)", iso)
     if match is None:
         return visible(clip(iso, 20))
@@ -94,14 +96,14 @@ def moment(iso: str, as_of: str) -> str:
 
 
 def fact(name: str, content: object) -> str:
-    """A fact of the evidence by its name: :func:`value`, and what ends in ``_ms`` as a duration too."""
+    """Return a fact of the evidence as :func:`value`; names that end in ``_ms`` also as a duration."""
     if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
         return f"{content} ({duration(content)})"
     return value(content)
 
 
 def value(content: object) -> str:
-    """A fact of the evidence on one line: words as they are, structures as compact JSON with sorted keys."""
+    """Return a fact of the evidence on one line; structures as compact JSON with sorted keys."""
     if content is None:
         return "–"
     if isinstance(content, bool):
@@ -113,8 +115,29 @@ def value(content: object) -> str:
     return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
 
 
+def parsed_time(iso: object) -> datetime.datetime | None:
+    """Return an ISO 8601 time; None for anything else."""
+    try:
+        return datetime.datetime.fromisoformat(str(iso))
+    except ValueError:
+        return None
+
+
+def are(count: int) -> str:
+    """Return the verb for a count: ``is`` or ``are``."""
+    return "is" if count == 1 else "are"
+
+
+def step_lines(parts: Iterable[tuple[str, str]], width: int) -> list[str]:
+    """Format the parts of :func:`advice_lines`: text wrapped and indented by 2, commands by 4 and never wrapped."""
+    lines: list[str] = []
+    for kind, text in parts:
+        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
+    return lines
+
+
 def log_name(row: Values) -> str:
-    """``topic-partition`` of a finding, transaction, timeline or log; empty where there is no topic."""
+    """Return ``topic-partition`` of a row; empty without a topic."""
     topic, partition = row.get("topic"), row.get("partition")
     if topic is None:
         return ""
@@ -122,19 +145,19 @@ def log_name(row: Values) -> str:
 
 
 def offsets(first: int | None, last: int | None) -> str:
-    """``71–117``, or one offset where first and last are the same or one is missing; empty for none."""
+    """Return ``71–117``, or one offset if both are the same or one is missing; empty for none."""
     if first is None or last is None or first == last:
         return "" if first is None and last is None else str(last if first is None else first)
     return f"{first}–{last}"
 
 
 def kind(finding: Values) -> str:
-    """Which of its rule's questions it answers; in a run of the past its rule is its kind."""
+    """Return the kind of a finding; in a run of an earlier release its rule."""
     return str(finding.get("kind") or finding["rule"])
 
 
 def place(row: Values) -> str:
-    """``topic-partition@offsets``, or the file where there is no topic, and the broker where it is known."""
+    """Return ``topic-partition@offsets``, or the file without a topic, and the broker if known."""
     log = log_name(row) or (row.get("file") or "")
     span = offsets(row.get("offset"), row.get("last_offset"))
     broker = "" if row.get("broker_id") is None else f" broker {row['broker_id']}"
@@ -142,7 +165,7 @@ def place(row: Values) -> str:
 
 
 def who(row: Values) -> str:
-    """The producer, transactional id and group that a row names, in words; empty for none."""
+    """Return the producer, transactional id and group of a row in words; empty for none."""
     parts = []
     if row.get("transactional_id") is not None:
         parts.append(clip(str(row["transactional_id"]), 200))
@@ -158,66 +181,65 @@ FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
 
 
 def short_fingerprint(finding: Finding) -> str:
-    """As much of its fingerprint as 'auditor explain' needs to find it; empty where it has none."""
+    """Return the finding ID: the first digits of the fingerprint; empty without one."""
     return str(finding.get("fingerprint") or "")[:FINGERPRINT_SHOWN]
 
 
 def unsaid(remedy: str, verdict: str) -> str:
-    """A remedy that stands behind its verdict ("Wait", "Do not abort"), without saying that again."""
-    said = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
-    rest = remedy[said.end() :] if said else remedy
-    return rest[:1].upper() + rest[1:] if said and rest.split(" ")[0].isalpha() else rest
+    """Return a remedy without the verdict ("Wait", "Do not abort") at its start."""
+    match = re.match(rf"{re.escape(verdict)}(?:, [^:.]*)?: +", remedy)
+    rest = remedy[match.end() :] if match else remedy
+    return rest[:1].upper() + rest[1:] if match and rest.split(" ")[0].isalpha() else rest
 
 
 def new_in(remedy: str, before: str) -> str:
-    """A remedy without its last sentence where that of the remedy above it is the same."""
+    """Return a remedy without its last sentence if the remedy ``before`` ends with the same."""
     rest, _, last = remedy.rpartition(". ")
     return rest if rest and before.endswith(f". {last}") else remedy
 
 
 def pieces(remedy: str) -> list[tuple[str, str]]:
-    """A remedy as ``(kind, text)`` in reading order: kind is ``text``, ``code`` (a name) or ``command`` (to be copied).
+    """Split a remedy into ``(kind, text)``: ``text``, ``code`` (a name) or ``command`` (to be copied).
 
-    What stands in backticks is code; a ``kafka-*.sh`` call with arguments is a command, with or without backticks.
+    Text in backticks is code; a ``kafka-*.sh`` call with arguments is a command, also without backticks.
     """
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     end = 0
     for match in _CODE.finditer(remedy):
         code = match[1] or match[2].rstrip(" .,;:)")
         stop = match.end() if match[1] else match.start() + len(code)
-        found += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
+        parts += [("text", remedy[end : match.start()]), ("command" if _is_command(code) else "code", code)]
         end = stop
-    found.append(("text", remedy[end:]))
+    parts.append(("text", remedy[end:]))
     # A command stands on a line of its own: the punctuation that followed it in the sentence would hang in the air.
-    after = ["", *(kind for kind, _ in found)]
+    after = ["", *(kind for kind, _ in parts)]
     tidy = [
         (kind, _begun(text.lstrip(" .;,")) if before == "command" and kind == "text" else text)
-        for before, (kind, text) in zip(after, found, strict=False)
+        for before, (kind, text) in zip(after, parts, strict=False)
     ]
     return [(kind, text) for kind, text in tidy if text.strip()]
 
 
 def sentences(remedy: str) -> list[tuple[str, str]]:
-    """A remedy as ``(kind, text)`` for who prints lines: ``command``, or ``text``, which names stay a part of."""
-    found: list[tuple[str, str]] = []
+    """Split a remedy into ``(kind, text)`` for line output: ``command``, or ``text`` including names."""
+    parts: list[tuple[str, str]] = []
     for kind, text in pieces(remedy):
-        if kind != "command" and found and found[-1][0] == "text":
-            found[-1] = ("text", found[-1][1] + text)
+        if kind != "command" and parts and parts[-1][0] == "text":
+            parts[-1] = ("text", parts[-1][1] + text)
         else:
-            found.append((kind if kind == "command" else "text", text))
-    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in found]
+            parts.append((kind if kind == "command" else "text", text))
+    tidy = [(kind, text if kind == "command" else text.strip(" ;:")) for kind, text in parts]
     return [(kind, text) for kind, text in tidy if text]
 
 
-def told(given: Values | None, remedy: str) -> list[tuple[str, str]]:
-    """An advice for who prints lines, as :func:`sentences` gives them; ``remedy``: the text that a run of the past has
-    in its place."""
+def advice_lines(given: Values | None, remedy: str) -> list[tuple[str, str]]:
+    """Split an advice as :func:`sentences` does; ``remedy``: its text in a run of an earlier release."""
     if given is None or "tone" in given:
         return sentences(remedy)
-    found: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for kind, text in advice.pieces(given):
-        found += [(kind, text)] if kind == "command" else sentences(text)
-    return found
+        parts += [(kind, text)] if kind == "command" else sentences(text)
+    return parts
 
 
 def _begun(text: str) -> str:
@@ -235,21 +257,21 @@ def _escape(match: re.Match[str]) -> str:
     return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
 
 
-# Text in columns of a terminal: how wide it is, filled up, broken into lines.
+# Text in columns of a terminal.
 
 
 def cells(text: str) -> int:
-    """How many columns of a terminal ``text`` takes: wide characters two, combining ones none."""
+    """Return the width of ``text`` on a terminal: wide characters take two columns, combining ones none."""
     return sum(_cell(sign) for sign in text)
 
 
 def pad(text: str, width: int) -> str:
-    """``text`` with spaces up to ``width`` columns."""
+    """Fill ``text`` with spaces up to ``width`` columns."""
     return text + " " * max(0, width - cells(text))
 
 
 def shortened(text: str, width: int) -> str:
-    """``text`` in at most ``width`` columns: what is too long loses its middle, for names differ at their ends."""
+    """Shorten ``text`` to ``width`` columns by cutting its middle: names differ at their ends."""
     if cells(text) <= width:
         return text
     head, tail = "", ""
@@ -262,7 +284,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, broken between words where it can be. One empty line for none."""
+    """Wrap ``text`` at ``width`` columns, between words if possible. One empty line for an empty text."""
     lines, line, room = [], "", width
     for word in text.split(" "):
         for part in _split(word, width):
@@ -275,12 +297,12 @@ def wrap(text: str, width: int) -> list[str]:
 
 
 def indented(text: str, width: int, by: int) -> list[str]:
-    """``text`` in lines of at most ``width`` columns, each behind ``by`` blanks; hidden characters become visible."""
+    """Wrap ``text`` at ``width`` columns, indented ``by`` spaces; hidden characters are escaped."""
     return [" " * by + line for line in wrap(visible(text), width - by) if line]
 
 
 def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Rows in columns as wide as their widest cell, two blanks between; one that is wider than ``width`` is broken."""
+    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     wides = [max(map(cells, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(pad, row, wides)).rstrip() for row in shown]
@@ -288,7 +310,6 @@ def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _split(word: str, width: int) -> list[str]:
-    """A word in parts of at most ``width`` columns."""
     if cells(word) <= width:
         return [word]
     parts, part, room = [], "", width
@@ -306,20 +327,19 @@ def _cell(sign: str) -> int:
     return 2 if unicodedata.east_asian_width(sign) in "WF" else 1
 
 
-# What is said of many places in the same words, as one text with words in capitals, and a line of values a place.
+# Texts about many places as one text with words in capitals, and a table of their values.
 #
-# Two texts are alike only where each word that differs is a value that both places are known by (a topic, a partition,
-# a
-# producer): put back, the values give each text again, word for word.
+# Two texts are grouped only if each differing word is a value of both places (topic, partition, producer): with the
+# values put back, the group gives each text again, word for word.
 
 
-Piece = tuple[str, str]  # "text" or "command", and what it says
-Names = Mapping[str, str]  # by the word that stands for it, in the order of columns, what a place is known by
+Piece = tuple[str, str]  # "text" or "command", and the text
+Names = Mapping[str, str]  # the values of a place by the word that replaces them, in the order of columns
 
 TOPIC, NUMBER, PLACE = "TOPIC", "N", "TOPIC-N"
 PLURAL = {"record": "records", "stays": "stay"}  # one text may speak of one record, the next of several
 _WORD = re.compile(r"(\(*)(.*?)([.,;:)]*)")
-# The word before a value says which of several equal ones it is.
+# The word before (or after) a value tells equal values apart.
 _BEFORE = {
     "--partition": NUMBER,
     "--start-offset": "OFFSET",
@@ -337,8 +357,8 @@ _BEHIND = {"records": "RECORDS", "record": "RECORDS"}
 
 @dataclass(slots=True)
 class Alike:
-    """Places, by their numbers in what was given, of which the same is said: ``parts`` with the words of ``columns`` in
-    place of what differs, and of each place a value a column."""
+    """Places, by index, with the same text: ``parts`` with the words of ``columns`` in place of what differs, and
+    for each place its ``values``."""
 
     members: list[int]
     parts: list[Piece] = field(default_factory=list)
@@ -348,32 +368,31 @@ class Alike:
 
 @dataclass(slots=True)
 class _Slot:
-    """A word of the text: the same in all (``word``), or one of ``names`` in each."""
-
+    # A word: the same in all texts (``word``), or the value of one of ``names`` in each.
     word: str
     fixed: bool
     names: frozenset[str]
 
 
-def alike(told: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
-    """The places that share a text, in the order of the first of each. Cost: places times texts that differ."""
-    found: list[tuple[Alike, list[_Slot]]] = []
-    for number, (names, parts) in enumerate(told):
-        for at, (group, slots) in enumerate(found):
-            first = told[group.members[0]][1]
+def alike(texts: Sequence[tuple[Names, Sequence[Piece]]]) -> list[Alike]:
+    """Group places by text, in the order of their first. Cost: places times different texts."""
+    groups: list[tuple[Alike, list[_Slot]]] = []
+    for number, (names, parts) in enumerate(texts):
+        for position, (group, slots) in enumerate(groups):
+            first = texts[group.members[0]][1]
             if _shape(first) == _shape(parts) and (both := _both(slots, _words(parts), names)) is not None:
                 group.members.append(number)
-                found[at] = group, both
+                groups[position] = group, both
                 break
         else:
-            found.append((Alike([number]), [_Slot(word, True, _known(word, names)) for word in _words(parts)]))
-    for group, slots in found:
-        _finish(group, slots, told)
-    return [group for group, _ in found]
+            groups.append((Alike([number]), [_Slot(word, True, _known(word, names)) for word in _words(parts)]))
+    for group, slots in groups:
+        _finish(group, slots, texts)
+    return [group for group, _ in groups]
 
 
 def names(row: Values) -> Names:
-    """What may stand in what is said of a partition or a finding, by the word in its place."""
+    """Return what may be replaced in a text about a partition or finding, by the replacing word."""
     place = None if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     values = {
         PLACE: place,
@@ -390,7 +409,8 @@ def names(row: Values) -> Names:
 
 
 def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
-    """What the words in capitals stand for: a line a place, of ``most`` at least 3; partitions alone on one line."""
+    """Return the values of the replaced words: one line per place, at least 3 of ``most``; partitions alone on one
+    line."""
     if not group.columns:
         return []
     table, most = [group.columns, *group.values], max(3, most)
@@ -413,7 +433,6 @@ def _words(parts: Iterable[Piece]) -> list[str]:
 
 
 def _known(word: str, names: Names) -> frozenset[str]:
-    """The names that a word, without the signs around it, is the value of."""
     core = _core(word)[1]
     return frozenset(name for name, value in names.items() if value == core)
 
@@ -424,41 +443,40 @@ def _core(word: str) -> tuple[str, str, str]:
 
 
 def _both(slots: Sequence[_Slot], words: Sequence[str], names: Names) -> list[_Slot] | None:
-    """What is common to a text and one more; None where a word differs that is nobody's value."""
-    found = []
+    # None if a word differs that is no value of the place.
+    joined = []
     for slot, word in zip(slots, words, strict=True):
-        said = PLURAL.get(word, word)
-        fixed = slot.fixed and said == PLURAL.get(slot.word, slot.word)
+        form = PLURAL.get(word, word)
+        fixed = slot.fixed and form == PLURAL.get(slot.word, slot.word)
         around = _core(slot.word)[::2] == _core(word)[::2]
         common = slot.names & _known(word, names) if around else frozenset()
         if not fixed and not common:
             return None
-        found.append(_Slot(slot.word if slot.word == word else said if fixed else slot.word, fixed, common))
-    return found
+        joined.append(_Slot(slot.word if slot.word == word else form if fixed else slot.word, fixed, common))
+    return joined
 
 
-def _finish(group: Alike, slots: Sequence[_Slot], told: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
-    names, parts = told[group.members[0]]
+def _finish(group: Alike, slots: Sequence[_Slot], texts: Sequence[tuple[Names, Sequence[Piece]]]) -> None:
+    names, parts = texts[group.members[0]]
     if len(group.members) == 1:
         group.parts = list(parts)
         return
-    mine = [told[number][0] for number in group.members]
-    differ = {name for name in names if len({each.get(name) for each in mine}) > 1}
+    rows = [texts[number][0] for number in group.members]
+    differ = {name for name in names if len({row.get(name) for row in rows}) > 1}
     place = "-".join(name if name in differ else str(names.get(name)) for name in (TOPIC, NUMBER))
     used = {TOPIC, NUMBER}
-    at = 0
+    all_words = ["", *(slot.word for slot in slots), ""]
+    neighbours = zip(slots, all_words, all_words[2:], strict=False)  # each slot, the word before it and behind it
     for kind, text in parts:
         words = []
-        for _ in text.split(" "):
-            slot, before, behind = slots[at], *(slots[n].word if 0 <= n < len(slots) else "" for n in (at - 1, at + 1))
+        for slot, before, behind in itertools.islice(neighbours, len(text.split(" "))):
             name = "" if slot.fixed else _chosen(slot.names, before, behind, names)
             used.add(name)
             start, _, end = _core(slot.word)
             words.append(f"{start}{place if name == PLACE else name}{end}" if name else slot.word)
-            at += 1
         group.parts.append((kind, " ".join(words)))
     group.columns = [name for name in names if name in used & differ and name != PLACE]
-    group.values = [[each.get(name, "-") for name in group.columns] for each in mine] if group.columns else []
+    group.values = [[row.get(name, "-") for name in group.columns] for row in rows] if group.columns else []
 
 
 def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> str:
@@ -466,12 +484,10 @@ def _chosen(names: frozenset[str], before: str, behind: str, order: Names) -> st
     return hint if hint in names else next(name for name in order if name in names)
 
 
-# The facts of a finding's evidence in words: names without underscores, times, durations and sizes as people say them.
-#
-# Nothing is left out: what the words round off is in ``findings.jsonl``, and behind a fold on the page.
+# Evidence in words. Exact values are in ``findings.jsonl``, and collapsed on the page.
 
 
-# Names that say less than they mean when only their underscores are gone.
+# Names that are unclear without underscores.
 _NAMES = {
     "also": "also found",
     "at_least": "at least that",
@@ -498,9 +514,9 @@ _DEEPEST = 3
 
 
 def in_words(evidence: Values) -> list[tuple[str, str]]:
-    """Each fact that is known as its name and what it says, what was expected and found first. Cost: linear."""
-    known = [str(name) for name in evidence if evidence[name] is not None]
-    order = sorted(known, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
+    """Return each known fact as its name and its text, the expected and found ones first. Cost: linear."""
+    facts = [str(name) for name in evidence if evidence[name] is not None]
+    order = sorted(facts, key=lambda name: (_FIRST.index(name) if name in _FIRST else len(_FIRST), name))
     return [(clip(_name(name), 80), _said(name, evidence[name], 0)) for name in order]
 
 
@@ -509,7 +525,7 @@ def _name(name: str) -> str:
 
 
 def _said(name: str, fact: object, depth: int) -> str:
-    """A fact in words. ``name`` says what a number counts; ``depth`` how far inside of others it stands."""
+    # ``name`` gives the unit of a number; ``depth`` is the nesting.
     if isinstance(fact, bool) or fact is None or depth > _DEEPEST:
         return value(fact)
     if isinstance(fact, int):
@@ -528,18 +544,17 @@ def _counts_bytes(name: str, count: int) -> bool:
 
 
 def _pairs(fact: Values, depth: int) -> str:
-    """A structure: what it says where it says something, else its own facts in a row."""
     if isinstance(fact.get("message"), str):
         kind = " ".join(str(fact[name]) for name in ("severity", "rule") if fact.get(name))
         return f"{kind}: {fact['message']}" if kind else str(fact["message"])
-    own = [f"{_name(str(name))} {_said(str(name), each, depth + 1)}" for name, each in fact.items() if each is not None]
-    deep = any(isinstance(each, Mapping) for each in fact.values())
+    own = [f"{_name(str(name))} {_said(str(name), item, depth + 1)}" for name, item in fact.items() if item is not None]
+    deep = any(isinstance(item, Mapping) for item in fact.values())
     return ("; " if deep else ", ").join(own) or "nothing"
 
 
 def _listed(name: str, fact: Sequence[Any], depth: int) -> str:
-    said = [_said(name, each, depth + 1) for each in fact]
-    if any(isinstance(each, Mapping) for each in fact):
-        return "; ".join(said)
-    nested = [f"({text})" if isinstance(each, list | tuple) else text for each, text in zip(fact, said, strict=True)]
+    texts = [_said(name, item, depth + 1) for item in fact]
+    if any(isinstance(item, Mapping) for item in fact):
+        return "; ".join(texts)
+    nested = [f"({text})" if isinstance(item, list | tuple) else text for item, text in zip(fact, texts, strict=True)]
     return ", ".join(nested) or "none"

@@ -66,7 +66,7 @@ def priority_stays() -> Iterator[None]:
     from auditor.copying import throttling
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(throttling, "behind_all_others", lambda: None)
+        patch.setattr(throttling, "lower_priority", lambda: None)
         yield
 
 

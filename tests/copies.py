@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from auditor.copying.run import Done, copied
+from auditor.copying.run import CopyResult, copy_logs
 
 LIST = "copied.json.gz"
 
 
-def copy_of(source: Path, out: Path) -> Done:
+def copy_of(source: Path, out: Path) -> CopyResult:
     """Copies what is below ``source``."""
-    return copied([str(source)], out)
+    return copy_logs([str(source)], out)
 
 
 def everything(copy: Path) -> Iterator[bytes]:

@@ -1,1 +1,1 @@
-"""The auditor in Python programs and notebooks: a thin face of the one audit."""
+"""The auditor in Python programs and notebooks."""

@@ -1,4 +1,4 @@
-"""Findings, blocked partitions and tables as objects."""
+"""Findings, blocked partitions, tables and what-if results as objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints, overload
 
 import numpy as np
 from markupsafe import Markup
@@ -44,37 +44,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# How findings, explanations and timelines look in a notebook. What comes from the data is escaped.
+# HTML for notebooks. All text from the data is escaped.
 
 
 MAX_ROWS = 200
-MAX_HELD = 20  # partitions that are shown beside the headline
+MAX_HELD = 20  # partitions that are shown with the headline
 COLORS = {"critical": "#b3261e", "error": "#c2410c", "warning": "#8a6100", "info": "#4b5563"}
-PAUSE = 0.2  # seconds between two lines about what is being done
+PAUSE = 0.2  # seconds between two updates of the progress line
 CELL = "text-align:left;vertical-align:top;padding:2px 10px"
-
-
 TABLE = Markup("<p><b>{}</b></p><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table>{}")
 
 
 class CellProgress:
-    """What is being done, on a line below a notebook's cell that is wiped at the end."""
+    """A progress line below a notebook's cell, removed at the end."""
 
     silent = False
 
     def __init__(self) -> None:
         self.handle: Any = None
-        self.said_at = 0.0
+        self.shown_at = 0.0
 
     def say(self, text: str) -> None:
-        """Shows what is being done now, unless something was shown a moment ago."""
-        if self.handle is not None and time.monotonic() - self.said_at < PAUSE:
+        """Show what is being done, at most every :data:`PAUSE` seconds."""
+        if self.handle is not None and time.monotonic() - self.shown_at < PAUSE:
             return
-        self.said_at = time.monotonic()
+        self.shown_at = time.monotonic()
         self._show(f"… {text}")
 
     def done(self) -> None:
-        """Wipes the line."""
+        """Remove the line."""
         if self.handle is not None:
             self._show("")
             self.handle = None
@@ -93,8 +91,8 @@ Shown = CellProgress | running.Progress
 
 
 def progress(wanted: bool | None) -> Shown:
-    """Where a line says what is being done: below a notebook's cell, if ``wanted`` on standard error, or nowhere.
-    None: in notebooks."""
+    """Return where progress is shown: below a notebook's cell, on stderr (``wanted``), or nowhere. ``None``: in
+    notebooks only."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if wanted is not False and hasattr(shell, "kernel"):
@@ -104,7 +102,7 @@ def progress(wanted: bool | None) -> Shown:
 
 @dataclass(frozen=True)
 class Text:
-    """Lines of text that a notebook shows as they are."""
+    """Lines of text that a notebook shows unchanged."""
 
     text: str
 
@@ -119,7 +117,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole HTML page, which a notebook shows in a frame of its own: its style stays within, its script is dead."""
+    """A whole HTML page. A notebook shows it in a sandboxed frame: its style stays inside, its script does not run."""
 
     html: str
     height: int
@@ -132,34 +130,28 @@ class Page:
         return str(Markup(frame).format(self.height, self.html))
 
 
-def as_text(found: Sequence[Finding]) -> str:
-    """How many there are of each severity."""
-    counts = Counter(finding.severity for finding in found)
+def as_text(findings: Sequence[Finding]) -> str:
+    """Return the number of findings per severity."""
+    counts = Counter(finding.severity for finding in findings)
     of_each = ", ".join(f"{counts[name]} {name}" for name in SEVERITIES if counts[name])
-    return f"<{plural(len(found), 'finding')}{': ' + of_each if of_each else ''}>"
+    return f"<{plural(len(findings), 'finding')}{': ' + of_each if of_each else ''}>"
 
 
-def findings_html(found: Sequence[Finding]) -> str:
-    """A table of the first findings, in their order."""
-    head = Markup("").join(
-        Markup('<th style="{}">{}</th>').format(CELL, name)
-        for name in ("severity", "rule", "where", "what", "fingerprint")
-    )
-    rows = Markup("").join(map(_row, found[:MAX_ROWS]))
-    more = len(found) - MAX_ROWS
-    below = Markup("<p>{}</p>").format(f"{plural(more, 'more finding')} not shown") if more > 0 else ""
-    return str(TABLE.format(as_text(found).strip("<>"), head, rows, below))
+def findings_html(findings: Sequence[Finding]) -> str:
+    """Format the first findings as a table, in the order given."""
+    names = ("severity", "rule", "where", "what", "fingerprint")
+    more = len(findings) - MAX_ROWS
+    return _table(as_text(findings).strip("<>"), names, map(_row, findings[:MAX_ROWS]), more, "more finding")
 
 
 def unread_html(what: str, reads: str) -> str:
-    """Something of which nothing was read yet, or that is closed; ``reads``: what to ask for."""
+    """Format an object that is closed or not read yet; ``reads``: the attributes that read the input."""
     return str(Markup("<p>{}</p><p>{}</p>").format(what, f"{reads} read the input, once, and judge it"))
 
 
 def table_html(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], more: int = 0) -> str:
-    """Rows under their names, and how many are not shown."""
-    head = Markup("").join(Markup('<th style="{}">{}</th>').format(CELL, name) for name in names)
-    shown = Markup("").join(
+    """Format rows as a table; ``more``: the number of rows that are not shown."""
+    shown = (
         Markup("<tr>{}</tr>").format(
             Markup("").join(
                 Markup('<td style="{}">{}</td>').format(CELL, "" if value is None else visible(str(value)))
@@ -168,18 +160,26 @@ def table_html(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]], 
         )
         for row in rows
     )
-    below = Markup("<p>{}</p>").format(f"{plural(more, 'more row')} not shown") if more > 0 else ""
-    return str(TABLE.format(title, head, shown, below))
+    return _table(title, names, shown, more, "more row")
 
 
-def audit_html(headline: str, blocked: Sequence[Values], found: Sequence[Finding]) -> str:
-    """Who is blocked and what to do, rows of the table ``blocked`` in their order; below it how much was found."""
-    held = Markup(blocked_html(headline, blocked)) if blocked else Markup("<p><b>{}</b></p>").format(visible(headline))
-    return str(Markup("{}<p>{}</p>").format(held, as_text(found).strip("<>")))
+def _table(title: str, names: Sequence[str], rows: Iterable[Markup], more: int, noun: str) -> str:
+    head = Markup("").join(Markup('<th style="{}">{}</th>').format(CELL, name) for name in names)
+    below = Markup("<p>{}</p>").format(f"{plural(more, noun)} not shown") if more > 0 else ""
+    return str(TABLE.format(title, head, Markup("").join(rows), below))
+
+
+def audit_html(headline: str, blocked: Sequence[Values], findings: Sequence[Finding]) -> str:
+    """Format the blocked partitions with what to do, then the number of findings. ``blocked``: rows of the table
+    ``blocked``."""
+    answer = (
+        Markup(blocked_html(headline, blocked)) if blocked else Markup("<p><b>{}</b></p>").format(visible(headline))
+    )
+    return str(Markup("{}<p>{}</p>").format(answer, as_text(findings).strip("<>")))
 
 
 def blocked_html(title: str, blocked: Sequence[Values]) -> str:
-    """The first partitions that are held: how, since when, by whom, and what to do."""
+    """Format the first blocked partitions: status, since when, by whom, and what to do."""
     names = ("partition", "how", "since", "held by", "what to do")
     more = len(blocked) - MAX_HELD
     return table_html(visible(title), names, map(_held, blocked[:MAX_HELD]), more)
@@ -201,21 +201,22 @@ def _row(finding: Finding) -> Markup:
     return Markup("<tr>{}{}</tr>").format(first, Markup("").join(rest))
 
 
-# Rows as programs take them: Arrow, pandas, Spark, dicts. What tables, findings and held partitions have in common.
+# Rows as Arrow, pandas, Spark and dicts.
 
 
-# The session that an audit runs on; None: it runs without Spark. Asked for when a frame is.
+# Returns the session that an audit runs on, None without Spark. Called only when a frame is asked for.
 Session = Callable[[], "SparkSession | None"]
+Item = TypeVar("Item")
 
 
 def no_session() -> SparkSession | None:
-    """That of an audit without Spark."""
+    """The session of an audit without Spark."""
     return None
 
 
 class Tabular(ABC):
-    """Rows that are had in every form. What takes Arrow's data by itself (``pyarrow.table``, ``polars.DataFrame``,
-    DuckDB) takes these too."""
+    """Rows that convert to Arrow, pandas, Spark and dicts. Whatever takes Arrow data (``pyarrow.table``,
+    ``polars.DataFrame``, DuckDB) takes them too."""
 
     _session: Session
 
@@ -224,14 +225,14 @@ class Tabular(ABC):
         """The rows as an Arrow table, held in memory."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """The rows for pandas. Errors: ``AuditInputError`` where pandas is not installed."""
+        """The rows as a pandas DataFrame. Errors: ``AuditInputError`` if pandas is not installed."""
         require("pandas")
         return self.to_arrow().to_pandas()
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
-        """The rows as a DataFrame of a session, classic or Connect; by default of the one that the audit runs on.
+        """The rows as a DataFrame of ``spark``, classic or Connect, by default of the audit's own session.
 
-        Errors: ``AuditInputError`` without a session where the audit runs without Spark.
+        Errors: ``AuditInputError`` if neither exists.
         """
         session = spark or self._session()
         if session is None:
@@ -245,8 +246,8 @@ class Tabular(ABC):
 
     def to_dicts(self) -> list[Fields]:
         """The rows as dicts of plain values."""
-        found: list[Fields] = self.to_arrow().to_pylist()
-        return found
+        rows: list[Fields] = self.to_arrow().to_pylist()
+        return rows
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule protocol."""
@@ -254,10 +255,10 @@ class Tabular(ABC):
 
 
 class Table(Tabular):
-    """A table of an audit, or the answer to an SQL text: the same type whatever the audit runs on, with the same
-    columns, which docs/tables.md explains. Nothing is read before its rows are asked for, and nothing twice.
+    """A table of an audit, or the result of an SQL text: the same type and columns (docs/tables.md) with and without
+    Spark. Rows are read once, on first use.
 
-    ``name``: of the table, ``sql`` for an answer; ``schema``: its columns as Arrow has them.
+    ``name``: of the table, ``sql`` for a result; ``schema``: its columns in Arrow.
     """
 
     def __init__(
@@ -276,15 +277,15 @@ class Table(Tabular):
 
     @classmethod
     def of(cls, name: str, rows: pa.Table, session: Session) -> Table:
-        """Rows that are there already."""
+        """Wrap rows that are in memory."""
         made = cls(name, rows.schema, lambda: rows, session=session)
         _ = made._held
         return made
 
     @cached_property
     def _held(self) -> pa.Table:
-        found = self._read()
-        return found if found.schema.equals(self.schema) else found.cast(self.schema)
+        rows = self._read()
+        return rows if rows.schema.equals(self.schema) else rows.cast(self.schema)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -293,16 +294,16 @@ class Table(Tabular):
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are. Reads them."""
+        """The number of rows. Reads them."""
         count: int = self._held.num_rows
         return count
 
     def to_arrow(self) -> pa.Table:
-        """The rows as an Arrow table, held in memory; ``audit.sql`` asks tables that do not fit there."""
+        """The rows as an Arrow table, held in memory. Query tables that do not fit there by ``audit.sql``."""
         return self._held
 
     def _frame(self, spark: SparkSession) -> DataFrame:
-        """On the audit's own session a frame that reads when it is used, and holds nothing here."""
+        # On the audit's own session a lazy frame, without rows in this process.
         frame = None if self._own_frame is None else self._own_frame(spark)
         return super()._frame(spark) if frame is None else frame
 
@@ -311,7 +312,7 @@ class Table(Tabular):
         return f"<table {self.name}: {rows}>"
 
     def _repr_html_(self) -> str:
-        """Its first rows once they were read, else its columns: nothing is read for a look."""
+        # The columns until rows were read: a notebook's display must not start an audit.
         if "_held" in self.__dict__:
             shown = self._held.slice(0, MAX_ROWS)
             rows: list[tuple[Any, ...]] = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
@@ -321,45 +322,61 @@ class Table(Tabular):
         return table_html(repr(self).strip("<>"), ("column", "type", "what it holds"), rows)
 
 
-# Findings as objects, as a table, as HTML: what ``audit.findings`` is.
+class TabularSequence(Sequence[Item], Tabular):
+    """Objects with the table that has a row for each of them."""
+
+    _items: tuple[Item, ...]
+    _table: pa.Table
+
+    @abstractmethod
+    def _selected(self, items: Sequence[Item], table: pa.Table) -> Self:
+        """The same type with some of the items and their rows."""
+
+    def _some(self, places: Sequence[int]) -> Self:
+        rows = self._table.take(array_of(np.array(places, np.int64)))
+        return self._selected([self._items[place] for place in places], rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Item: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Self: ...
+
+    def __getitem__(self, index: int | slice) -> Item | Self:
+        """One item by its place, or some of them."""
+        return self._some(range(len(self))[index]) if isinstance(index, slice) else self._items[index]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self._items)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows as an Arrow table, held in memory."""
+        return self._table
+
+
+# Findings.
 
 
 SCALARS = tuple(name for name in FIELDS if name not in ("evidence", "advice"))
 
 
-class Findings(Sequence[Finding], Tabular):
-    """The findings of an audit in the contract's order (critical first). A sequence of :class:`Finding` objects.
+class Findings(TabularSequence[Finding]):
+    """The findings of an audit in the contract's order (critical first): an immutable sequence of :class:`Finding`.
 
-    In a notebook it shows itself as a table. Nothing in it changes any more.
+    As Arrow it is the table ``findings``: the contract's fields, ``timestamp`` as a timestamp, ``evidence`` and
+    ``advice`` as JSON text, and ``cluster_id``, ``run_id``, ``confidence``. A notebook shows it as a table.
     """
 
-    def __init__(self, found: Sequence[Finding], table: pa.Table, session: Session = no_session) -> None:
-        self._found = tuple(found)
+    def __init__(self, findings: Sequence[Finding], table: pa.Table, session: Session = no_session) -> None:
+        self._items = tuple(findings)
         self._table = table
         self._session = session
 
-    def _some(self, places: Sequence[int]) -> Findings:
-        return Findings(
-            [self._found[place] for place in places],
-            self._table.take(array_of(np.array(places, np.int64))),
-            self._session,
-        )
-
-    @overload
-    def __getitem__(self, at: int) -> Finding: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Findings: ...
-
-    def __getitem__(self, at: int | slice) -> Finding | Findings:
-        """One finding by its place, or some of them."""
-        return self._some(range(len(self))[at]) if isinstance(at, slice) else self._found[at]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[Finding]:
-        return iter(self._found)
+    def _selected(self, items: Sequence[Finding], table: pa.Table) -> Self:
+        return type(self)(items, table, self._session)
 
     def where(
         self,
@@ -373,8 +390,8 @@ class Findings(Sequence[Finding], Tabular):
         transactional_id: Several = (),
         group: Several = (),
     ) -> Findings:
-        """Those that meet a condition, and are what and where the options say, which mean what they mean to
-        ``auditor audit``: ``findings.where(min_severity="error", partition="orders-*")``.
+        """Select findings by a condition and by the options of ``auditor audit``:
+        ``findings.where(min_severity="error", partition="orders-*")``.
 
         Arguments:
             condition: A function of a finding: ``lambda f: f.offset == 7``.
@@ -386,83 +403,66 @@ class Findings(Sequence[Finding], Tabular):
             transactional_id: Globs of transactional ids.
             group: Globs of consumer groups.
 
-        Errors: ``AuditInputError`` for a severity or rule that is none, and for what is of another type.
+        Errors: ``AuditInputError`` for an unknown severity or rule, and for an argument of another type.
         """
-        own = {
-            "condition": condition,
-            "min_severity": min_severity,
-            "rule": rule,
-            "topic": topic,
-            "partition": partition,
-            "broker": broker,
-            "transactional_id": transactional_id,
-            "group": group,
-        }
-        check(own, get_type_hints(Findings.where))
+        check(locals(), get_type_hints(Findings.where))
         if min_severity not in SEVERITIES:
             raise AuditInputError(f"no severity named {min_severity!r}; one of {', '.join(SEVERITIES)}")
         if unknown := [name for name in several(rule) if not registry.named(name)]:
             raise AuditInputError(f"no rule named {unknown[0]!r}; 'auditor rules' lists them")
         kinds = {kind.id for name in several(rule) for kind in registry.named(name)}
-        asked, topics = (
-            Selection(
-                min_severity, several(text(partition)), numbers(broker), several(transactional_id), several(group)
-            ),
-            several(topic),
+        selection = Selection(
+            min_severity, several(text(partition)), numbers(broker), several(transactional_id), several(group)
         )
+        topics = several(topic)
 
         def fitting(finding: Finding) -> bool:
             return (
-                asked.shows(finding.to_dict())
+                selection.shows(finding.to_dict())
                 and (not kinds or finding.kind in kinds)
                 and (not topics or any(fits(finding.topic or "", glob) for glob in topics))
                 and (condition is None or condition(finding))
             )
 
-        return self._some([place for place, finding in enumerate(self._found) if fitting(finding)])
+        return self._some([place for place, finding in enumerate(self) if fitting(finding)])
 
     def group_by(self, field: str) -> dict[Any, Findings]:
-        """The findings by the value of a field, in the order in which the values come first:
-        ``{rule: len(found) for rule, found in findings.group_by("rule").items()}``.
+        """Group the findings by the value of a field, in the order of first appearance:
+        ``{rule: len(group) for rule, group in findings.group_by("rule").items()}``.
 
-        Errors: ``AuditInputError`` for a field that is none, or has no single value.
+        Errors: ``AuditInputError`` for an unknown field, or one without a single value.
         """
         if field not in SCALARS:
             raise AuditInputError(f"findings are not grouped by {field!r}; one of {', '.join(SCALARS)}")
         places: dict[Hashable, list[int]] = {}
-        for place, finding in enumerate(self._found):
+        for place, finding in enumerate(self):
             places.setdefault(getattr(finding, field), []).append(place)
-        return {value: self._some(found) for value, found in places.items()}
+        return {value: self._some(group) for value, group in places.items()}
 
     @property
     def fingerprints(self) -> list[str]:
-        """The fingerprint of each: the same for the same cause in another run."""
-        return [finding.fingerprint for finding in self._found]
-
-    def to_arrow(self) -> pa.Table:
-        """The table ``findings``: the contract's fields, ``timestamp`` as one, ``evidence`` and ``advice`` as JSON
-        text, and ``cluster_id``, ``run_id``, ``confidence``."""
-        return self._table
+        """The fingerprint of each finding, which is the same for the same cause in another run."""
+        return [finding.fingerprint for finding in self]
 
     def to_dicts(self) -> list[Fields]:
-        """Each finding as the object that ``findings.jsonl`` has on its line."""
-        return [finding.to_dict() for finding in self._found]
+        """Each finding as the object on its line of ``findings.jsonl``."""
+        return [finding.to_dict() for finding in self]
 
     def __repr__(self) -> str:
-        return as_text(self._found)
+        return as_text(self)
 
     def _repr_html_(self) -> str:
-        return findings_html(self._found)
+        return findings_html(self._items)
 
 
-# Partitions that a transaction holds, as objects: what ``audit.blocked`` is.
+# Blocked partitions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPartition:
-    """A partition whose last stable offset a transaction keeps below its end: a row of the table ``blocked``, whose
-    columns docs/tables.md explains. Times are datetimes in UTC, ``advice`` is an object; ``transaction_class`` is the
-    column ``class``."""
+    """A partition whose last stable offset is held back by an open transaction: a row of the table ``blocked``
+    (docs/tables.md). Times are datetimes in UTC, ``advice`` is an object; ``transaction_class`` is the column
+    ``class``."""
 
     cluster_id: str | None
     broker_id: int | None
@@ -506,7 +506,7 @@ class BlockedPartition:
 
     @property
     def is_blocked(self) -> bool:
-        """Whether it is held for longer than is normal, so far as the input shows."""
+        """Whether it is blocked for longer than is normal, as far as the input shows."""
         return self.standing in BLOCKED
 
     def __str__(self) -> str:
@@ -516,37 +516,19 @@ class BlockedPartition:
 COLUMNS = tuple("class" if f.name == "transaction_class" else f.name for f in fields(BlockedPartition))
 
 
-class Blocked(Sequence[BlockedPartition], Tabular):
-    """The partitions that transactions hold, the worst first: blocked ones before those that only wait, and of these
-    the one held longest. In a notebook it shows itself as a table with what to do."""
+class Blocked(TabularSequence[BlockedPartition]):
+    """The partitions with an open transaction, the worst first: blocked ones before those within their timeout, each
+    group by age. As Arrow it is the table ``blocked``, with ``advice`` as JSON text. A notebook shows it as a table
+    with what to do."""
 
     def __init__(self, table: pa.Table, session: Session = no_session) -> None:
         self._table = table
         self._session = session
         self._rows: list[Fields] = table.to_pylist()
-        self._found = tuple(map(_partition, self._rows))
+        self._items = tuple(map(_partition, self._rows))
 
-    @overload
-    def __getitem__(self, at: int) -> BlockedPartition: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Blocked: ...
-
-    def __getitem__(self, at: int | slice) -> BlockedPartition | Blocked:
-        """One partition by its place, or some of them."""
-        if isinstance(at, slice):
-            return Blocked(self._table.take(array_of(np.arange(len(self), dtype=np.int64)[at])), self._session)
-        return self._found[at]
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __iter__(self) -> Iterator[BlockedPartition]:
-        return iter(self._found)
-
-    def to_arrow(self) -> pa.Table:
-        """The table ``blocked``; ``advice`` is JSON text."""
-        return self._table
+    def _selected(self, items: Sequence[BlockedPartition], table: pa.Table) -> Self:
+        return type(self)(table, self._session)
 
     def __repr__(self) -> str:
         blocked = sum(one.is_blocked for one in self)
@@ -563,13 +545,13 @@ def _partition(row: Fields) -> BlockedPartition:
     return BlockedPartition(**dict(zip(names, [*values, advice and Advice.of(advice)], strict=True)))
 
 
-# The same history under other broker policies, as objects: what ``audit.what_if`` gives.
+# The history under other broker policies.
 
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """What a policy would have answered otherwise in one topic, with one error: runs of stored batches that follow each
-    other, their batches and producers."""
+    """Stored batches of one topic that a policy would have rejected with one error: ``runs`` of consecutive batches,
+    the ``batches`` and their ``producers``."""
 
     error: str
     topic: str
@@ -580,8 +562,8 @@ class Refusals:
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """What producer state would have cost a log directory: producers and estimated bytes at their peak and at the end.
-    An upper bound: peaks of partitions need not have been at one time."""
+    """The size of a log directory's producer state under a policy: producers and estimated bytes, at their peak and
+    at the end. The peak is an upper bound: partitions need not peak at the same time."""
 
     log_dir: str
     broker_id: int | None
@@ -595,9 +577,8 @@ class ProducerState:
 class PolicyOutcome:
     """The history under one policy.
 
-    ``runs``, ``batches`` and ``producers``: how many it would have answered otherwise than they were stored;
-    ``refusals``: the same by error and topic. ``now``: log directories that worked under it. ``state``: of each log
-    directory.
+    ``runs``, ``batches`` and ``producers``: how many it answers differently than they were stored; ``refusals``: the
+    same by error and topic; ``now``: log directories that used this policy; ``state``: producer state by log directory.
     """
 
     policy: str
@@ -611,8 +592,8 @@ class PolicyOutcome:
 
 
 class WhatIf:
-    """The same history under each broker policy, as :meth:`OpenedAudit.what_if` gives it. Nothing is read before it is
-    asked for, and nothing twice."""
+    """The same history under each broker policy, from :meth:`OpenedAudit.what_if`. Results are computed once, on
+    first use."""
 
     def __init__(
         self, audit: WhatIfAudit, asking: Callable[[], AbstractContextManager[None]], session: Session
@@ -623,30 +604,30 @@ class WhatIf:
 
     @cached_property
     def result(self) -> Fields:
-        """What ``what-if.json`` holds: refusals by policy, and each broker's producer state."""
+        """The content of ``what-if.json``: rejections by policy, and each broker's producer state."""
         with self._asking():
             return self._audit.result
 
     @cached_property
     def policies(self) -> dict[str, PolicyOutcome]:
-        """What each policy comes to, by its name: ``compared.policies["kip-890-p2"].batches``."""
+        """The outcome of each policy by its name: ``compared.policies["kip-890-p2"].batches``."""
         brokers = self.result["brokers"]
         return {row["policy"]: _outcome(row, brokers) for row in self.result["policies"]}
 
     @cached_property
     def verdicts(self) -> Table:
-        """The table ``verdicts``: a row a run of stored batches that a policy would have answered otherwise."""
+        """The table ``verdicts``: one row per run of stored batches that a policy would have answered differently."""
         with self._asking():
             return Table.of("verdicts", self._audit.held("verdicts"), self._session)
 
     @cached_property
     def findings(self) -> Findings:
-        """What the policies would have changed, as findings."""
+        """The differences between the policies, as findings."""
         with self._asking():
             return Findings(self._audit.findings, summary.findings_table(self._audit), self._session)
 
     def write(self, out: AnyPath) -> Path | str:
-        """Writes what ``auditor what-if --out`` writes, and returns the folder or URI."""
+        """Write the results of ``auditor what-if --out`` and return the directory or URI."""
         where = out_of(os.fspath(out))
         self._audit.options = dataclasses.replace(self._audit.options, out=where)
         with self._asking():
@@ -657,7 +638,7 @@ class WhatIf:
         return f"<what if: {', '.join(self._audit.policies)}>"
 
     def _repr_html_(self) -> str:
-        """A row a policy, once it was asked for: nothing is read for a look."""
+        # Policies only once they were computed: a notebook's display must not start an audit.
         if "result" not in self.__dict__:
             return unread_html(repr(self), "its policies, verdicts and findings")
         rows = (
@@ -670,14 +651,13 @@ class WhatIf:
 
 def _outcome(row: Values, brokers: list[Fields]) -> PolicyOutcome:
     name = row["policy"]
-    state = (ProducerState(b["log_dir"], b["broker_id"], **b["policies"][name]) for b in brokers)
     return PolicyOutcome(
         name,
         row["runs"],
         row["batches"],
         row["producers"],
         row["writes_to_a_forgotten_producer"],
-        tuple(Refusals(**one) for one in row["errors"]),
+        tuple(Refusals(**error) for error in row["errors"]),
         tuple(b["log_dir"] for b in brokers if b["policy_now"] == name),
-        tuple(state),
+        tuple(ProducerState(b["log_dir"], b["broker_id"], **b["policies"][name]) for b in brokers),
     )

@@ -1,4 +1,4 @@
-"""Options of auditor.open, checked against their types."""
+"""The options of auditor.open, checked against their types."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Literal, TypedDict, Union, get_args, get_origin, get_typ
 from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import DEFAULT_LIMITS, AuditInputError
-from auditor.base.user_input import Since, since_of
+from auditor.base.user_input import since_of
 from auditor.pipeline.options import AuditOptions, limits_of, parse_time
 
-# Arguments held against their type hints: what is not of its type is a wrong call, said in one line.
+# Checks of arguments against their type hints.
 
 
 _WORDS = {
@@ -33,10 +33,10 @@ _SEVERAL = {str: "texts", int: "whole numbers", os.PathLike: "paths"}
 
 
 def check(given: Values, hints: Values) -> None:
-    """Holds each value against the hint of its name. Errors: :class:`AuditInputError` for the first that is of another
-    type, with what it may be. True is no whole number."""
+    """Check each value against its type hint; names without a hint are skipped. Errors: :class:`AuditInputError` for
+    the first value of another type, with the accepted types. A bool is not accepted as an int."""
     for name, value in given.items():
-        if not _fits(value, hints[name]):
+        if name in hints and not _fits(value, hints[name]):
             *others, last = dict.fromkeys(_words(hints[name]))
             takes = f"{', '.join(others)} or {last}" if others else last
             raise AuditInputError(f"{name} is {' '.join(reprlib.repr(value).split())}; give {takes}")
@@ -48,7 +48,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return True
     if kind in (Union, UnionType):
         return any(_fits(value, one) for one in inside)
-    if kind is Literal:  # which of them it is, is asked where it is known what they mean
+    if kind is Literal:  # the value itself is checked where its meaning is known
         return any(isinstance(value, type(one)) for one in inside)
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is int):
         return False
@@ -60,7 +60,6 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> list[str]:
-    """What a value may be, each kind once by itself."""
     kind, inside = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, UnionType):
         return [word for one in inside for word in _words(one)]
@@ -74,10 +73,8 @@ def _words(hint: Any) -> list[str]:
     return [_WORDS[kind]]
 
 
-# What ``auditor.open`` takes by name, and how Python's values become what the audit goes by.
-#
-# The options of ``auditor audit`` under their names, ``-`` as ``_``; of one that is repeatable there, a list or a tuple
-# here. Editors, notebooks and mypy see them; a test holds them against the command line's.
+# The options of ``auditor.open``: those of ``auditor audit`` with ``_`` for ``-``; repeatable ones take a list or a
+# tuple. A test compares them with the command line's.
 
 
 Time = str | int | datetime.datetime
@@ -96,11 +93,11 @@ class OpenOptions(TypedDict, total=False):
     only_broker: int | Sequence[int]
     """Read only the copies of this broker, or of these."""
     since: Time | None
-    """Read logs from here on: an offset (a number), a ``datetime``, or ISO-8601. What a producer snapshot has open
-    there is named all the same."""
+    """Read logs from an offset (a number), a ``datetime``, or an ISO-8601 time on. Transactions that were already open
+    are still reported."""
     as_of: Time | None
-    """The clock that time-outs are judged by: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``. Default: the
-    newest broker-written time in the input."""
+    """The evaluation time of timeouts: a ``datetime``, ISO-8601, epoch milliseconds or ``"now"``. Default: the newest
+    broker-written time in the input."""
     rule: Several
     """Only this rule, or these."""
     skip_rule: Several
@@ -108,74 +105,66 @@ class OpenOptions(TypedDict, total=False):
     records: bool
     """Decode every record too (KIP-467 checks)."""
     policy: str
-    """Which brokers' rules the log was written under; ``auto`` (the default) finds out."""
+    """Broker behaviour to assume; ``auto`` (the default) detects it from the input."""
     at_once: bool
-    """Every file is of one moment, as in a snapshot of the file system: nothing is put down to copying."""
+    """The input is a point-in-time snapshot (LVM, ZFS): do not excuse differences by the time of copying."""
     whole: bool
-    """All log directories of each broker are in the input: a replica without a folder is lost, not left out."""
+    """All log directories of each broker are in the input: a replica without a directory is lost."""
     remote: AnyPath | Sequence[AnyPath]
-    """A folder with the remote part of tiered topics, or several, where it is not below the paths."""
+    """Directories with the remote part of tiered topics that are not below the paths; one or several."""
     fail_on: Severity
     """``exit_status`` is 1 at findings of this severity or above; ``error`` by default."""
     fail_on_unsure: bool
-    """``exit_status`` is 1 also where a partition is held for longer than is normal, if it is held still."""
+    """``exit_status`` is also 1 if a partition may be blocked past its timeout but the input cannot confirm it."""
     baseline: AnyPath | None
     """The file of accepted findings that ``auditor baseline`` writes."""
     max_findings: int
-    """Of a rule in a partition, a hundred times as many in all; those beyond are summed."""
+    """Findings listed per rule and partition; a hundred times as many in all. The rest is summed."""
     cluster_name: str | None
-    """What people call the one cluster of the input."""
+    """The name of the only cluster of the input."""
     clusters: Mapping[str, str | Values] | AnyPath
-    """What they call which, by cluster id: a name, or a table with ``name``, ``owner``, ``link`` and ``labels``; or a
-    file, such as ``auditor.toml``, whose table ``[clusters]`` says so."""
+    """By cluster id a name, or a table with ``name``, ``owner``, ``link`` and ``labels``; or a file with such a table
+    ``[clusters]``, as ``auditor.toml``."""
     include_payload: bool
-    """Let keys and values into the table ``records``."""
+    """Include keys and values in the table ``records``."""
     work: AnyPath | None
-    """A folder or URI where what was read of each partition is kept: the next audit of the same input reads nothing
-    twice."""
+    """A directory or URI for the facts of each partition: the next audit of the same input reuses them."""
     resume: bool
-    """Go on in ``work``, which an earlier audit must have begun."""
+    """Resume from ``work``; fail if it is empty."""
     split_size: int
-    """Of tables: bytes of a segment that a task reads."""
+    """Bytes of a segment per task, for tables."""
     max_batch_bytes: int
-    """Bytes that a batch may take, plain."""
+    """Maximum bytes of a batch, decompressed."""
     max_batch_ratio: int
-    """How many times its stored size a batch may become."""
+    """Maximum ratio of decompressed to stored bytes of a batch."""
 
 
+# Options that AuditOptions takes as they are.
 _PLAIN = (
-    "records",
-    "policy",
-    "at_once",
-    "whole",
-    "fail_on",
-    "fail_on_unsure",
-    "max_findings",
-    "cluster_name",
-    "include_payload",
-    "resume",
-    "split_size",
-)
+    "records", "policy", "at_once", "whole", "fail_on", "fail_on_unsure", "max_findings", "cluster_name",
+    "include_payload", "resume", "split_size",
+)  # fmt: skip
 
 
-def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> AuditOptions:
-    """The options as checked data; ``settled``: what is not one of :class:`OpenOptions`.
+def audit_options(paths: Sequence[AnyPath], given: Values, **fixed: Any) -> AuditOptions:
+    """Return the options as checked data; ``fixed``: fields of :class:`AuditOptions` that are no option of
+    :class:`OpenOptions`.
 
-    Errors: ``AuditInputError`` for a name or value that is none, or is of another type.
+    Errors: ``AuditInputError`` for an unknown name, or a value that is invalid or of another type.
     """
     if unknown := sorted(given.keys() - OpenOptions.__annotations__.keys()):
         raise AuditInputError(f"no option named {unknown[0]!r}; there are {', '.join(OpenOptions.__annotations__)}")
     check(given, get_type_hints(OpenOptions))
     of = given.get
     limits = {name: given[name] for name in ("max_batch_bytes", "max_batch_ratio") if name in given}
-    work, baseline = of("work"), of("baseline")
+    work, baseline, since = of("work"), of("baseline"), of("since")
     return AuditOptions(
         tuple(os.fspath(path) for path in paths),
         Path(),
         topics=several(of("topic", ())),
         only_partitions=several(text(of("only_partition", ()))),
         only_brokers=numbers(of("only_broker", ())),
-        since=_since(of("since")),
+        since=None if since is None else since_of(_time_text(since)),
         as_of=moment_of(of("as_of")),
         rules=several(of("rule", ())),
         skip_rules=several(of("skip_rule", ())),
@@ -185,35 +174,36 @@ def audit_options(paths: Sequence[AnyPath], given: Values, **settled: Any) -> Au
         clusters=_clusters(of("clusters", {})),
         limits=limits_of(**limits),
         **{name: given[name] for name in _PLAIN if name in given},
-        **settled,
+        **fixed,
     )
 
 
 def signature(function: Any) -> inspect.Signature:
-    """The signature of a function of ``**options``, with each option by itself: notebooks complete by it."""
-    found = inspect.signature(function)
-    own = [one for one in found.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    """Return the signature of a function of ``**options`` with one parameter per option, for completion in
+    notebooks."""
+    base = inspect.signature(function)
+    own = [one for one in base.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     hints = get_type_hints(OpenOptions)
     defaults = {name: getattr(AuditOptions, name) for name in _PLAIN} | DEFAULT_LIMITS._asdict()
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name), annotation=hint)
         for name, hint in hints.items()
     ]
-    return found.replace(parameters=[*own, *named])
+    return base.replace(parameters=[*own, *named])
 
 
 def several(given: Several) -> tuple[str, ...]:
-    """One text, or several."""
+    """Return one text or several as a tuple."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def text(given: Several | int) -> Several:
-    """A number as the glob that it is."""
+    """Return a partition number as a glob."""
     return str(given) if isinstance(given, int) else given
 
 
 def numbers(given: int | Sequence[int]) -> tuple[int, ...]:
-    """One number, or several."""
+    """Return one number or several as a tuple."""
     return (given,) if isinstance(given, int) else tuple(given)
 
 
@@ -222,16 +212,12 @@ def _places(given: AnyPath | Sequence[AnyPath]) -> tuple[str, ...]:
 
 
 def moment_of(given: Time | None) -> int | None:
-    """A moment in ms. Errors: :class:`AuditInputError` for what is none."""
-    if given is None:
-        return None
-    return parse_time(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
+    """Return a time in epoch milliseconds. Errors: :class:`AuditInputError` for an invalid one."""
+    return None if given is None else parse_time(_time_text(given))
 
 
-def _since(given: Time | None) -> Since | None:
-    if given is None:
-        return None
-    return since_of(given.isoformat() if isinstance(given, datetime.datetime) else str(given))
+def _time_text(given: Time) -> str:
+    return given.isoformat() if isinstance(given, datetime.datetime) else str(given)
 
 
 def _clusters(given: Values | AnyPath) -> user_input.Names:

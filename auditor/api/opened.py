@@ -1,4 +1,4 @@
-"""An audit in a Python program."""
+"""Audits in Python programs: auditor.open and auditor.replay_batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from auditor.dashboards.answers import RunReport
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, named
 from auditor.outputs import printing, publish
 from auditor.outputs.delivery import writable
-from auditor.pipeline import derived_tables, summary
+from auditor.pipeline import derived_tables
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 from auditor.pipeline.runner import Runner
@@ -40,14 +40,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.frames_audit import FramesAudit
-    from auditor.pipeline.runner import Replicas, Runner
+    from auditor.pipeline.runner import Replicas
 
 
-# What the audits that programs hold have in common: they ask, say what is being done, and give tables.
-
-
-class Face(ABC):
-    """A thin face of one audit and of what it runs on."""
+class AuditFrontEnd(ABC):
+    """The common part of audits in programs: sessions, tables, progress, closing."""
 
     _runner: Runner
     _shown: objects.Shown
@@ -55,11 +52,11 @@ class Face(ABC):
     @property
     @abstractmethod
     def _audit(self) -> Audit:
-        """The audit. Errors: ``AuditInputError`` once nothing can be asked of it any more."""
+        """The audit. Errors: ``AuditInputError`` if it is closed."""
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """Around what may read: what goes wrong is said as people take it, and what is being done while it is."""
+        # Around whatever may read: converts failures, and removes the progress line.
         try:
             with running.failures():
                 yield
@@ -67,12 +64,10 @@ class Face(ABC):
             self._shown.done()
 
     def _session(self) -> SparkSession | None:
-        """The session that the audit runs on; None: it runs without Spark."""
         session: SparkSession | None = getattr(self._runner, "spark", None)
         return session
 
     def _table(self, name: str, columns: pa.Schema) -> Table:
-        """A table of the audit, which is read once its rows are asked for."""
         return Table(name, columns, partial(self._rows, name), partial(self._frame, name), self._session)
 
     def _rows(self, name: str) -> pa.Table:
@@ -81,23 +76,31 @@ class Face(ABC):
             return rows if self._session() is None else rows.toArrow()
 
     def _frame(self, name: str, spark: SparkSession) -> DataFrame | None:
-        """The table as a frame of the session that the audit runs on; None for another one."""
+        # None for a session other than the audit's own: its rows are sent from this process.
         with self._asking():
             return self._audit.table(name) if spark is self._session() else None
 
+    @abstractmethod
+    def close(self) -> None:
+        """End what was started."""
 
-# An audit in a Python program: opened from paths or a running cluster, asked for what is wanted, closed.
-#
-# A thin face of the one audit (:mod:`auditor.pipeline.whole_audit`): it turns Python's arguments into its options, and
-# what it gives into what programs and notebooks take. Nothing is read before it is asked for, and nothing twice.
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# An audit of paths or of a running cluster. It converts arguments and results; all work is done, lazily and once, by
+# :mod:`auditor.pipeline.whole_audit`.
 
 
 TABLES = derived_tables.NAMES
 WIDTH = 110  # columns of an explanation
 
 
-class OpenedAudit(Face):
-    """An audit that was opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
+class OpenedAudit(AuditFrontEnd):
+    """An audit opened by :func:`auditor.open`. Close it, or use it in ``with``, to end its processes."""
 
     def __init__(
         self,
@@ -115,14 +118,16 @@ class OpenedAudit(Face):
         self._reported: tuple[int, RunReport] | None = None
         self._shown = shown or running.Progress(silent=True)
         self._say = nobody if self._shown.silent else self._shown.say
-        with _closing_on_error(self._ends):
+        try:
             self._opened: Audit = (
                 self._live(options, client_config or {}) if live else AuditWithVerdicts(options, runner, self._say)
             )
+        except BaseException:
+            self._ends.close()
+            raise
 
     @property
     def _audit(self) -> Audit:
-        """The audit. Errors: :class:`AuditInputError` once it is closed."""
         if self._closed:
             raise AuditInputError("this audit is closed; open it again with auditor.open, or ask before it is closed")
         if self._opened.options.work is not None:
@@ -131,7 +136,7 @@ class OpenedAudit(Face):
 
     @cached_property
     def _work(self) -> ResultFolder:
-        """Where facts are kept: outside of what is read. Errors: as of :func:`claim.writable`."""
+        # Checked once: facts must not be written into the input.
         with running.failures():
             return writable(out_of(self._opened.options.work or ""), self._opened.inventory, "work")
 
@@ -151,10 +156,10 @@ class OpenedAudit(Face):
         return TABLES
 
     def table(self, name: str) -> Table:
-        """A table of docs/tables.md, of one type whatever the audit runs on. Nothing is read before its rows are asked
-        for: ``.to_arrow()``, ``.to_pandas()``, ``.to_spark()``, ``.to_dicts()``.
+        """Return a table of docs/tables.md, of the same type with and without Spark. It is read on first use:
+        ``.to_arrow()``, ``.to_pandas()``, ``.to_spark()``, ``.to_dicts()``.
 
-        Errors: ``AuditInputError`` for a name that is none.
+        Errors: ``AuditInputError`` for an unknown name.
         """
         _ = self._audit
         if name not in TABLES:
@@ -168,16 +173,16 @@ class OpenedAudit(Face):
             return self._audit.query(f"SELECT * FROM {name}")  # which outlives a file that kills its reader
 
     def sql(self, text: str) -> Table:
-        """The answer to an SQL text over the tables, held in memory: Spark's SQL, or without Spark DuckDB's.
+        """Return the result of an SQL text over the tables, held in memory. Spark's SQL, or DuckDB's without Spark.
 
-        Errors: ``AuditInputError`` for a text that is wrong, or where DuckDB is needed and not there.
+        Errors: ``AuditInputError`` for an invalid text, or if DuckDB is needed and not installed.
         """
         with self._asking():
             return Table.of("sql", self._audit.query(text), self._session)
 
     @cached_property
     def findings(self) -> Findings:
-        """What was found, the worst first. The first time, all input is read and judged."""
+        """All findings, the most severe first. On first use all input is read and judged."""
         with self._asking():
             if self._opened.options.cluster_name is not None:
                 pipeline_summary.cluster_names(self._audit)  # which may be a wrong call
@@ -185,13 +190,14 @@ class OpenedAudit(Face):
 
     @cached_property
     def blocked(self) -> Blocked:
-        """The partitions that transactions hold, as objects, the worst first; what ``audit.table("blocked")`` has."""
+        """The partitions with an open transaction as objects, the worst first; the rows of
+        ``audit.table("blocked")``."""
         with self._asking():
             return Blocked(pipeline_summary.blocked_table(self._audit), self._session)
 
     @cached_property
     def cluster_names(self) -> dict[str, ClusterName]:
-        """What people call the clusters of the input, by id, as ``cluster_name`` and ``clusters`` said.
+        """The names of the input's clusters by id, from ``cluster_name`` and ``clusters``.
 
         Errors: ``AuditInputError`` for one name of several clusters.
         """
@@ -208,45 +214,46 @@ class OpenedAudit(Face):
 
     @cached_property
     def summary(self) -> Fields:
-        """What ``summary.json`` holds: counts, inputs, every byte accounted for, each log."""
+        """The content of ``summary.json``: counts, inputs, all bytes by what became of them, each log."""
         with self._asking():
-            found = self._report.summary
-            return found | {name: [*found[name]] for name in ("logs", "blocked")}
+            result = self._report.summary
+            return result | {name: [*result[name]] for name in ("logs", "blocked")}
 
     @property
     def exit_status(self) -> int:
-        """What ``auditor audit`` would end with: 0, 1 (findings at or above ``fail_on``), 3 (input unread or empty)."""
+        """The exit code of ``auditor audit``: 0, 1 (findings at or above ``fail_on``), 3 (input unread or empty)."""
         with self._asking():
             return self._audit.exit_code()
 
     def explain(self, fingerprint: str) -> Text:
-        """One finding with its evidence and its rule, by its fingerprint or the first digits of it."""
-        row = printing.one(self.findings.to_dicts(), fingerprint)
+        """Return one finding with its evidence and its rule, by its fingerprint or the first digits of it."""
+        row = printing.finding_by_fingerprint(self.findings.to_dicts(), fingerprint)
         with self._asking():
             return Text(printing.text(row, WIDTH, self._audit.cluster_events))
 
     def timeline(self, topic: Several = ()) -> Page:
-        """The transactions of partitions as a picture, those that are blocked first; of topics by glob, or all."""
+        """Return a picture of the transactions per partition, blocked ones first. ``topic``: globs, by default all."""
         from auditor.dashboards.report import render_timelines
 
         check({"topic": topic}, {"topic": Several})
         with self._asking():
-            shown = [row for row in self._audit.judged["timeline"] if _matches(row["topic"], several(topic))]
+            shown = self._audit.judged["timeline"]
+            if globs := several(topic):
+                shown = [row for row in shown if any(fnmatch.fnmatchcase(row["topic"], glob) for glob in globs)]
             html = render_timelines(self._report, self._audit.judged["open"], shown)
         return Page(html, 420)
 
     def report(self) -> Page:
-        """The page that ``report.html`` is."""
+        """Return the page ``report.html``."""
         with self._asking():
             return Page(publish.report_page(self._audit, self._report), 720)
 
     def what_if(self, *policies: str, duplicate_window: int = DRAFT_WINDOW) -> WhatIf:
-        """The same history under other broker policies (all of them where none is named): who would have been refused.
+        """Compare the history with other broker policies, by default all: which batches would have been rejected.
 
-        The policy that the input itself worked under comes along, to compare with. ``duplicate_window``: how many
-        sequence numbers behind the newest the draft takes for duplicates.
-
-        Errors: ``AuditInputError`` for a policy that is none, a window below 1, and for a running cluster.
+        The policy that the input was written under is included. ``duplicate_window``: how many sequence numbers before
+        the newest the draft policy accepts as duplicates. Errors: ``AuditInputError`` for an unknown policy, a window
+        below 1, and for a running cluster.
         """
         if not isinstance(self._audit, AuditWithVerdicts):
             raise AuditInputError("what-if needs log directories; a running cluster does not give what it compares")
@@ -272,21 +279,21 @@ class OpenedAudit(Face):
         history: AnyPath | None = None,
         run_id: str | None = None,
     ) -> Path | str:
-        """Writes what ``auditor audit --out`` writes, with its options of these names, and returns the folder or URI.
+        """Write the results of ``auditor audit --out``, with its options of these names; return the directory or URI.
 
-        Errors: ``AuditInputError`` where it cannot be written, is another run's, or is in a log directory.
+        Errors: ``AuditInputError`` if the target cannot be written, belongs to another run, or is in a log directory.
         """
-        own = {"out": out, "tables": tables, "expectations": expectations, "history": history, "run_id": run_id}
-        check(own, get_type_hints(OpenedAudit.write))
-        kept = None if history is None else out_of(os.fspath(history))
-        if kept is not None and run_id is None:
+
+        check(locals(), get_type_hints(OpenedAudit.write))
+        history_dir = None if history is None else out_of(os.fspath(history))
+        if history_dir is not None and run_id is None:
             from auditor.outputs import runs
 
             run_id = runs.new_run_id()
         where = out_of(os.fspath(out))
         before = self._audit.options
         self._audit.options = dataclasses.replace(
-            before, out=where, tables=tables, expectations=expectations, history=kept, run_id=run_id
+            before, out=where, tables=tables, expectations=expectations, history=history_dir, run_id=run_id
         )
         try:
             with self._asking():
@@ -296,22 +303,16 @@ class OpenedAudit(Face):
         return where
 
     def close(self) -> None:
-        """Ends what was started. A session of the caller's stays open; findings and Arrow tables stay what they are."""
+        """End what was started. A session of the caller stays open; findings and Arrow tables remain valid."""
         self._closed = True
         self._opened.close()
         self._ends.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def _repr_html_(self) -> str:
-        """Who is blocked and what to do, once something was asked that needed reading: nothing is read for a look."""
+        # No findings until they were asked for: a notebook's display must not start an audit.
         if self._closed or not self._opened.is_known("findings"):
             return objects.unread_html(repr(self), "audit.findings")
-        names = ", ".join(known.name for known in self.cluster_names.values())
+        names = ", ".join(cluster.name for cluster in self.cluster_names.values())
         headline = ": ".join(filter(None, (names, self.summary["verdict"]["headline"])))
         return objects.audit_html(headline, self.blocked.to_dicts(), self.findings)
 
@@ -319,22 +320,6 @@ class OpenedAudit(Face):
         options = self._opened.options
         what = ", ".join(map(user_input.shown_uri, options.paths)) or options.bootstrap
         return f"<{'closed ' * self._closed}audit of {what} by {self._runner.name}>"
-
-
-@contextlib.contextmanager
-def _closing_on_error(ends: contextlib.ExitStack) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        ends.close()
-        raise
-
-
-def _matches(topic: str, globs: tuple[str, ...]) -> bool:
-    return not globs or any(fnmatch.fnmatchcase(topic, glob) for glob in globs)
-
-
-# The way in: :func:`open`.
 
 
 def open(
@@ -347,26 +332,26 @@ def open(
     progress: bool | None = None,
     **more: Unpack[open_options.OpenOptions],
 ) -> OpenedAudit:
-    """Opens an audit of log directories, or of a running cluster. Nothing of them is read yet.
+    """Open an audit of log directories, or of a running cluster. Nothing is read until something is asked for.
 
     Arguments:
         paths: Log directories, folders above some, partition folders, files, URIs (``s3://...``).
-        spark: The session to run on, classic or Connect. It stays open, and learns the data sources.
+        spark: The session to run on, classic or Connect. It stays open; the data sources are registered in it.
         master: Where ``spark`` is not given: ``inline`` (the default: processes of this machine, no Java),
             ``inline[N]``, or a Spark master such as ``local[4]`` or ``sc://HOST:PORT``.
-        bootstrap_server: With paths, what the commands of remedies name. Without, the cluster to read, by read-only
+        bootstrap_server: With paths, the address in suggested commands. Without, the cluster to read, by read-only
             requests (needs the extra ``live``).
-        client_config: Options of the connection to that cluster, as kafka-python calls them.
-        command_config: Instead, a file of Java client properties, as every Kafka tool takes them.
-        progress: Whether a line says what is being done, while it is. By default it does in notebooks.
+        client_config: Options of the connection to that cluster, by kafka-python's names.
+        command_config: Instead, a file of Java client properties, as every Kafka tool takes.
+        progress: Whether to show a progress line. By default in notebooks only.
         more: The options of ``auditor audit`` by name (:class:`OpenOptions`).
 
     Returns:
         The audit, which is also a context manager.
 
     Errors:
-        ``AuditInputError``, one sentence, for what is wrong with the call, a path that is not there too. Cost: of a URI
-        a request.
+        ``AuditInputError``, one sentence, for a wrong argument or a path that does not exist. Cost: one request per
+        URI.
     """
     own = {
         "master": master,
@@ -411,10 +396,10 @@ def open(
 open.__signature__ = open_options.signature(open)  # type: ignore[attr-defined]
 
 
-# Replay as an operation on frames: :func:`replay_batches`.
+# Replay of batches in frames.
 
 
-# What batches do not carry, and what is therefore not decided.
+# What is not decided, because batches do not show it.
 UNDECIDED = (
     "who owns a producer id: transactional ids and keys of whole transactions are null (__transaction_state)",
     "whether an open transaction hangs: its class is undecidable (__transaction_state, the high watermark)",
@@ -429,44 +414,36 @@ def replay_batches(
     batches: Any, *, as_of: Time | None = None, compacted: Several | None = None, rule: Several = (),
     skip_rule: Several = (), master: str | None = None, progress: bool | None = None,
 ) -> ReplayedBatches:  # fmt: skip
-    """Replays batches that lie in a frame through the model of a correct broker, a partition a group.
+    """Replay the batches of a frame through the model of a correct broker, partition by partition.
 
     Arguments:
-        batches: The columns of the table ``batches``, wherever they come from: a DataFrame of Spark, classic or Connect
-            (``spark.read.format("kafka_log_batches")``, ``--tables``, a lake of one's own), which runs on its session;
-            or what gives Arrow's data (``pyarrow.Table``, pandas, polars, DuckDB, ``audit.table("batches")``), which
-            runs in processes of this machine. ``last_sequence`` is not needed; ``cluster_id``, ``broker_id``,
-            ``log_dir``, ``crc_ok``, ``flaws`` and ``delete_horizon`` may be absent. Rows may come in any order.
-        as_of: When the batches were read, which time-outs are judged by: a ``datetime``, ISO-8601 or epoch
-            milliseconds. Default: the newest broker-written time among them.
-        compacted: Globs of the topics that are compacted, none of the others being so: then a hole in one of those is
-            lost data. Not given: nobody knows, and a log with holes counts as cleaned.
+        batches: The columns of the table ``batches``: a DataFrame of Spark, classic or Connect
+            (``spark.read.format("kafka_log_batches")``, ``--tables``, your own lake), which runs on its session; or an
+            object with Arrow data (``pyarrow.Table``, pandas, polars, DuckDB, ``audit.table("batches")``), which runs
+            in processes of this machine. ``last_sequence`` is not needed; ``cluster_id``, ``broker_id``, ``log_dir``,
+            ``crc_ok``, ``flaws`` and ``delete_horizon`` may be absent. Rows may come in any order.
+        as_of: When the batches were read, for timeouts: a ``datetime``, ISO-8601 or epoch milliseconds. Default: the
+            newest broker-written time in the batches.
+        compacted: Globs of all compacted topics; a gap in another topic is then lost data. By default unknown: a log
+            with gaps counts as compacted.
         rule: Only this rule, or these.
         skip_rule: All but this rule, or these.
-        master: Of a frame that is not Spark's: ``inline`` (the default) or ``inline[N]``.
-        progress: Whether a line says what is being done. By default it does in notebooks.
+        master: For a frame that is not Spark's: ``inline`` (the default) or ``inline[N]``.
+        progress: Whether to show a progress line. By default in notebooks only.
 
     Returns:
-        What came of it, a context manager. Nothing is replayed before it is asked for, and nothing twice.
+        The result, a context manager. Batches are replayed once, on first use.
 
     Errors:
-        ``AuditInputError``, one sentence, for a frame without the columns of ``batches``, or of other types, and for an
-        argument of another type.
+        ``AuditInputError``, one sentence, for a frame that lacks columns of ``batches`` or has them with other types,
+        and for an argument of another type.
     """
     from auditor.pipeline import frames_audit
 
-    own = {
-        "as_of": as_of,
-        "compacted": compacted,
-        "rule": rule,
-        "skip_rule": skip_rule,
-        "master": master,
-        "progress": progress,
-    }
-    check(own, get_type_hints(replay_batches))
+    check(locals(), get_type_hints(replay_batches))
     shown, cleaned = objects.progress(progress), None if compacted is None else several(compacted)
     session = getattr(batches, "sparkSession", None)
-    if session is None and (session := _session_of(batches)) is not None:
+    if isinstance(batches, Table) and (session := batches._session()) is not None:
         batches = batches.to_spark()
     options = AuditOptions(
         ("the frame",),
@@ -492,12 +469,6 @@ def replay_batches(
     return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
 
 
-def _session_of(batches: object) -> SparkSession | None:
-    """The session of a table of an audit on Spark."""
-    session: SparkSession | None = batches._session() if isinstance(batches, Table) else None
-    return session
-
-
 def _arrow(batches: object) -> pa.Table:
     import pyarrow as pa
 
@@ -517,10 +488,10 @@ def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
     return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
 
 
-class ReplayedBatches(Face):
-    """What :func:`replay_batches` gives: tables, which are DataFrames by ``.to_spark()``, and findings.
+class ReplayedBatches(AuditFrontEnd):
+    """The result of :func:`replay_batches`: tables, which are DataFrames by ``.to_spark()``, and findings.
 
-    ``undecided``: what batches do not carry, in sentences; nothing is said of it.
+    ``undecided``: what is not decided because batches do not show it, in sentences.
     """
 
     undecided = UNDECIDED
@@ -536,32 +507,26 @@ class ReplayedBatches(Face):
 
     @property
     def events(self) -> Table:
-        """What was odd in each replica: the table ``events``."""
+        """The table ``events``: what was unusual in each replica."""
         return self._table("events", schemas()["events"])
 
     @property
     def transactions(self) -> Table:
-        """A row a transaction of a producer in a replica: the table ``transactions``."""
+        """The table ``transactions``: one row per transaction of a producer in a replica."""
         return self._table("transactions", schemas()["transactions"])
 
     @property
     def producers(self) -> Table:
-        """What a broker would hold of each producer at the log's end: the table ``producer_states``."""
+        """The table ``producer_states``: the producer state at the end of each log."""
         return self._table("producer_states", schemas()["producer_states"])
 
     @cached_property
     def findings(self) -> Findings:
-        """What was found, the worst first."""
+        """All findings, the most severe first."""
         with self._asking():
-            return Findings(self._audit.findings, summary.findings_table(self._audit), self._session)
+            return Findings(self._audit.findings, pipeline_summary.findings_table(self._audit), self._session)
 
     def close(self) -> None:
-        """Ends what was started; the session of the frame stays open."""
+        """End what was started. The session of the frame stays open."""
         self._replayed.close()
         self._runner.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

@@ -1,1 +1,1 @@
-"""One module a command of the console script."""
+"""The commands of the console script, one module each."""

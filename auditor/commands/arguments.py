@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import io
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TextIO, cast
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
@@ -23,59 +25,58 @@ if TYPE_CHECKING:
     from auditor.outputs.alerts import AlertOptions
 
 
-# argparse as the auditor uses it: mistakes in one line, help in groups with examples and every default.
+# Parsers: usage errors on one line; help in groups, with examples and every default.
 
 
 _NONE = (None, False, argparse.SUPPRESS)  # defaults that say nothing
 
 
 class Help(argparse.RawDescriptionHelpFormatter):
-    """Says every default; descriptions and examples stay as they are written."""
+    """Show every default; keep descriptions and examples as written."""
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        said = action.help or ""
-        if not action.option_strings or "default" in said or action.default in _NONE or action.default == []:
-            return said
-        return f"{said} (default %(default)s)".lstrip()
+        text = action.help or ""
+        if not action.option_strings or "default" in text or action.default in _NONE or action.default == []:
+            return text
+        return f"{text} (default %(default)s)".lstrip()
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Says what is wrong with a call in one line with a hint, without the usage in front of it."""
+    """Report a usage error on one line with a hint, without the usage text."""
 
     def __init__(self, *args: Any, **given: Any) -> None:
         given.setdefault("formatter_class", Help)
         super().__init__(*args, **given)
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program with exit status 2."""
+        """Print the error and exit with code 2."""
         self.exit(2, f"{self.prog}: {message}{self._meant(message)}; '{self.prog} --help' lists what it takes\n")
 
     def _meant(self, message: str) -> str:
-        """What an option or a command that there is none of may have been meant for."""
-        if found := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
-            return did_you_mean(found[1], self._option_string_actions)
-        if found := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
+        if match := re.fullmatch(r"unrecognized arguments: (--[^\s=]+).*", message, re.DOTALL):
+            return did_you_mean(match[1], self._option_string_actions)
+        if match := re.match(r"argument \S+: invalid choice: '([^']*)'", message):
             sets = (action.choices for action in self._actions if action.choices is not None)
-            return did_you_mean(found[1], (str(name) for choices in sets for name in choices))
+            return did_you_mean(match[1], (str(name) for choices in sets for name in choices))
         return ""
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As of argparse; a command says itself which of its options there is none of, and which was meant."""
-        found, left = self.parse_known_args(args, namespace)
+        """Parse as argparse does; an unknown option is reported by the parser of its command, with a suggestion."""
+        parsed, left = self.parse_known_args(args, namespace)
         if left:
-            commands = getattr(found, "commands", {})
-            mine = next((commands[word] for word in args or () if word in commands), self)
-            mine.error(f"unrecognized arguments: {' '.join(left)}")
-        return found
+            commands = getattr(parsed, "commands", {})
+            parser = next((commands[word] for word in args or () if word in commands), self)
+            parser.error(f"unrecognized arguments: {' '.join(left)}")
+        return parsed
 
 
 class TopParser(OneLineParser):
-    """The parser of all commands, which its help lists in groups. ``groups``: titles, with commands' names and help."""
+    """The parser of all commands, listed in groups by ``--help``. ``groups``: by title, commands and their help."""
 
     groups: dict[str, dict[str, str]]
 
     def format_help(self) -> str:
-        """Usage, the commands by group, and the options that no command is needed for."""
+        """Format usage, the commands by group, and the general options."""
         width = max(40, Help(self.prog)._width)
         lines = [f"{self.format_usage()}\n{self.description}"]
         for title, commands in self.groups.items():
@@ -87,8 +88,19 @@ class TopParser(OneLineParser):
         return "\n".join(lines) + "\n"
 
 
+def utf8_stdout() -> TextIO:
+    """Return stdout with UTF-8 encoding: names in the input may hold any character."""
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8", errors="replace")
+    return sys.stdout
+
+
+def add_repeatable(g: argparse._ActionsContainer, option: str, metavar: str, help: str, **more: Any) -> None:
+    """Add an option that may be given several times. Its value is a list."""
+    g.add_argument(option, action="append", default=[], metavar=metavar, help=help, **more)
+
+
 def add_limits(g: argparse._ActionsContainer) -> None:
-    """The options that bound what a batch may be."""
+    """Add the options that limit the size of a batch."""
     g.add_argument(
         "--max-batch-bytes",
         type=int,
@@ -106,11 +118,11 @@ def add_limits(g: argparse._ActionsContainer) -> None:
 
 
 def examples(*calls: str) -> str:
-    """The end of a command's help."""
+    """Format the examples at the end of a command's help."""
     return "\n  ".join(["examples:", *calls])
 
 
-# The options that commands share: those of ``audit``, and how a run is started.
+# Options that commands share.
 
 
 CHANNELS = ("slack", "pagerduty", "webhook")  # of auditor.outputs.alerts
@@ -118,7 +130,7 @@ NEWEST, WALL = "the newest time a broker wrote", "the clock on the wall"
 
 
 def add_master(p: argparse._ActionsContainer) -> None:
-    """The option that says how to run."""
+    """Add ``--master``: the way to run."""
     p.add_argument(
         "--master",
         metavar="URL",
@@ -127,35 +139,22 @@ def add_master(p: argparse._ActionsContainer) -> None:
 
 
 def add_remote(p: argparse.ArgumentParser) -> None:
-    """The option that says where the remote part of tiered topics is."""
-    p.add_argument(
+    """Add ``--remote``: where the remote part of tiered topics is stored."""
+    add_repeatable(
+        p,
         "--remote",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
+        "DIR",
+        "remote part of tiered topics, of LocalTieredStorage or Aiven's RemoteStorageManager (repeatable); found "
         "below a PATH too",
     )
 
 
 def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
-    """The options that say what is read."""
-    g.add_argument("--topic", action="append", default=[], metavar="GLOB", help="read only these topics (repeatable)")
-    g.add_argument(
-        "--only-partition",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read",
-    )
-    g.add_argument(
-        "--only-broker",
-        action="append",
-        default=[],
-        type=int,
-        metavar="ID",
-        help="read only the copies of this broker (repeatable)",
-    )
+    """Add the options that limit what is scanned. ``clock``: in words, the times that ``--since`` is compared with."""
+    add_repeatable(g, "--topic", "GLOB", "read only these topics (repeatable)")
+    partitions = "read only these partitions: TOPIC-N, or N of any topic (repeatable); internal topics always are read"
+    add_repeatable(g, "--only-partition", "GLOB", partitions)
+    add_repeatable(g, "--only-broker", "ID", "read only the copies of this broker (repeatable)", type=int)
     g.add_argument(
         "--since",
         metavar="OFFSET|TIME",
@@ -165,13 +164,20 @@ def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> N
 
 
 def scope_options(args: argparse.Namespace) -> Fields:
-    """What :func:`add_scope` says, as :class:`AuditOptions` has it. Errors: :class:`AuditInputError`."""
+    """Return the options of :func:`add_scope` as fields of :class:`AuditOptions`. Errors: :class:`AuditInputError`."""
     return {
         "topics": tuple(args.topic),
         "only_partitions": tuple(args.only_partition),
         "only_brokers": tuple(args.only_broker),
         "since": None if args.since is None else since_of(args.since),
     }
+
+
+def path_options(args: argparse.Namespace) -> Fields:
+    """Return the options that commands with PATHs share as fields of :class:`AuditOptions`: the scope, ``--remote``,
+    ``--master`` and ``--as-of``. Errors: :class:`AuditInputError`."""
+    as_of = None if args.as_of is None else parse_time(args.as_of)
+    return scope_options(args) | {"remote": tuple(args.remote), "master": args.master, "as_of": as_of}
 
 
 def add_audit_options(
@@ -181,8 +187,9 @@ def add_audit_options(
     clock: str = NEWEST,
     plan: bool = False,
 ) -> None:
-    """The options of ``audit``; ``live`` has the same but for PATH, ``watch`` has fewer ``formats``; ``clock`` says in
-    words which time a command goes by where none is given; ``plan``: it has ``--plan``, and needs no ``--out``."""
+    """Add the options of ``audit``. ``paths``: with PATH arguments (``live`` has none). ``formats``: values of
+    ``--format``. ``clock``: in words, the default evaluation time. ``plan``: with ``--plan``, which needs no ``--out``.
+    """
     if paths:
         p.add_argument(
             "paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, file, URI"
@@ -213,8 +220,8 @@ def add_audit_options(
 
 def _what_is_audited(g: argparse._ArgumentGroup, clock: str) -> None:
     add_scope(g)
-    g.add_argument("--rule", action="append", default=[], metavar="ID", help="only this rule (repeatable)")
-    g.add_argument("--skip-rule", action="append", default=[], metavar="ID", help="all but this rule (repeatable)")
+    add_repeatable(g, "--rule", "ID", "only this rule (repeatable)")
+    add_repeatable(g, "--skip-rule", "ID", "all but this rule (repeatable)")
     g.add_argument("--records", action="store_true", help="decode every record too (KIP-467 checks)")
     g.add_argument(
         "--policy",
@@ -259,14 +266,8 @@ def _what_counts(g: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="findings that are accepted: not printed, no alert, no failure ('auditor baseline' writes it)",
     )
-    g.add_argument(
-        "--alert",
-        action="append",
-        default=[],
-        choices=CHANNELS,
-        metavar="CHANNEL",
-        help=f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files",
-    )
+    alerts = f"send alerts: {', '.join(CHANNELS)} (repeatable); secrets are in the environment or in files"
+    add_repeatable(g, "--alert", "CHANNEL", alerts, choices=CHANNELS)
     g.add_argument(
         "--alert-on",
         default="error",
@@ -296,20 +297,10 @@ def _what_is_printed(g: argparse._ArgumentGroup, formats: Sequence[str], bootstr
         metavar="SEVERITY",
         help="only findings of this severity or above (default: warning for people, in tables and markdown; else all)",
     )
-    g.add_argument(
-        "--partition",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="only of these partitions: TOPIC-N, or N of any topic (repeatable)",
-    )
-    g.add_argument(
-        "--broker", action="append", default=[], type=int, metavar="ID", help="only of this broker (repeatable)"
-    )
-    g.add_argument(
-        "--transactional-id", action="append", default=[], metavar="GLOB", help="only of these ids (repeatable)"
-    )
-    g.add_argument("--group", action="append", default=[], metavar="GLOB", help="only of these groups (repeatable)")
+    add_repeatable(g, "--partition", "GLOB", "only of these partitions: TOPIC-N, or N of any topic (repeatable)")
+    add_repeatable(g, "--broker", "ID", "only of this broker (repeatable)", type=int)
+    add_repeatable(g, "--transactional-id", "GLOB", "only of these ids (repeatable)")
+    add_repeatable(g, "--group", "GLOB", "only of these groups (repeatable)")
     if bootstrap:
         g.add_argument(
             "--bootstrap-server", metavar="H:P", help="put into the commands that remedies print (default B)"
@@ -367,7 +358,7 @@ def _how_it_runs(g: argparse._ArgumentGroup) -> None:
 
 
 def printing(args: argparse.Namespace) -> Printing:
-    """What is printed, and how."""
+    """Return the options that control what is printed."""
     least, asked = args.min_severity or LEAST, args.min_severity == LEAST
     shown = Selection(
         least, tuple(args.partition), tuple(args.broker), tuple(args.transactional_id), tuple(args.group), asked
@@ -376,14 +367,14 @@ def printing(args: argparse.Namespace) -> Printing:
 
 
 def alerting(args: argparse.Namespace) -> AlertOptions:
-    """Whom to alert, and of what."""
-    from auditor.outputs.alerts import AlertOptions  # only now: it brings all that an audit is made of
+    """Return the alert channels, their least severity, and the dashboard's address."""
+    from auditor.outputs.alerts import AlertOptions  # late: it imports all of an audit
 
     return AlertOptions(tuple(args.alert), args.alert_on, args.dashboard_url)
 
 
 def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOptions:
-    """The options as checked data. Errors: :class:`AuditInputError`."""
+    """Return the options of an audit, checked. Errors: :class:`AuditInputError`."""
     limits = limits_of(args.max_batch_bytes, args.max_batch_ratio)
     run_id = args.run_id
     if args.history is not None:
@@ -403,36 +394,33 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
     )  # fmt: skip
 
 
-# Options from a file: ``auditor.toml``, ``[tool.auditor]`` of pyproject.toml, or the one that ``--config`` names.
+# Options from a file: ``auditor.toml``, ``[tool.auditor]`` of pyproject.toml, or the file of ``--config``.
 #
-# What a file may say, and of which type, follows from the options as argparse has them: a key is an option's name
-# without
-# its dashes. A key at the top is for every command that has the option, one below ``[COMMAND]`` for that command alone.
+# Keys and types follow from argparse: a key is an option's name without dashes. A key at the top sets the option for
+# every command that has it, a key in ``[COMMAND]`` for that command alone.
 #
 # The working directory may be somebody else's, such as an unpacked ticket. Unless ``--config`` names the file, only
-# :data:`HARMLESS` options and ``[clusters]`` are taken from it, and every other key is listed as ignored.
+# :data:`HARMLESS` options and ``[clusters]`` take effect, and every other key is reported as ignored.
 
 
-CLUSTERS = "clusters"  # the table of what people call them
+CLUSTERS = "clusters"  # the table of cluster names
 FILE, PROJECT, OPTION = "auditor.toml", "pyproject.toml", "--config"
 MOST_IGNORED = 20  # keys of a file that are listed one by one
-HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # options of a file that nobody named
+HARMLESS = frozenset({"format", "quiet", "verbose", "cluster-name"})  # allowed without --config
 _NOT_FOR_FILES = frozenset({"help", "version", "config"})
-_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-}  # of an option's type: what TOML gives for it, and its name; every other type is made from text
+# By an option's type: the types of TOML that it takes, and their name. Every other type is parsed from a string.
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {int: ((int,), "a whole number"), float: ((int, float), "a number")}
 
 
 class Source(NamedTuple):
-    """A file and what it says: options, and tables of options under the names of commands."""
+    """An options file and its content: options, and tables of options by command."""
 
     file: str
     says: Values
 
 
 class OptionSetting(NamedTuple):
-    """An option's value and the file it came from."""
+    """The value of an option and the file that sets it."""
 
     file: str
     key: str
@@ -440,7 +428,7 @@ class OptionSetting(NamedTuple):
 
 
 class Parsed(NamedTuple):
-    """The arguments of a call, the settings of files that took effect, and a message for each key that was ignored."""
+    """The arguments of a call, the file settings that took effect, and one message per ignored key."""
 
     args: argparse.Namespace
     settings: Sequence[OptionSetting] = ()
@@ -451,7 +439,7 @@ ParserOf = Callable[[str], argparse.ArgumentParser | None]  # of a command's nam
 
 
 def add_option(parser: argparse.ArgumentParser) -> None:
-    """Gives a command the option ``--config``."""
+    """Add ``--config`` to a command."""
     parser.add_argument(
         OPTION,
         type=Path,
@@ -464,45 +452,45 @@ def add_option(parser: argparse.ArgumentParser) -> None:
 def parse(
     top: argparse.ArgumentParser, words: Sequence[str], commands: Sequence[str], parser_of: ParserOf, folder: Path
 ) -> Parsed:
-    """What a call says, and for what it does not say the files; and the settings of files that count.
+    """Parse a call; options that it lacks come from the options files.
 
-    ``top`` parses ``words``; ``commands``: all names; ``folder``: the working directory. The command line goes before
-    the files, auditor.toml before pyproject.toml, a command's own table before what is said for all.
-    Errors: :class:`AuditInputError` with file and key.
+    ``top`` parses ``words``; ``commands``: all command names; ``folder``: the working directory. Precedence: command
+    line, auditor.toml, pyproject.toml; in a file, the table of the command before the top level. Errors:
+    :class:`AuditInputError` with file and key.
     """
-    mine = parser_of(words[0]) if words and words[0] in commands else None
-    if mine is None:
+    parser = parser_of(words[0]) if words and words[0] in commands else None
+    if parser is None:
         return Parsed(top.parse_args(words))
-    finder = type(top)(prog=mine.prog, add_help=False)
+    finder = type(top)(prog=parser.prog, add_help=False)
     add_option(finder)
     given = finder.parse_known_args(words[1:])[0].config
     files = sources(given, folder)
     files, ignored = harmless(files) if given is None else (files, [])
-    found = config_settings(files, words[0], commands, parser_of)
-    known = options(mine)
-    named = found.pop(CLUSTERS, None)
-    for key in found:
-        known[key].default, known[key].required = argparse.SUPPRESS, False
+    settings = config_settings(files, words[0], commands, parser_of)
+    actions = options(parser)
+    named = settings.pop(CLUSTERS, None)
+    for key in settings:
+        actions[key].default, actions[key].required = argparse.SUPPRESS, False
     args = top.parse_args(words)
     if named is not None and hasattr(args, CLUSTERS):
         setattr(args, CLUSTERS, named.value)
-    counting = [each for key, each in found.items() if not hasattr(args, known[key].dest)]
-    for each in counting:
-        setattr(args, known[each.key].dest, each.value)
+    counting = [setting for key, setting in settings.items() if not hasattr(args, actions[key].dest)]
+    for setting in counting:
+        setattr(args, actions[setting.key].dest, setting.value)
     return Parsed(args, counting, ignored)
 
 
 def sources(given: Path | None, folder: Path) -> list[Source]:
-    """The options files that exist, in the order of precedence. Of a ``pyproject.toml``, named or not, its
-    table ``[tool.auditor]``."""
+    """Return the existing options files in order of precedence. Of a ``pyproject.toml`` only the table
+    ``[tool.auditor]`` counts."""
     if given is not None:
         return [_project(given, str(given))] if given.name == PROJECT else [Source(str(given), user_input.read(given))]
-    found = []
+    files = []
     if (own := folder / FILE).is_file():
-        found.append(Source(FILE, user_input.read(own)))
+        files.append(Source(FILE, user_input.read(own)))
     if (project := folder / PROJECT).is_file():
-        found.append(_project(project, PROJECT))
-    return found
+        files.append(_project(project, PROJECT))
+    return files
 
 
 def _project(path: Path, name: str) -> Source:
@@ -514,8 +502,8 @@ def _project(path: Path, name: str) -> Source:
 
 
 def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
-    """The part of files in the working directory that takes effect, and a message for each key that does not."""
-    kept: list[Source] = []
+    """Return the part of unnamed options files that takes effect, and one message per ignored key."""
+    effective: list[Source] = []
     ignored: list[str] = []
     for file, says in files:
         takes: dict[str, Any] = {}
@@ -531,31 +519,31 @@ def harmless(files: Sequence[Source]) -> tuple[list[Source], list[str]]:
                 unused += [f"[{table}] {user_input.shown_key(inner)}" for inner in value if inner not in HARMLESS]
             else:
                 unused.append(user_input.shown_key(key))
-        kept.append(Source(file, takes))
+        effective.append(Source(file, takes))
         ignored += [f"{file}: {key} ignored; use {OPTION} {name}" for key in unused[:MOST_IGNORED]]
         if more := len(unused[MOST_IGNORED:]):
             ignored.append(f"{file}: {plural(more, 'more key')} ignored; use {OPTION} {name}")
-    return kept, ignored
+    return effective, ignored
 
 
 def config_settings(
     files: Sequence[Source], command: str, commands: Sequence[str], parser_of: ParserOf
 ) -> dict[str, OptionSetting]:
-    """What files say for a command, by key, all of it checked. Errors: :class:`AuditInputError`."""
-    known = options(parser_of(command))
-    found: dict[str, OptionSetting] = {}
+    """Return the settings of files for a command by key, all checked. Errors: :class:`AuditInputError`."""
+    actions = options(parser_of(command))
+    settings: dict[str, OptionSetting] = {}
     for file, says in reversed(files):
         tables = {key: value for key, value in says.items() if isinstance(value, dict)}
         for key, value in says.items():
             if key in tables:
                 continue
-            if key in known:
-                found[key] = OptionSetting(file, key, checked(known[key], value, f"{file}: {key}"))
+            if key in actions:
+                settings[key] = OptionSetting(file, key, checked(actions[key], value, f"{file}: {key}"))
             elif not any(key in options(parser_of(name)) for name in commands):
                 raise AuditInputError(f"{file}: no command has an option named {key!r}; 'auditor COMMAND --help'")
         for name, table in tables.items():
             if name == CLUSTERS:
-                found[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
+                settings[name] = OptionSetting(file, name, of_table(table, f"{file}: [{name}]"))
                 continue
             if name not in commands:
                 raise AuditInputError(f"{file}: [{name}] is no command; one of {', '.join(commands)}")
@@ -564,12 +552,12 @@ def config_settings(
                 if key not in own:
                     raise AuditInputError(f"{file}: [{name}] has no option {key!r}; 'auditor {name} --help' lists them")
                 setting = OptionSetting(file, key, checked(own[key], value, f"{file}: [{name}] {key}"))
-                found |= {key: setting} if name == command else {}
-    return found
+                settings |= {key: setting} if name == command else {}
+    return settings
 
 
 def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action]:
-    """A command's options by their names without dashes. argparse has no public list of them."""
+    """Return a command's options by name, without dashes. argparse has no public list of them."""
     return {
         action.option_strings[-1].lstrip("-"): action
         for action in (parser._actions if parser is not None else ())
@@ -577,33 +565,33 @@ def options(parser: argparse.ArgumentParser | None) -> dict[str, argparse.Action
     }
 
 
-def checked(action: argparse.Action, value: object, at: str) -> Any:
-    """A value from TOML as the command line would have given it. Errors: :class:`AuditInputError`, naming ``at``."""
+def checked(action: argparse.Action, value: object, place: str) -> Any:
+    """Convert a value from TOML as the command line would. Errors: :class:`AuditInputError`, naming ``place``."""
     if action.nargs == 0:
-        return _of_type(value, (bool,), "true or false", at)
+        return _of_type(value, (bool,), "true or false", place)
     many = action.nargs if isinstance(action.nargs, int) else None
     if many is None and not isinstance(action, argparse._AppendAction):
-        return _single(action, value, at)
+        return _single(action, value, place)
     says = "a list" if many is None else f"a list of {many}"
-    values = _of_type(value, (list,), says, at)
+    values = _of_type(value, (list,), says, place)
     if many is not None and len(values) != many:
-        raise AuditInputError(f"{at} is {says}, not of {len(values)}")
-    return [_single(action, each, at) for each in values]
+        raise AuditInputError(f"{place} is {says}, not of {len(values)}")
+    return [_single(action, item, place) for item in values]
 
 
-def _single(action: argparse.Action, value: Any, at: str) -> Any:
+def _single(action: argparse.Action, value: Any, place: str) -> Any:
     types, says = _KINDS.get(action.type, ((str,), "a text in quotes"))
-    _of_type(value, types, says, at)
+    _of_type(value, types, says, place)
     try:
         made = action.type(value) if callable(action.type) else value
     except (ValueError, argparse.ArgumentTypeError) as error:
-        raise AuditInputError(f"{at}: {error}") from None
+        raise AuditInputError(f"{place}: {error}") from None
     if action.choices is not None and made not in action.choices:
-        raise AuditInputError(f"{at} is {value!r}; one of {', '.join(map(str, action.choices))}")
+        raise AuditInputError(f"{place} is {value!r}; one of {', '.join(map(str, action.choices))}")
     return made
 
 
-def _of_type(value: object, types: tuple[type, ...], says: str, at: str) -> Any:
+def _of_type(value: object, types: tuple[type, ...], says: str, place: str) -> Any:
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise AuditInputError(f"{at} is {says}, not {value!r}")
+        raise AuditInputError(f"{place} is {says}, not {value!r}")
     return value

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_audit_options, alerting, audit_options, examples, printing
+from auditor.commands.arguments import add_audit_options, alerting, audit_options, examples, printing, utf8_stdout
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -31,7 +31,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     if args.plan:
         return _plan(args)
     args.out = args.out or _default_out()
@@ -43,17 +43,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _default_out() -> Path:
-    """Where results are written if nobody said where: a folder that is named after the time, said at the end.
-
-    Errors: :class:`AuditInputError` where no person looks on, as in a script, which would look elsewhere.
-    """
+    # A script would look for its results elsewhere, so only a person at a terminal gets a default.
     if not sys.stdout.isatty():
         raise AuditInputError("give --out DIR: without it a folder is chosen only where results go to a terminal")
     return Path(datetime.datetime.now().strftime("audit-%Y%m%d-%H%M%S"))
 
 
 def _plan(args: argparse.Namespace) -> int:
-    """Says what an audit would read; its listing is all that is done. Status 3 where files of it cannot be read."""
+    # Lists the input and reads nothing else of it.
     if args.format not in ("table", "json"):
         raise AuditInputError(f"--plan is printed as table or json, not as {args.format}")
     args.out = args.out or Path()
@@ -63,11 +60,10 @@ def _plan(args: argparse.Namespace) -> int:
     from auditor.pipeline.plan import forecast
 
     inventory = discover(list(options.inputs), options.limits, options.scope)
-    found = forecast(inventory, options, running.slots_of(options.master))
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    plan = forecast(inventory, options, running.slots_of(options.master))
+    out = utf8_stdout()
     if args.format == "json":
-        out.write(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+        out.write(json.dumps(plan, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     else:
-        out.writelines(plan_lines(found))
-    return 3 if found["unreadable"] else 0
+        out.writelines(plan_lines(plan))
+    return 3 if plan["unreadable"] else 0

@@ -13,11 +13,12 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
-from auditor.commands.arguments import examples
+from auditor.commands.arguments import add_repeatable, examples
+from auditor.dashboards.wording import kind
 from auditor.outputs import delivery
 from auditor.outputs.alerts import where
 from auditor.outputs.delivery import write_whole
-from auditor.pipeline import options as baseline
+from auditor.pipeline import options
 from auditor.pipeline.options import AcceptedFinding, out_of
 from auditor.rules.resolution.resolve import cluster_of
 
@@ -46,8 +47,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument(
         "--until", metavar="DAY", help=f"the last day, such as 2026-12-31, or {NEVER} (default: in {DAYS} days)"
     )
-    p.add_argument("--rule", action="append", default=[], metavar="ID", help="only of this rule (repeatable)")
-    p.add_argument("--topic", action="append", default=[], metavar="GLOB", help="only of these topics (repeatable)")
+    add_repeatable(p, "--rule", "ID", "only of this rule (repeatable)")
+    add_repeatable(p, "--topic", "GLOB", "only of these topics (repeatable)")
     p.add_argument(
         "--prune", action="store_true", help="take entries away that no finding of the run has; alone: accept none"
     )
@@ -55,16 +56,16 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     results = delivery.read(args.out)
     rows, of_dir = results.findings, {row["log_dir"]: row["cluster_id"] for row in results.summary["inputs"]}
     file: Path = args.baseline
-    kept = dict(baseline.read_baseline(file).entries) if file.exists() else {}
-    before = len(kept)
+    accepted = dict(options.read_baseline(file).entries) if file.exists() else {}
+    before = len(accepted)
     if args.prune:
-        there = {row["fingerprint"] for row in rows}
-        mine = {"", *of_dir.values()}  # of other clusters the run knows nothing
-        kept = {name: entry for name, entry in kept.items() if name in there or entry.cluster not in mine}
+        present = {row["fingerprint"] for row in rows}
+        clusters = {"", *of_dir.values()}  # of other clusters the run knows nothing
+        accepted = {name: entry for name, entry in accepted.items() if name in present or entry.cluster not in clusters}
     only_prune = args.prune and not (args.fingerprints or args.rule or args.topic)
     chosen = [] if only_prune else _chosen(rows, args)
     if not chosen and not only_prune:
@@ -80,46 +81,40 @@ def run(args: argparse.Namespace) -> int:
             reason,
             who,
             until,
-            _kind(row),
+            kind(row),
             where(row),
             cluster_of(row, of_dir) or "",
         )
         for row in chosen
     ]
-    entries = kept | {entry.fingerprint: entry for entry in new}
+    entries = accepted | {entry.fingerprint: entry for entry in new}
     try:
-        write_whole(file, baseline.text_of(entries.values()))
+        write_whole(file, options.text_of(entries.values()))
     except OSError as error:
         raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
     end = "with no end" if until is None else f"until {until.isoformat()}"
-    said = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
-    said += [f"{plural(before - len(kept), 'entry')} taken away"] if args.prune else []
-    sys.stdout.write("\n".join([*said, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
+    lines = [f"{plural(len(new), 'finding')} accepted by {who} {end}: {reason}"] if new else []
+    lines += [f"{plural(before - len(accepted), 'entry')} taken away"] if args.prune else []
+    sys.stdout.write("\n".join([*lines, f"{file} has {plural(len(entries), 'entry')}"]) + "\n")
     return 0
 
 
 def _chosen(rows: list[Values], args: argparse.Namespace) -> list[Values]:
-    """The findings that the call names. Errors: :class:`AuditInputError` for a fingerprint of none or several."""
-    found = rows
+    candidates = rows
     if args.fingerprints:
-        found = []
+        candidates = []
         for name in args.fingerprints:
-            mine = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
-            if len(mine) != 1:
-                many = f"{len(mine)} findings have" if mine else "no finding has"
+            matches = {row["fingerprint"]: row for row in rows if name and row["fingerprint"].startswith(name.lower())}
+            if len(matches) != 1:
+                many = f"{len(matches)} findings have" if matches else "no finding has"
                 raise AuditInputError(f"{many} a fingerprint that begins with {name!r}; the audit prints them")
-            found += mine.values()
+            candidates += matches.values()
     return [
         row
-        for row in found
-        if (not args.rule or not {row["rule"], _kind(row)}.isdisjoint(args.rule))
+        for row in candidates
+        if (not args.rule or not {row["rule"], kind(row)}.isdisjoint(args.rule))
         and (not args.topic or any(fnmatch.fnmatchcase(row["topic"] or "", glob) for glob in args.topic))
     ]
-
-
-def _kind(row: Values) -> str:
-    """The kind of a finding; in a run of the past its rule."""
-    return str(row.get("kind") or row["rule"])
 
 
 def _until(text: str | None) -> datetime.date | None:
@@ -127,7 +122,7 @@ def _until(text: str | None) -> datetime.date | None:
         return None
     if text is None:
         return datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=DAYS)
-    return baseline.parse_day(text, "--until")
+    return options.parse_day(text, "--until")
 
 
 def _user() -> str:

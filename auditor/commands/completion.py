@@ -25,7 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status. ``args.top`` is the parser of all commands."""
+    """Run the command and return its exit code. ``args.top`` is the parser of all commands."""
     try:
         import shtab
     except ImportError:

@@ -16,15 +16,13 @@ from auditor import running
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
-from auditor.commands.arguments import examples
+from auditor.commands.arguments import examples, utf8_stdout
 from auditor.copying import throttling
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.copying.run import Done
-
-
-# ``auditor copy``: what log directories tell, without payload, in a folder that every command takes as a PATH.
+    from auditor.copying.run import CopyResult
+    from auditor.pipeline.whole_audit import Audit
 
 
 def add_parser(commands: Any) -> None:
@@ -56,7 +54,7 @@ def add_parser(commands: Any) -> None:
     )
     p.add_argument(
         "--keep",
-        type=throttling.time_to_keep,
+        type=throttling.keep_time,
         metavar="TIME",
         help="hold segments that the broker deletes by retention for so long, such as 30d; 0d: what is held goes",
     )
@@ -74,30 +72,31 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit code: 3 where part of the input could not be read, has no segments, or has lost
-    those of an earlier copy."""
-    throttling.behind_all_others()
-    throttling.sparing()
-    pass  # REMOVED  # only now: these load Arrow, which has been told by now, and the readers
+    """Run the command and return its exit code: 3 if input was unreadable, had no segments, or lost segments of an
+    earlier copy."""
+    throttling.lower_priority()
+    throttling.trim_freed_memory()
+    # Imported only now: these load Arrow, which has been told by trim_freed_memory.
     from auditor.connectors.stores.remote_files import Pace, ThrottledReader, throttled
     from auditor.copying.folders import now_ms
-    from auditor.copying.run import check_apart, copied
+    from auditor.copying.run import check_apart, copy_logs
 
     check(args)
-    began, out, begun = time.monotonic(), args.out, now_ms()
+    started, out, begun_ms = time.monotonic(), args.out, now_ms()
     guest = ThrottledReader(Pace(args.limit_rate), out if isinstance(out, Path) else None)
     try:
         if args.around is not None:
             with throttled(guest):
                 status, says = around(args.around, args.run_folder, args.paths, folder_of(str(out)), args.checksums)
-            show(says if not args.quiet else ())
+            if not args.quiet:
+                utf8_stdout().writelines(f"{line}\n" for line in says)
             return status
         check_apart(args.paths, out)
         with throttled(guest), _alone(out) as still_alone:
-            done = copied(
+            done = copy_logs(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )
-            again = _looked_again(args, out, begun, done) if done.live and done.unended else []
+            again = _looked_again(args, out, begun_ms, done) if done.live and done.unended else []
             if done.unverified and args.checksums == "budget":
                 done.unverified = _verified(args.paths, out)
     except OSError as error:
@@ -109,9 +108,9 @@ def run(args: argparse.Namespace) -> int:
         running.warn([_refusal(sorted(done.emptied), out)])
         return 3
     if not args.quiet:
-        took = time.monotonic() - began
+        seconds = time.monotonic() - started
         sys.stdout.write(
-            f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {took:.1f} s: "
+            f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
             f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
             f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
         )
@@ -140,7 +139,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _refusal(emptied: list[str], out: Path | str) -> str:
-    """Why nothing was copied. ``emptied``: directories whose segments are in the earlier copy alone."""
     more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
     return (
         f"no segment files (.log) of {shown_uri(emptied[0])}{more} in the input, "
@@ -150,10 +148,9 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
 
 @contextlib.contextmanager
 def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
-    """While no other copy writes into a folder; gives what is called before each folder that is copied. Errors: as of
-    ``claim.locked`` and ``lease.alone_in``."""
+    # Yields a function to call before each directory: in a store it renews the lease, or fails if that is lost.
     from auditor.connectors.stores.results import alone_in
-    from auditor.copying.run import nobody
+    from auditor.copying.run import ignore_folder
     from auditor.copying.target import COPYING
     from auditor.outputs.delivery import locked
 
@@ -163,12 +160,11 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        yield nobody
+        yield ignore_folder
 
 
-def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: Done) -> list[Done]:
-    """What looked held is read once more, where a broker ran."""
-    from auditor.copying.run import copied, looked_again
+def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done: CopyResult) -> list[CopyResult]:
+    from auditor.copying.run import copy_logs, reread_open_logs
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
@@ -177,68 +173,62 @@ def _looked_again(args: argparse.Namespace, out: Path | str, begun: int, done: D
         def audit(some: list[str]) -> Audit:
             return Audit(replace(options, paths=tuple(some)), runner)
 
-        def again(only: frozenset[str]) -> Done:
+        def again(only: frozenset[str]) -> CopyResult:
             checksums, records, keep = args.checksums, args.records, args.keep
-            return copied(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
+            return copy_logs(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
 
-        return looked_again(out, begun, done, audit, again)
+        return reread_open_logs(out, begun_ms, done, audit, again)
 
 
 def _verified(paths: list[str], out: Path | str) -> int:
-    """What an audit of the copy would say is verified where it rests on open checksums; how many segments stay open."""
-    from auditor.copying.run import rests_on, verified
+    # Verifies the segments that findings of the copy rest on; returns how many stay unverified.
+    from auditor.copying.run import referenced_segments, verify_segments
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return verified(paths, out, rests_on(Audit(options, runner)))
+        return verify_segments(paths, out, referenced_segments(Audit(options, runner)))
 
 
-# ``auditor copy --around``: what one finding of a run rests on, in a folder that can go into a ticket.
+# ``auditor copy --around``.
 
 
 def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
-    """Copies what the finding of ``run`` whose fingerprint begins with ``name`` rests on into the empty folder ``out``,
-    and audits that: more is taken until the audit gives the finding again. Exit status, and what to print.
+    """Copy what one finding rests on into the empty directory ``out`` and audit the copy.
 
-    Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
+    More is copied until that audit reports the finding again. ``name``: the first digits of its fingerprint; ``run``:
+    the results that have it; ``checksums``: as ``--checksums``. Returns the exit code and the lines to print. Errors:
+    :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
-    from auditor.outputs import delivery, printing  # only now: see running.runner
+    from auditor.copying import run as copying  # only now: it loads the readers
+    from auditor.outputs import delivery, printing
 
-    found = delivery.read(run)
-    row, as_of = printing.one(found.findings, name), found.summary.get("as_of")
-    records = found.summary.get("records_decoded") is True
+    results = delivery.read(run)
+    row, as_of = printing.finding_by_fingerprint(results.findings, name), results.summary.get("as_of")
+    records = results.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
-    from auditor.copying.run import (
-        ALL,
-        copied,  # only now: it loads the readers
-        names_in,
-        size_of,
-        wanted,
-    )
-
     clock = parse_time(as_of) if isinstance(as_of, str) else None
     options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
     tried: list[tuple[set[str], str]] = []
-    for folders, verified in product(wanted(row, paths), dict.fromkeys((checksums, ALL))):
-        if (folders, verified) in tried or (tried and verified != checksums and not unverified):
+    for folders, mode in product(copying.folder_choices(row, paths), dict.fromkeys((checksums, copying.ALL))):
+        if (folders, mode) in tried or (tried and mode != checksums and not unverified):
             continue
-        tried.append((folders, verified))
-        done = copied(paths, out, only=folders, checksums=verified, records=records)
+        tried.append((folders, mode))
+        done = copying.copy_logs(paths, out, only=folders, checksums=mode, records=records)
         unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
             audit = Audit(options, runner)
             again = next((f for f in audit.findings if f.fingerprint == row["fingerprint"]), None)
-            named = names_in(audit)
+            named = copying.names_in(audit)
         if again is not None and again.severity == row["severity"]:
             break
     says = ["These names stand in it:", *(f"  {line}" for line in named.lines()), ""]
-    says.append(f"{out}: {size_of(out):,} bytes, without keys and values, no backup")
+    says.append(f"{out}: {copying.size_of(out):,} bytes, without keys and values, no backup")
     if again is not None:
         when = " --records" * records + (f" --as-of {as_of}" if clock is not None else "")
         other = f", as {again.severity}" if again.severity != row["severity"] else ""
@@ -253,12 +243,6 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
 
 
 def check(args: Any) -> None:
-    """Errors: :class:`AuditInputError` where one of the two options is given without the other."""
+    """Errors: :class:`AuditInputError` if only one of ``--around`` and ``--run`` is given."""
     if (args.around is None) != (args.run_folder is None):
         raise AuditInputError("--around FINGERPRINT and --run DIR|URI (the --out of an audit) go together; give both")
-
-
-def show(says: Sequence[str]) -> None:
-    """Prints it."""
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    sys.stdout.writelines(f"{line}\n" for line in says)

@@ -51,7 +51,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_expected(p: argparse.ArgumentParser) -> None:
-    """The option that says how often a cluster's audit is due."""
+    """Add ``--expect-every``: how often a cluster is audited."""
     p.add_argument(
         "--expect-every",
         type=_period,
@@ -61,19 +61,19 @@ def add_expected(p: argparse.ArgumentParser) -> None:
 
 
 def _period(text: str) -> int:
-    found = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
-    if found is None:
+    match = re.fullmatch(r"([1-9]\d{0,5})\s*(min|h|d)", text)
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no period; give one such as 90min, 24h or 7d")
-    return int(found[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[found[2]]
+    return int(match[1]) * {"min": 60_000, "h": 3_600_000, "d": 86_400_000}[match[2]]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until it is stopped (Ctrl-C), or write the pages; returns its exit status."""
+    """Serve the pages until Ctrl-C, or export them; return the exit code."""
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
-        kept = user_input.shown_uri(str(args.dir))
-        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {kept}; Ctrl-C ends it\n")
+        shown = user_input.shown_uri(str(args.dir))
+        sys.stdout.write(f"http://127.0.0.1:{server.server_port}/ shows the runs kept under {shown}; Ctrl-C ends it\n")
         sys.stdout.flush()
         try:
             server.serve_forever()
@@ -84,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _export(args: argparse.Namespace) -> int:
     from auditor.connectors.stores.results import folder
-    from auditor.outputs import site as outputs_site
+    from auditor.outputs import site
 
-    done = outputs_site.export(args.dir, args.export, args.expect_every)
+    done = site.export(args.dir, args.export, args.expect_every)
     left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
@@ -94,9 +94,10 @@ def _export(args: argparse.Namespace) -> int:
 
 
 def serve(history: History, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:
-    """A server of the pages, ready for ``serve_forever``; ``every_ms``: how often a cluster is due.
+    """Return a server of the pages, ready for ``serve_forever``. ``every_ms``: the expected time between two runs of a
+    cluster.
 
-    Errors: :class:`AuditInputError` for a folder or port.
+    Errors: :class:`AuditInputError` for a directory or port that cannot be used.
     """
     from auditor.outputs.runs import Shelf
     from auditor.outputs.site import Site
@@ -111,20 +112,18 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers GET with the pages of :class:`auditor.outputs.site.Site`, over what is kept then."""
-
     site: Callable[[], Site]
 
     def do_GET(self) -> None:
         if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         try:
-            found = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
+            page = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
         except AuditInputError as error:
             return self._send(500, "text/plain", f"{error}\n")
-        if found is None:
+        if page is None:
             return self._send(404, "text/plain", "no such page or run\n")
-        return self._send(200, "text/html", found)
+        return self._send(200, "text/html", page)
 
     def _send(self, status: int, kind: str, text: str) -> None:
         body = text.encode("utf-8", "replace")
@@ -141,4 +140,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Pages that were asked for are nobody's news."""
+        # Requests are not logged.
+        pass

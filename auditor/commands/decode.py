@@ -8,20 +8,26 @@ or of the records of an internal topic, which may hold several tables.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits, is_unread
-from auditor.commands.arguments import add_limits, examples
+import pyarrow as pa
+
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, is_unread
+from auditor.commands.arguments import add_limits, examples, utf8_stdout
+from auditor.commands.rowtext import json_lines, table_lines
+from auditor.connectors import kafka_names
+from auditor.connectors.kafka_names import PartitionFolder, RemoteName
+from auditor.connectors.logdir import copy_view, internal_rows
+from auditor.connectors.logdir.files import DataFile, Naming, RemoteFiles, TextFile, identify
+from auditor.connectors.logdir.tiered import MANIFEST, as_copied
+from auditor.connectors.schema import DECODED
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.storage import StorageLocation
+from auditor.connectors.tables import rows as tables_rows
+from auditor.connectors.tables.rows import ErrorPiece, FilePiece, How, Piece, Rows, TextPiece, read_piece
+from auditor.connectors.text.lines import HEAD_BYTES, sniff
 from auditor.pipeline.options import limits_of
-
-if TYPE_CHECKING:  # what is slow to import is imported when it is needed
-    import pyarrow as pa
-
-    from auditor.connectors.kafka_names import PartitionFolder, RemoteName
-    from auditor.connectors.stores.storage import StorageLocation
-    from auditor.connectors.tables.rows import Piece, Rows
 
 TABLES = {
     "log": "batches",
@@ -34,7 +40,7 @@ TABLES = {
 
 
 class DecodeOptions(NamedTuple):
-    """What to decode. ``records``: records in place of batches; ``payload``: their keys and values too."""
+    """What to decode. ``records``: records instead of batches; ``payload``: with keys and values."""
 
     files: tuple[str, ...]
     records: bool = False
@@ -67,13 +73,11 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status: 0, or 3 when a part could not be read."""
+    """Run the command and return its exit code: 0, or 3 if a part was unreadable."""
     limits = limits_of(args.max_batch_bytes, args.max_batch_ratio)
     options = DecodeOptions(tuple(args.files), args.records, args.include_payload, args.format == "table", limits)
     pieces = locate(options)
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    unread = False
+    out, unread = utf8_stdout(), False
     for piece in pieces:
         for own, table, rows in decode(piece, options):
             out.writelines(lines(rows, "" if own else table, options.table))
@@ -85,9 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
-    """Rows as text lines."""
-    from auditor.commands.rowtext import json_lines, table_lines
-
+    """Format rows as JSON lines or, ``for_people``, as a table. ``table``: named only if it is not the file's own."""
     if not for_people:
         yield from json_lines(rows, table)
         return
@@ -97,13 +99,7 @@ def lines(rows: pa.RecordBatch, table: str, for_people: bool) -> Iterator[str]:
 
 
 def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa.RecordBatch]]:
-    """The rows of a file: whether they are of its own table, the table's name, the rows."""
-    from auditor.connectors import kafka_names
-    from auditor.connectors.logdir import internal_rows
-    from auditor.connectors.schema import DECODED
-    from auditor.connectors.tables import rows as tables_rows
-    from auditor.connectors.tables.rows import FilePiece, How, read_piece
-
+    """Yield the tables of a file: whether it is the file's own table, its name, its rows."""
     how = How(options.limits, options.payload)
     if not isinstance(piece, FilePiece):
         yield from ((False, table, rows) for table, rows in read_piece(piece, frozenset(DECODED), how))
@@ -114,35 +110,30 @@ def decode(piece: Piece, options: DecodeOptions) -> Iterator[tuple[bool, str, pa
         own = internal_rows.TABLES.get(topic or "", frozenset({"records"}))
     in_metadata = options.records and (kind == "checkpoint" or (kind == "log" and topic == kafka_names.METADATA_TOPIC))
     if in_metadata or kind in tables_rows.PROPERTY_KINDS:
-        found: Rows = ((table, rows) for table, rows in tables_rows.unlisted_rows(piece, how) if rows.num_rows)
+        tables: Rows = ((table, rows) for table, rows in tables_rows.unlisted_rows(piece, how) if rows.num_rows)
         own = frozenset({"metadata_records", "properties"})
     else:
-        found = read_piece(piece, own | {"decode_errors"}, how)
+        tables = read_piece(piece, own | {"decode_errors"}, how)
     several = topic in internal_rows.TABLES and options.records
-    for table, rows in found:
+    for table, rows in tables:
         yield table in own and not several, table, rows
 
 
 def locate(options: DecodeOptions) -> list[Piece]:
-    """What each FILE is and which log it belongs to, in the order given. Errors: :class:`AuditInputError`."""
-    from auditor.connectors.logdir.files import Naming
-
-    given = [each for path in options.files for each in _given(path)]
+    """Identify each FILE and the log that it belongs to, in the order given. Errors: :class:`AuditInputError`."""
+    given = [entry for path in options.files for entry in _given(path)]
     naming = Naming({_log_dir(place): [_log_dir(place)] for place, _ in given})
-    found = []
+    pieces = []
     for place, size in given:
         log_dir = naming.name(_log_dir(place))
         in_objects = None if place.view else _object(place)
-        found += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, size, log_dir, options.limits)]
-    return found
+        pieces += _objects(place, in_objects, log_dir) if in_objects else [_piece(place, size, log_dir, options.limits)]
+    return pieces
 
 
 def _given(path: str) -> list[tuple[StorageLocation, int]]:
-    """The files that a FILE is, with their sizes: of a copy those that it was taken from."""
-    from auditor.connectors.logdir.copy_view import files_named
-    from auditor.connectors.stores import storage
-
-    if of_copy := files_named(path):
+    # A file of a copy stands for the files that were copied.
+    if of_copy := copy_view.files_named(path):
         return [*of_copy]
     place = storage.place(path)
     if storage.is_folder(place):
@@ -151,22 +142,13 @@ def _given(path: str) -> list[tuple[StorageLocation, int]]:
 
 
 def _object(place: StorageLocation) -> RemoteName | None:
-    """The partition of a remote segment's object, as Aiven's RemoteStorageManager keeps it; None for other files."""
-    from auditor.connectors import kafka_names
-
+    # The partition of an object of Aiven's RemoteStorageManager; None for other files.
     says = kafka_names.remote_folder(place.parent.path)
     return says if says and says.depth > 1 and kafka_names.object_name(place.name) else None
 
 
 def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Piece]:
-    """The files of a remote segment that one of its objects holds. Errors: ``AuditInputError`` for its manifest."""
-    from auditor.base.errors import DecodeError
-    from auditor.connectors import kafka_names
-    from auditor.connectors.logdir.files import DataFile, RemoteFiles
-    from auditor.connectors.logdir.tiered import MANIFEST, as_copied
-    from auditor.connectors.stores import storage
-    from auditor.connectors.tables.rows import ErrorPiece, FilePiece
-
+    # All files of the remote segment that the object is a part of.
     top, stem = _log_dir(place), place.name.rpartition(".")[0]
     inside = place.parent.path[len(top.path) :].lstrip("/")
     key = (None, None, log_dir, says.topic, says.partition)
@@ -192,8 +174,6 @@ def _objects(place: StorageLocation, says: RemoteName, log_dir: str) -> list[Pie
 
 
 def _log_dir(place: StorageLocation) -> StorageLocation:
-    """The log directory that a file would lie in."""
-
     folder = place.parent
     if _object(place):
         return folder.parent.parent
@@ -201,16 +181,11 @@ def _log_dir(place: StorageLocation) -> StorageLocation:
 
 
 def _partition(folder: str) -> PartitionFolder | RemoteName | None:
-    """The partition that a folder is for, also one of remote segments."""
-    from auditor.connectors import kafka_names
-
     return kafka_names.partition_folder(folder) or kafka_names.remote_folder(folder)
 
 
 def _kind(place: StorageLocation) -> tuple[str, int] | None:
-    """What a file in a partition folder is and the number in its name; None for other names."""
-    from auditor.connectors import kafka_names
-
+    # The kind of a data file and the offset in its name.
     says = kafka_names.data_name(place.name) or kafka_names.remote_name(place.name)
     if says:
         return says.kind, says.offset
@@ -219,16 +194,8 @@ def _kind(place: StorageLocation) -> tuple[str, int] | None:
 
 
 def _piece(place: StorageLocation, size: int, log_dir: str, limits: Limits) -> Piece:
-    from auditor.base.errors import DecodeError
-    from auditor.connectors import kafka_names
-    from auditor.connectors.logdir import files as logdir_files
-    from auditor.connectors.logdir.files import DataFile, TextFile
-    from auditor.connectors.stores import storage
-    from auditor.connectors.tables.rows import FilePiece, TextPiece
-    from auditor.connectors.text.lines import HEAD_BYTES, sniff
-
     folder = _log_dir(place)
-    who = logdir_files.identify(folder, log_dir, {kafka_names.META: 0}, limits)
+    who = identify(folder, log_dir, {kafka_names.META: 0}, limits)
     cluster_id = who.meta.cluster_id if who.meta else None
     partition = _partition(place.parent.name) if folder != place.parent else None
     topic = (partition.topic, partition.partition) if partition else (None, None)

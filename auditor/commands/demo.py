@@ -23,9 +23,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p = commands.add_parser(
         "demo",
         help="the main job on small log directories of a real cluster",
-        epilog=examples(
-            "auditor demo --out /tmp/demo",
-        ),
+        epilog=examples("auditor demo --out /tmp/demo"),
     )
     p.add_argument(
         "--out", type=folder_of, help="where results go (default: a folder in the system's temporary folder)"
@@ -37,7 +35,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command. Findings are what the demo is there to show, so they are no failure of it."""
+    """Run the command. Findings are expected, so they do not fail it."""
     out = args.out or Path(tempfile.mkdtemp(prefix="auditor-demo-"))
     as_of = (DEMO / "as-of").read_text(encoding="utf-8").strip()
     options = AuditOptions(

@@ -23,22 +23,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     require("great_expectations")
     from auditor.pipeline.table_parts import schemas
-    from auditor.rules.expectations import suites as expectations_suites
+    from auditor.rules.expectations import suites
 
     target: Path = args.export
     from auditor.outputs.delivery import write_whole  # only now: it brings all that an audit is made of
 
     names = []
     try:
-        for name, text in expectations_suites.files(schemas()):
+        for name, text in suites.files(schemas()):
             (target / name).parent.mkdir(parents=True, exist_ok=True)
             write_whole(target / name, text)
             names.append(name)
     except OSError as error:
         raise AuditInputError(f"cannot write into {target}: {error.strerror}; give another --export DIR") from None
-    suites = sum(name.startswith("suites/") for name in names)
-    sys.stdout.write(f"{plural(suites, 'suite')} and the SQL of their views are in {target}\n")
+    count = sum(name.startswith("suites/") for name in names)
+    sys.stdout.write(f"{plural(count, 'suite')} and the SQL of their views are in {target}\n")
     return 0

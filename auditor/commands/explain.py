@@ -25,8 +25,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "explain",
         help="one finding of a run with its evidence, by its fingerprint",
         epilog=examples(
-            "auditor explain dfe6f71ca00b --out /tmp/audit",
-            "auditor explain dfe6f7 --history /var/audits",
+            "auditor explain dfe6f71ca00b --out /tmp/audit", "auditor explain dfe6f7 --history /var/audits"
         ),
     )
     p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
@@ -36,14 +35,15 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     if (args.out is None) == (args.history is None):
         raise AuditInputError("explain needs --out DIR or --history DIR; give one of them")
     if args.out is not None:
-        found = delivery.read(args.out)
-        row, summary, page = printing.one(found.findings, str(args.fingerprint)), found.summary, found.page
+        results = delivery.read(args.out)
+        row = printing.finding_by_fingerprint(results.findings, str(args.fingerprint))
+        summary, page = results.summary, results.page
     else:
-        row = printing.one(_of_history(args.history), str(args.fingerprint))
+        row = printing.finding_by_fingerprint(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])
         page = f"/report/{quote(row['run_id'], safe='')}"
     width = shutil.get_terminal_size((120, 24)).columns
@@ -54,14 +54,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _summary(history: History, run_id: str) -> Fields:
-    """The summary of a kept run."""
-    (each,) = (run for run in runs.committed(history) if run.run_id == run_id)
-    summary: Fields = json.loads(runs.read(history, each, "runs")["summary"][0].as_py())
+    (kept_run,) = (run for run in runs.committed(history) if run.run_id == run_id)
+    summary: Fields = json.loads(runs.read(history, kept_run, "runs")["summary"][0].as_py())
     return summary
 
 
 def _of_history(history: History) -> Iterable[Values]:
-    """The findings of every run, the newest first, each with its ``run_id``."""
-    for each in reversed(runs.committed(history)):
-        for row in runs.read(history, each, "findings").to_pylist():
-            yield pipeline_summary.unfolded(row) | {"run_id": each.run_id}
+    for kept_run in reversed(runs.committed(history)):
+        for row in runs.read(history, kept_run, "findings").to_pylist():
+            yield pipeline_summary.unfolded(row) | {"run_id": kept_run.run_id}

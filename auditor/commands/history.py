@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.base.words import SEVERITIES
-from auditor.commands.arguments import examples
+from auditor.base.words import SEVERITIES, duration
+from auditor.commands.arguments import examples, utf8_stdout
 from auditor.commands.dashboard import add_expected
 from auditor.dashboards.output_formats import OF_LISTS, list_lines
+from auditor.dashboards.wording import instant, visible
+from auditor.outputs import runs
+from auditor.outputs.runs import Run, Shelf
 from auditor.pipeline.options import out_of
-
-if TYPE_CHECKING:
-    from auditor.outputs.runs import Run
 
 WORDS = {"latest": -1, "previous": -2}
 
@@ -42,105 +41,87 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
-    from auditor.outputs import runs
-    from auditor.outputs import runs as outputs_runs
-    from auditor.outputs.runs import Shelf
-
-    held = runs.kept(args.dir)
-    known = held.runs
+    """Run the command and return its exit code."""
+    content = runs.content_of(args.dir)
+    kept_runs = content.runs
     if args.cluster is not None:
-        known = [each for each in known if args.cluster in (runs.cluster(each), runs.named(each))]
-        if not known:
+        kept_runs = [entry for entry in kept_runs if args.cluster in (runs.cluster(entry), runs.named(entry))]
+        if not kept_runs:
             raise AuditInputError(f"no run of cluster {args.cluster!r}; 'auditor history DIR' lists the clusters")
-    several = len({runs.group(each) for each in known}) > 1
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    several = len({runs.group(entry) for entry in kept_runs}) > 1
+    out = utf8_stdout()
     if args.files:
-        out.writelines(f"{path}\n" for each in known for path in runs.files(args.dir, each, args.files))
+        out.writelines(f"{path}\n" for entry in kept_runs for path in runs.files(args.dir, entry, args.files))
     elif args.diff:
-        if len({runs.cluster(each) for each in known}) > 1 and set(args.diff) & set(WORDS):
+        if len({runs.cluster(entry) for entry in kept_runs}) > 1 and set(args.diff) & set(WORDS):
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
-        old, new = (pick(known, name) for name in args.diff)
+        old, new = (pick(kept_runs, name) for name in args.diff)
         shelf = Shelf(args.dir)
-        found = outputs_runs.of(shelf, [old], new)
-        rows = [
-            {"change": kind} | row for kind in found._fields for row in outputs_runs.rows(shelf, getattr(found, kind))
-        ]
+        changes = runs.changes_of(shelf, [old], new)
+        rows = [{"change": kind} | row for kind, part in changes._asdict().items() for row in runs.rows(shelf, part)]
         if args.format != "table":
             out.writelines(list_lines(args.format, rows))
         else:
             out.writelines(map(_change_line, rows))
-            fresh, gone, still, unseen = (sum(row["change"] == kind for row in rows) for kind in found._fields)
+            fresh, gone, still, unseen = (sum(row["change"] == kind for row in rows) for kind in changes._fields)
             also = f", {unseen} not looked for" if unseen else ""
             out.write(f"{fresh} new, {gone} gone, {still} still there{also}{_accepted(new)}\n")
     elif args.format != "table":
-        of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in known]
+        of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in kept_runs]
         out.writelines(list_lines(args.format, of_runs))
     elif several:
-        _write_clusters(args, known, held.uncommitted, out)
+        _write_clusters(args, kept_runs, content.uncommitted, out)
     else:
-        out.writelines(_run_line(each, outputs_runs.is_partial(known[:at], each)) for at, each in enumerate(known))
-        out.writelines(f"{name}  never committed\n" for name in held.uncommitted)
-        if not known and not held.uncommitted:
+        out.writelines(_run_line(entry, runs.is_partial(kept_runs[:n], entry)) for n, entry in enumerate(kept_runs))
+        out.writelines(f"{name}  never committed\n" for name in content.uncommitted)
+        if not kept_runs and not content.uncommitted:
             out.write("no runs\n")
     return 0
 
 
-def _write_clusters(args: argparse.Namespace, known: list[Run], left: list[str], out: TextIO) -> None:
-    """A line a cluster, the worst first."""
-    from auditor.base.words import duration
-    from auditor.dashboards.wording import instant, visible
-    from auditor.outputs import runs
-    from auditor.outputs import runs as clusters
-    from auditor.outputs.runs import Shelf
-
-    for each in clusters.standings(Shelf(args.dir), known, datetime.datetime.now(datetime.UTC), args.expect_every):
-        change = "" if each.new is None else f"; {each.new} new, {each.gone} gone"
-        since = "" if each.since is None else f"; critical or error since {instant(each.since)}"
-        late = f"; OVERDUE: no run for {duration(each.silent_ms)}" if each.overdue else ""
-        partly = f"; {each.partly}" if each.partly else ""
-        name = visible(runs.shown(each.last)) or "no cluster id"
-        out.write(f"{name}  {_counts(each.last)}{change}{since}; last run {each.last.run_id}{late}{partly}\n")
+def _write_clusters(args: argparse.Namespace, kept_runs: list[Run], left: list[str], out: TextIO) -> None:
+    for standing in runs.standings(Shelf(args.dir), kept_runs, datetime.datetime.now(datetime.UTC), args.expect_every):
+        change = "" if standing.new is None else f"; {standing.new} new, {standing.gone} gone"
+        since = "" if standing.since is None else f"; critical or error since {instant(standing.since)}"
+        late = f"; OVERDUE: no run for {duration(standing.silent_ms)}" if standing.overdue else ""
+        partly = f"; {standing.partly}" if standing.partly else ""
+        name = visible(runs.shown(standing.last)) or "no cluster id"
+        out.write(f"{name}  {_counts(standing.last)}{change}{since}; last run {standing.last.run_id}{late}{partly}\n")
     out.writelines(f"{name}  never committed\n" for name in left)
-    out.write(f"{len(known)} runs; --cluster ID lists those of one\n")
+    out.write(f"{len(kept_runs)} runs; --cluster ID lists those of one\n")
 
 
-def _counts(each: Run) -> str:
-    return ", ".join(f"{each.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(each)
+def _counts(entry: Run) -> str:
+    return ", ".join(f"{entry.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
 
 
-def _accepted(each: Run) -> str:
-    """How many more findings the baseline of a run accepts; nothing where none."""
-    from auditor.outputs import runs
-
-    count = runs.accepted_count(each)
+def _accepted(run: Run) -> str:
+    count = runs.accepted_count(run)
     return f", {count} accepted" if count else ""
 
 
-def pick(known: list[Run], name: str) -> Run:
-    """A run by its id, or by ``latest`` or ``previous``, the one before it that was asked alike. Errors:
-    :class:`AuditInputError` where there is none."""
-    from auditor.outputs import runs
+def pick(kept_runs: list[Run], name: str) -> Run:
+    """Return a run by its id, or by ``latest`` or ``previous``: the last two with the cluster and the scope of the
+    newest run.
 
-    for each in known:
-        if each.run_id == name:
-            return each
-    alike = [each for each in known if runs.group(each) == runs.group(known[-1])]
+    Errors: :class:`AuditInputError` if there is none.
+    """
+    for entry in kept_runs:
+        if entry.run_id == name:
+            return entry
+    alike = [entry for entry in kept_runs if runs.group(entry) == runs.group(kept_runs[-1])]
     if name in WORDS and len(alike) >= -WORDS[name]:
         return alike[WORDS[name]]
-    raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(known)} that are kept")
+    raise AuditInputError(f"no run {name!r}; 'auditor history DIR' lists the {len(kept_runs)} that are kept")
 
 
-def _run_line(each: Run, partly: str) -> str:
-    at = each.facts["as_of"] or "an unknown time"
-    said = f"{each.run_id}  as of {at}  {_counts(each)}  {each.facts['batches']} batches"
-    return f"{said}  {partly}\n" if partly else f"{said}\n"
+def _run_line(entry: Run, partly: str) -> str:
+    as_of = entry.facts["as_of"] or "an unknown time"
+    line = f"{entry.run_id}  as of {as_of}  {_counts(entry)}  {entry.facts['batches']} batches"
+    return f"{line}  {partly}\n" if partly else f"{line}\n"
 
 
 def _change_line(row: Fields) -> str:
-    from auditor.dashboards.wording import visible
-
     where = "–" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
-    at = "" if row["offset"] is None else f" at offset {row['offset']}"
-    return f"{row['change']:6}  {row['severity']:8}  {row['rule']}  {visible(where)}{at}: {visible(row['message'])}\n"
+    where += "" if row["offset"] is None else f" at offset {row['offset']}"
+    return f"{row['change']:6}  {row['severity']:8}  {row['rule']}  {visible(where)}: {visible(row['message'])}\n"

@@ -53,7 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def add_connection(p: argparse._ActionsContainer) -> None:
-    """The options that say how a cluster is asked, for who has ``--bootstrap-server``."""
+    """Add the options of the connection to a cluster."""
     p.add_argument("--max-bytes", type=int, default=MAX_BYTES, metavar="BYTES", help="read no more than that")
     p.add_argument("--max-rate", type=int, default=MAX_RATE, metavar="BYTES", help="bytes a second, at most")
     files = p.add_mutually_exclusive_group()
@@ -77,7 +77,7 @@ def add_connection(p: argparse._ActionsContainer) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     alerts.check(alerting(args))
     options = audit_options(args, ())
     if options.as_of is None:
@@ -89,16 +89,18 @@ def run(args: argparse.Namespace) -> int:
     with opened(args, options, args.begin) as reading, running.runner(options) as runner:
         from auditor.pipeline.live_audit import LiveAudit
 
-        done = LiveAudit(reading, runner)
-        return running.command(done, printing(args), alerting(args))
+        return running.command(LiveAudit(reading, runner), printing(args), alerting(args))
 
 
 @contextlib.contextmanager
 def opened(
     args: argparse.Namespace, options: AuditOptions, begin: str, begins: Mapping[tuple[str, int], int] | None = None
 ) -> Iterator[ClusterReading]:
-    """A reading of the cluster that a call's options name, while the connection is open; ``begins``: offsets that logs
-    are read from, whatever ``begin`` says. Errors: :class:`AuditInputError`."""
+    """Connect to the cluster of a call and yield a reading of it.
+
+    ``begin``: where logs are read from (``lso``, ``start`` or an offset); ``begins``: exceptions by topic and
+    partition. Errors: :class:`AuditInputError`.
+    """
     if args.max_bytes < MIB or args.max_rate < 1024:
         raise AuditInputError("--max-bytes is at least 1048576 and --max-rate at least 1024")
     require("kafka")
@@ -110,9 +112,10 @@ def opened(
 
 
 def connection(args: argparse.Namespace) -> Fields:
-    """kafka-python's options from ``--command-config`` or ``--client-config`` and, before them, the command line.
+    """Return kafka-python's options: those of ``--command-config`` or ``--client-config``, overridden by the command
+    line.
 
-    Errors: AuditInputError.
+    Errors: :class:`AuditInputError`.
     """
     config: Fields = {}
     if args.command_config is not None:
@@ -139,7 +142,7 @@ def _client_config(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError):
         raise AuditInputError(f"cannot read {path}; --client-config takes a text file of lines name=value") from None
     pairs = [line.partition("=") for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    found = {name.strip(): value.strip() for name, _, value in pairs}
-    if unknown := sorted(found.keys() - set(CONNECTION_OPTIONS)):
+    options = {name.strip(): value.strip() for name, _, value in pairs}
+    if unknown := sorted(options.keys() - set(CONNECTION_OPTIONS)):
         raise AuditInputError(f"{path}: no option named {unknown[0]!r}; known: {', '.join(CONNECTION_OPTIONS)}")
-    return found
+    return options

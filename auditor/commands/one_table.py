@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import json
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_remote, add_scope, examples, scope_options
-from auditor.pipeline.options import AuditOptions, parse_time
+from auditor.commands.arguments import add_remote, add_repeatable, add_scope, examples, path_options, utf8_stdout
+from auditor.pipeline.options import AuditOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +47,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         p = commands.add_parser(table, help=HELP[table], epilog=examples(*EXAMPLES[table]))
         _add_options(p)
         if table == "lag":
-            p.add_argument(
-                "--group", action="append", default=[], metavar="GLOB", help="only these groups (repeatable)"
-            )
+            add_repeatable(p, "--group", "GLOB", "only these groups (repeatable)")
             p.add_argument(
                 "--records",
                 action="store_true",
@@ -73,57 +70,36 @@ def _add_options(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the rows of ``args.table``; returns 0, or 3 where a part of the input could not be read."""
-    from auditor import running
+    """Print the rows of ``args.table`` and return the exit code: 0, or 3 if part of the input was unreadable."""
     from auditor.commands.rowtext import json_lines
+    from auditor.dashboards import output_formats, table_lines
     from auditor.pipeline.whole_audit import Audit
 
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    options = AuditOptions(
-        tuple(args.paths),
-        Path(),
-        records=getattr(args, "records", False),
-        master=args.master,
-        as_of=None if args.as_of is None else parse_time(args.as_of),
-        remote=tuple(args.remote),
-        at_once=args.at_once,
-        **scope_options(args),
-    )
+    out = utf8_stdout()
+    records = getattr(args, "records", False)
+    options = AuditOptions(tuple(args.paths), Path(), records=records, at_once=args.at_once, **path_options(args))
     with running.failures(), running.runner(options) as runner:
         audit = Audit(options, runner)
-        found = audit.table(args.table)
-        rows: pa.Table = found if hasattr(found, "to_batches") else found.toArrow()  # Spark's
+        table = audit.table(args.table)
+        rows: pa.Table = table if hasattr(table, "to_batches") else table.toArrow()  # Spark's
         texts = [line for batch in rows.to_batches() for line in json_lines(batch)]
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
         audit.close()
     asked = (row for row in map(json.loads, texts) if options.scope.names(row["topic"], row["partition"]))
-    groups = getattr(args, "group", [])
-    said = sorted((row for row in asked if not groups or _any_matches(row["group_id"], groups)), key=_place)
+    if groups := getattr(args, "group", []):
+        asked = (row for row in asked if any(fnmatch.fnmatchcase(row["group_id"], glob) for glob in groups))
+    chosen = sorted(asked, key=_place)
     if args.format == "json":
-        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in said)
+        out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in chosen)
     elif args.format == "csv":
-        from auditor.dashboards.output_formats import csv_lines
-
-        out.writelines(csv_lines(rows.schema.names, said))
+        out.writelines(output_formats.csv_lines(rows.schema.names, chosen))
     else:
-        out.writelines(_lines(args.table)(said, args.all))
+        shown = {"lag": table_lines.lag_lines, "space": table_lines.space_lines, "cleaner": table_lines.cleaner_lines}
+        out.writelines(shown[args.table](chosen, args.all))
     out.flush()
     return status
 
 
 def _place(row: Fields) -> list[tuple[bool, Any]]:
     return [(row.get(name) is None, row.get(name)) for name in ORDER]
-
-
-def _any_matches(name: str, globs: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
-
-
-def _lines(table: str) -> Callable[[list[Fields], bool], Iterator[str]]:
-    """What people are shown of the rows: all of them, or those that say something."""
-    from auditor.dashboards import table_lines
-
-    shown = {"lag": table_lines.lag_lines, "space": table_lines.space_lines, "cleaner": table_lines.cleaner_lines}
-    return shown[table]

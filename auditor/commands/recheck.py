@@ -10,22 +10,20 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
-from auditor.commands.arguments import add_limits, add_remote, examples
-from auditor.outputs import delivery
+from auditor.commands.arguments import add_limits, add_remote, examples, utf8_stdout
+from auditor.dashboards.table_lines import recheck_lines
+from auditor.outputs import delivery, recheck
+from auditor.outputs.delivery import Earlier
+from auditor.outputs.recheck import Question
 from auditor.pipeline.options import AuditOptions, out_of, parse_time
-
-if TYPE_CHECKING:
-    from auditor.outputs.delivery import Earlier
-    from auditor.outputs.recheck import Question
-    from auditor.pipeline.runner import Runner
-    from auditor.pipeline.whole_audit import Audit
+from auditor.pipeline.runner import Runner
+from auditor.pipeline.whole_audit import Audit
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -58,11 +56,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command and return its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
-    from auditor.outputs import recheck
-
     earlier, live_input = delivery.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
@@ -70,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     options = _options(args, earlier.summary, questions)
     with running.failures(), running.runner(options) as runner, _newer(args, options, questions, runner) as audit:
         newer = recheck.Newer(audit, earlier.summary, live_input)
-        told = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
+        answers = list(newer.answers(questions, recheck.suppressed(earlier.summary)))
         unread = audit.incomplete()
         running.warn_of_empty(audit)
     notes += ["not read: a part of the newer input"] if unread else []
@@ -79,62 +75,54 @@ def run(args: argparse.Namespace) -> int:
             "not read: other partitions, and what lies before the offsets asked about; new findings: auditor live"
         )
     notes.append("this compares the findings of that run; for all that the newer input shows run: auditor audit")
-    out = sys.stdout
-    out.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    out = utf8_stdout()
     if args.format == "json":
-        out.writelines(json.dumps(each.row(), ensure_ascii=True) + "\n" for each in told)
+        out.writelines(json.dumps(answer.row(), ensure_ascii=True) + "\n" for answer in answers)
         running.warn(notes)
     else:
-        from auditor.dashboards.table_lines import recheck_lines
-
         width = shutil.get_terminal_size((120, 24)).columns
-        out.writelines(f"{line}\n" for line in recheck_lines([each.row() for each in told], notes, width))
-    return recheck.exit_code(told, unread)
+        out.writelines(f"{line}\n" for line in recheck_lines([answer.row() for answer in answers], notes, width))
+    return recheck.exit_code(answers, unread)
 
 
 def _nothing_to_compare(earlier: Values, notes: list[str], format: str) -> int:
-    """Say that the run left nothing to compare; 3 where that is because it could not judge all of its input."""
-    from auditor.outputs import recheck
-
+    """Say that the run left nothing to compare. Exit code 3 if that run could not judge all of its input."""
     complete = earlier.get("complete", True)
     if not complete:
         notes.append("the run could not read all of its input, or found nothing to judge: audit the newer input")
-    said = [
+    lines = [
         "the run has no blocked partition, no finding in doubt and no finding at or above "
         f"{recheck.level_of(earlier)}{' that is not suppressed' if recheck.suppressed(earlier) else ''}: "
         "nothing was compared, and the newer input was not read",
         *notes,
     ]
     if format == "json":
-        running.warn(said)
+        running.warn(lines)
     else:
-        sys.stdout.writelines(f"{line[0].upper()}{line[1:]}.\n" for line in said)
+        sys.stdout.writelines(f"{line[0].upper()}{line[1:]}.\n" for line in lines)
     return 0 if complete else 3
 
 
 def _questions(out: Path | str, earlier: Earlier) -> tuple[list[Question], list[str]]:
-    from auditor.outputs import recheck
-
     try:
-        asked = recheck.asked(earlier.summary, earlier.findings)
+        asked = recheck.questions_of(earlier.summary, earlier.findings)
         left = recheck.uncompared(earlier.summary, earlier.findings)
     except (KeyError, TypeError, AttributeError):
         shown = user_input.shown_uri(str(out))
         raise AuditInputError(f"{shown} holds no results that can be read; audit the older copy again") from None
-    return asked, [f"not compared: {each}" for each in left]
+    return asked, [f"not compared: {line}" for line in left]
 
 
 def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Question]) -> AuditOptions:
-    """Those of an audit of the newer input, which looks at what the earlier one looked at; of a running cluster at the
-    partitions that are asked about alone."""
+    # The scope of the earlier audit; of a running cluster only the partitions that are asked about.
     as_of = parse_time(args.as_of) if args.as_of is not None else None
     if as_of is None and args.bootstrap_server is not None:
         as_of = int(time.time() * 1000)
     scope = earlier.get("scope") or {}
     partitions = tuple(scope.get("partitions") or ())
     if args.bootstrap_server is not None:
-        known = (each for each in questions if each.partition is not None)
-        partitions = tuple(dict.fromkeys(f"{each.topic}-{each.partition}" for each in known))
+        placed = (question for question in questions if question.partition is not None)
+        partitions = tuple(dict.fromkeys(f"{question.topic}-{question.partition}" for question in placed))
     return AuditOptions(
         tuple(args.paths),
         args.out,
@@ -156,19 +144,17 @@ def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Ques
 def _newer(
     args: argparse.Namespace, options: AuditOptions, questions: Sequence[Question], runner: Runner
 ) -> Iterator[Audit]:
-    """The audit of the newer input; a running cluster is read no further than the questions need."""
+    # A running cluster is read no further than the questions need.
     if args.bootstrap_server is None:
-        from auditor.pipeline.whole_audit import Audit
-
         with contextlib.closing(Audit(options, runner)) as audit:
             yield audit
         return
     from auditor.pipeline.live_audit import LiveAudit
 
     begins: dict[tuple[str, int], int] = {}
-    for each in questions:
-        if each.waits and each.first_offset is not None and each.topic is not None and each.partition is not None:
-            place = each.topic, each.partition
-            begins[place] = min(each.first_offset, begins.get(place, each.first_offset))
+    for item in questions:
+        if item.waits and item.first_offset is not None and item.topic is not None and item.partition is not None:
+            place = item.topic, item.partition
+            begins[place] = min(item.first_offset, begins.get(place, item.first_offset))
     with live.opened(args, options, "lso", begins) as reading, contextlib.closing(LiveAudit(reading, runner)) as audit:
         yield audit

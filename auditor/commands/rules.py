@@ -27,20 +27,18 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     from auditor.rules.catalogue import registry
-    from auditor.rules.catalogue.registry import catalogue, page
 
-    known = registry.load()
-    if args.id is None:
-        if args.format == "table":
-            sys.stdout.write(catalogue(known))
-            return 0
-        rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in known.values()]
+    rules = registry.load()
+    if args.id is not None:
+        rule = registry.rule_of(args.id)
+        if rule is None:
+            raise AuditInputError(f"no rule named {args.id!r}{registry.meant(args.id)}; 'auditor rules' lists them")
+        sys.stdout.write(registry.page(rule))
+    elif args.format == "table":
+        sys.stdout.write(registry.catalogue(rules))
+    else:
+        rows = [{"id": r.id, "family": r.family, "severity": r.severity, "title": r.title} for r in rules.values()]
         sys.stdout.writelines(list_lines(args.format, rows))
-        return 0
-    rule = registry.rule_of(args.id)
-    if rule is None:
-        raise AuditInputError(f"no rule named {args.id!r}{registry.meant(args.id)}; 'auditor rules' lists them")
-    sys.stdout.write(page(rule))
     return 0

@@ -11,17 +11,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from auditor import running
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions, parse_time
+from auditor.commands.arguments import add_master, add_remote, add_scope, examples, path_options, utf8_stdout
+from auditor.commands.rowtext import json_lines, table_lines
+from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, AuditOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from auditor.pipeline.whole_audit import Audit
-
-
-# ``auditor sql ["SELECT ..."] PATH...``: SQL over the tables of contract section 4; without a text a shell.
 
 
 QUESTION = re.compile(r"\s*(select|with|show|describe|summarize|explain|from|values)\b|.*\s", re.I | re.S)
@@ -63,46 +62,43 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def sql_run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status: 0, or 3 when a part of the input could not be read."""
-    from auditor import running
-    from auditor.pipeline.what_if_audit import AuditWithVerdicts
+    """Run the command and return its exit code: 0, or 3 if part of the input was unreadable."""
+    from auditor.pipeline.what_if_audit import AuditWithVerdicts  # late: it imports all of an audit
 
     text, paths = split(args.words)
+    args.master = master(args.engine, args.master)
     options = AuditOptions(
         paths,
         Path(),
         records=args.records,
-        master=master(args.engine, args.master),
-        as_of=parse_time(args.as_of) if args.as_of is not None else None,
         split_size=args.split_size,
         include_payload=args.include_payload,
-        remote=tuple(args.remote),
-        **scope_options(args),
+        **path_options(args),
     )
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
+    utf8_stdout()
     with running.failures(), running.runner(options) as runner:
         audit = AuditWithVerdicts(options, runner)
         if text is None:
             sql_shell_run(audit, lambda rows: show(rows, args.format))
         else:
             show(audit.query(text), args.format)
-            _say_without_records(text, audit)
+            _warn_of_copies_without_records(text, audit)
         status = 3 if audit.incomplete() else 0
         running.warn_of_empty(audit)
         audit.close()
     return status
 
 
-def _say_without_records(text: str, audit: Audit) -> None:
-    """Says of a question about records which of the input has none of them."""
+def _warn_of_copies_without_records(text: str, audit: Audit) -> None:
     copies = [log_dir.name for log_dir in audit.inventory.log_dirs if log_dir.copied]
     if copies and RECORDS.search(text):
         sys.stderr.write(f"auditor: copies without payload, which have no records: {', '.join(copies)}\n")
 
 
 def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
-    """The SQL text, None where there is none, and the paths. Errors: :class:`AuditInputError` for a text alone,
-    or behind a path.
+    """Split the arguments into the SQL text, None if there is none, and the paths.
+
+    Errors: :class:`AuditInputError` for a text without a path, or behind one.
     """
     if not QUESTION.match(words[0]) or os.path.exists(words[0]):  # of a text too long for a name, too
         if any(TEXT.match(word) for word in words[1:]):
@@ -114,7 +110,7 @@ def split(words: list[str]) -> tuple[str | None, tuple[str, ...]]:
 
 
 def master(engine: str | None, given: str | None) -> str | None:
-    """The master that an engine means. Errors: :class:`AuditInputError` where the two are not the same."""
+    """Return the master that ``--engine`` means. Errors: :class:`AuditInputError` if ``--master`` contradicts it."""
     if engine is None:
         return given
     if given is not None and given.startswith("inline") != (engine == "duckdb"):
@@ -123,9 +119,7 @@ def master(engine: str | None, given: str | None) -> str | None:
 
 
 def show(rows: pa.Table, how: str) -> None:
-    """Prints a result as a table for people, or as JSON lines."""
-    from auditor.commands.rowtext import json_lines, table_lines
-
+    """Print a result as a table, or as JSON lines (``how`` is ``json``)."""
     batches = rows.to_batches() if how == "json" else rows.combine_chunks().to_batches()
     for batch in batches:
         sys.stdout.writelines(json_lines(batch) if how == "json" else table_lines(batch))
@@ -134,11 +128,8 @@ def show(rows: pa.Table, how: str) -> None:
     sys.stdout.flush()
 
 
-# The shell of ``auditor sql``: one start, many questions, each ended by a semicolon.
-#
-# The terminal's own line editor (readline) keeps the history and completes words: it comes with Python, and what a
-# shell
-# needs beyond it does not pay for a dependency (docs/decisions/012-python-and-packages.md).
+# The shell. Readline comes with Python; what it lacks is not worth a dependency
+# (docs/decisions/012-python-and-packages.md).
 
 
 PROMPT, MORE = "sql> ", "...> "
@@ -147,33 +138,33 @@ KEYWORDS = ("SELECT", "FROM", "WHERE", "GROUP BY", "ORDER BY", "LIMIT", "DESCRIB
 
 
 def sql_shell_run(audit: Audit, show: Callable[[pa.Table], None]) -> None:
-    """Answers questions until the input ends. A wrong one is one line, and the shell stays open.
+    """Answer questions until the input ends. A wrong question is reported on one line and the shell stays open.
 
     Errors: :class:`AuditInputError` for a wrong path, before the first question.
     """
     _ = audit.inventory
-    asked = sys.stdin.isatty()
-    if asked:
+    interactive = sys.stdin.isatty()
+    if interactive:
         sys.stdout.write(
             "SHOW TABLES lists the tables, DESCRIBE name the columns; a semicolon ends a question, exit all.\n"
         )
-    with _edited(audit) if asked else contextlib.nullcontext():
-        for text in questions(asked):
+    with _line_editor(audit) if interactive else contextlib.nullcontext():
+        for text in questions(interactive):
             try:
                 show(audit.query(text))
             except AuditInputError as error:
                 sys.stderr.write(f"auditor: {error}\n")
 
 
-def questions(asked: bool) -> Iterator[str]:
-    """The texts between semicolons; ``asked``: of somebody at a terminal, who is given a prompt."""
+def questions(interactive: bool) -> Iterator[str]:
+    """Read SQL texts, each ended by a semicolon, from stdin; ``interactive``: with a prompt."""
     lines: list[str] = []
     while True:
         try:
-            line = input((MORE if lines else PROMPT) if asked else "")
+            line = input((MORE if lines else PROMPT) if interactive else "")
         except EOFError:
             break
-        except KeyboardInterrupt:  # the line is given up, not the shell
+        except KeyboardInterrupt:  # discards the line and keeps the shell open
             sys.stdout.write("\n")
             lines = []
             continue
@@ -189,16 +180,16 @@ def questions(asked: bool) -> Iterator[str]:
 
 
 def words(payload: bool) -> list[str]:
-    """What can be completed: keywords, tables, columns."""
+    """Return the words to complete: keywords, tables, columns."""
     from auditor.pipeline.table_parts import schemas
 
-    known = schemas(payload)
-    return sorted({*KEYWORDS, *known, *(column for columns in known.values() for column in columns.names)})
+    tables = schemas(payload)
+    return sorted({*KEYWORDS, *tables, *(column for columns in tables.values() for column in columns.names)})
 
 
 @contextlib.contextmanager
-def _edited(audit: Audit) -> Iterator[None]:
-    """The line editor with the history of earlier shells, where this Python has one."""
+def _line_editor(audit: Audit) -> Iterator[None]:
+    # Python may be built without readline.
     try:
         import readline
     except ImportError:
@@ -207,11 +198,11 @@ def _edited(audit: Audit) -> Iterator[None]:
     history = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state", "auditor", "sql_history")
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
-    known = words(audit.options.include_payload)
+    candidates = words(audit.options.include_payload)
 
-    def complete(start: str, at: int) -> str | None:
-        found = [word for word in known if word.lower().startswith(start.lower())]
-        return found[at] if at < len(found) else None
+    def complete(start: str, place: int) -> str | None:
+        matches = [word for word in candidates if word.lower().startswith(start.lower())]
+        return matches[place] if place < len(matches) else None
 
     readline.set_completer(complete)
     readline.set_completer_delims(" \t\n,()=<>.;")

@@ -1,9 +1,10 @@
-"""``auditor watch``: the findings about a growing log directory, each once when it first holds and once when it ends.
+"""``auditor watch``: report the findings of a growing log directory, each once when it appears and once when it is
+resolved.
 
-A loop over the directory: replicas whose files changed are read again, large ones from where the look before stood
-(:mod:`auditor.replay.reading.replica_reader`), the facts of the others are kept, and all logs are judged by the clock.
-The journal (:mod:`auditor.outputs.printing`) is what makes restarts and kills harmless: a start reads everything once,
-and reports only what the journal does not have yet.
+Replicas whose files changed are read again, large ones from where the last round ended
+(:mod:`auditor.replay.reading.replica_reader`). The facts of the others are reused, and all logs are judged at the
+current time. The journal (:mod:`auditor.outputs.printing`) makes restarts and kills harmless: a restart reads
+everything and reports only what the journal lacks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import json
 import pickle
 import sys
 import time
@@ -23,6 +25,7 @@ from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
+from auditor.dashboards.wording import visible
 from auditor.outputs import alerts
 from auditor.outputs.delivery import claimed, write_whole
 from auditor.outputs.printing import FOUND, Journal, key_of
@@ -43,9 +46,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p = commands.add_parser(
         "watch",
         help="the same findings from a growing log directory, each once",
-        epilog=examples(
-            "auditor watch /var/kafka-logs --out /tmp/watch --min-severity error",
-        ),
+        epilog=examples("auditor watch /var/kafka-logs --out /tmp/watch --min-severity error"),
     )
     add_audit_options(p, formats=("table", "json"), clock=WALL)
     p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
@@ -56,7 +57,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status, which is that of an audit of what there is at the end."""
+    """Run the command and return its exit code, that of an audit of the last state."""
     for name in NOT_FOR_WATCH:
         if getattr(args, name):
             raise AuditInputError(f"--{name} is for single runs; run 'auditor audit' for it")
@@ -67,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(out := args.out, Path):
         raise AuditInputError("watch writes as it goes; give it an --out on this machine")
     options = audit_options(args, args.paths)
-    say = _quiet if args.quiet else _say_json if args.format == "json" else _say
-    shown = printing(args).selection  # what matches nothing yet may come
+    say = _say_json if args.format == "json" else _say
+    shown = printing(args).selection  # not checked: what matches nothing now may match later
 
     def report(look: WatchRound) -> None:
-        for line in filter(shown.shows, look.lines):
+        for line in () if args.quiet else filter(shown.shows, look.lines):
             say(line)
         if asked.channels and look.lines:
             news = alerts.news_of_watch(look.lines, look.holding, look.audit, asked)
@@ -90,8 +91,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say(line: Fields) -> None:
-    from auditor.dashboards.wording import visible
-
     where = "" if line["topic"] is None else f"  {visible(line['topic'])}-{line['partition']}"
     about = f": {visible(line['message'])}" if line["event"] == FOUND else ""
     sys.stdout.write(f"{line['at']}  {line['event']:8}  {line['severity']:8}  {line['rule']}{where}{about}\n")
@@ -99,19 +98,14 @@ def _say(line: Fields) -> None:
 
 
 def _say_json(line: Fields) -> None:
-    import json
-
     sys.stdout.write(json.dumps(line, ensure_ascii=True) + "\n")
     sys.stdout.flush()
 
 
-def _quiet(line: Fields) -> None:
-    """Says nothing: the journal has it."""
-
-
 @dataclass
 class TaskFacts:
-    """The facts of one task's replicas. ``again``: its files changed at the last look, so some may still be written."""
+    """The facts of one task's replicas. ``again``: its files changed in the last round, so writes may still be under
+    way."""
 
     signature: bytes
     rows: list[KeptFacts]
@@ -119,7 +113,7 @@ class TaskFacts:
 
 
 class LookedAt(Audit):
-    """The audit of one look: the facts of what did not change are those of the looks before."""
+    """The audit of one round, with the facts of unchanged replicas reused."""
 
     def __init__(self, options: AuditOptions, runner: Runner, rows: Callable[[], list[KeptFacts]]) -> None:
         super().__init__(options, runner)
@@ -127,13 +121,13 @@ class LookedAt(Audit):
 
     @cached_property
     def replicas(self) -> Replicas:
-        """All facts, new and old."""
+        """All facts, new and reused."""
         return self.runner.keep(self._rows_now())
 
 
 @dataclass
 class WatchRound:
-    """What one look brought: whether files had changed, the lines that the journal got, and all that holds by key."""
+    """One round: whether files changed, the lines added to the journal, and all open findings by key."""
 
     audit: Audit
     changed: bool
@@ -143,8 +137,8 @@ class WatchRound:
 
 @dataclass
 class Watch:
-    """What is known of the directory between two looks. Memory: the facts of all replicas, and of each large one what
-    its batches came to, 64 MiB at most."""
+    """The state between two rounds. Memory: the facts of all replicas, and at most 64 MiB of replay state per large
+    one."""
 
     options: AuditOptions
     runner: Runner
@@ -156,7 +150,8 @@ class Watch:
     last: Audit | None = None
 
     def until_idle(self, interval: float, idle: float | None, report: Callable[[WatchRound], None]) -> int:
-        """Looks again and again; returns when nothing has changed for ``idle`` seconds, with the status of an audit."""
+        """Repeat rounds until nothing has changed for ``idle`` seconds; return the exit code of an audit. ``interval``:
+        pause in seconds."""
         quiet_since = self.clock()
         while True:
             look = self.look()
@@ -168,29 +163,29 @@ class Watch:
             self.sleep(interval)
 
     def look(self) -> WatchRound:
-        """One look at the directory."""
+        """Run one round."""
         now = self.clock()
         options = self.options
         if options.as_of is None:
             options = dataclasses.replace(options, as_of=int(now * 1000))
-        found = LookedAt(options, self.runner, self._rows)
-        changed = self._read(found)
+        audit = LookedAt(options, self.runner, self._rows)
+        changed = self._read(audit)
         if not changed and self.last is not None and now - self.judged_at < CLOCK_S:
-            return WatchRound(found, False)
-        with contextlib.closing(found):
-            holding = _holding(found)
+            return WatchRound(audit, False)
+        with contextlib.closing(audit):
+            holding = _holding(audit)
             # What could not be read may still have what was found there.
-            open_still = dict(self.journal.open) if found.incomplete() else {}
-        self.judged_at, self.last = now, found
+            open_still = dict(self.journal.open) if audit.incomplete() else {}
+        self.judged_at, self.last = now, audit
         lines = self.journal.update(iso(int(self.clock() * 1000)) or "", open_still | holding)
         if lines or changed:
-            text = "".join(f.to_json() + "\n" for f in found.findings)
+            text = "".join(f.to_json() + "\n" for f in audit.findings)
             write_whole(Path(options.out) / "findings.jsonl", text)
-        return WatchRound(found, changed, lines, holding)
+        return WatchRound(audit, changed, lines, holding)
 
-    def _read(self, found: Audit) -> bool:
-        """Reads again what changed, and once more what had changed at the look before; whether there was any."""
-        now = {_place(task): task for task in found.tasks}
+    def _read(self, audit: Audit) -> bool:
+        # A file that changed in this round is read once more in the next: its times may hide a later write.
+        now = {_place(task): task for task in audit.tasks}
         gone = self.kept.keys() - now.keys()
         signatures = {place: pickle.dumps(task, 5) for place, task in now.items()}
         fresh = {p for p in now if p not in self.kept or self.kept[p].signature != signatures[p]}
@@ -203,7 +198,6 @@ class Watch:
         return bool(due or gone)
 
     def _going_on(self, place: Place, task: ReplicaTask | TextTask) -> ReplicaTask | TextTask:
-        """The task, to be read from where the last reading left off."""
         if isinstance(task, TextTask):
             return task
         point = self.kept[place].rows[0].resume_point if place in self.kept and self.kept[place].rows else b""
@@ -226,9 +220,8 @@ def _place(task: ReplicaTask | TextTask) -> Place:
     return (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0)
 
 
-def _holding(found: Audit) -> dict[str, Fields]:
-    """The findings that hold and no baseline accepts, each with its cluster, by what makes it the same."""
-    clusters = summary.findings(found).column("cluster_id").to_pylist()
-    open_now = zip(clusters, found.findings, found.accepted.accepted, strict=True)
+def _holding(audit: Audit) -> dict[str, Fields]:
+    clusters = summary.findings(audit).column("cluster_id").to_pylist()
+    open_now = zip(clusters, audit.findings, audit.accepted.accepted, strict=True)
     rows = ({"cluster_id": cluster, **f.to_dict()} for cluster, f, entry in open_now if entry is None)
     return {key_of(row["fingerprint"], row["severity"]): row for row in rows}

@@ -1,6 +1,6 @@
 """``auditor what-if``: the same history under each broker policy (semantics 2.6).
 
-Who would have been refused, with which error, and what the producer state would have cost in memory. Writes
+Reports which batches would have been rejected, with which error, and the memory of producer state. Writes
 ``what-if.json``, ``findings.jsonl``, ``findings/`` and ``tables/verdicts/`` below ``--out``.
 """
 
@@ -11,34 +11,26 @@ import sys
 from typing import Any, TextIO
 
 from auditor import running
-from auditor.base.at_rest import Fields
-from auditor.commands.arguments import add_master, add_remote, add_scope, examples, scope_options
+from auditor.base.at_rest import Fields, as_json
+from auditor.commands.arguments import add_master, add_remote, add_repeatable, add_scope, examples, path_options
+from auditor.dashboards.wording import aligned, size
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
-from auditor.pipeline.options import AuditOptions, check_window, out_of, parse_time
+from auditor.pipeline.options import AuditOptions, check_window, out_of
 
 
 def add_parser(commands: Any) -> None:
-    """Adds the command to the command line."""
+    """Add the command to the console script's."""
     p = commands.add_parser(
         "what-if",
         help="the same history under each broker policy: refusals, and memory",
-        epilog=examples(
-            "auditor what-if /var/kafka-logs --out /tmp/what-if",
-        ),
+        epilog=examples("auditor what-if /var/kafka-logs --out /tmp/what-if"),
     )
     p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
     p.add_argument(
         "--out", type=out_of, required=True, metavar="DIR", help="where results are written: a folder or URI"
     )
     names = [name for name in CHOICES if name != AUTO]
-    p.add_argument(
-        "--policy",
-        action="append",
-        default=[],
-        choices=names,
-        metavar="NAME",
-        help=f"only this policy: {', '.join(names)} (repeatable)",
-    )
+    add_repeatable(p, "--policy", "NAME", f"only this policy: {', '.join(names)} (repeatable)", choices=names)
     p.add_argument(
         "--duplicate-window",
         type=int,
@@ -57,27 +49,16 @@ def add_parser(commands: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command; returns its exit status."""
+    """Run the command and return its exit code."""
     check_window(args.duplicate_window)
-    as_of = parse_time(args.as_of) if args.as_of is not None else None
-    options = AuditOptions(
-        tuple(args.paths),
-        args.out,
-        fail_on="never",
-        as_of=as_of,
-        master=args.master,
-        remote=tuple(args.remote),
-        **scope_options(args),
-    )
+    options = AuditOptions(tuple(args.paths), args.out, fail_on="never", **path_options(args))
     with running.runner(options) as runner:
-        from auditor.outputs.publish import publish_what_if  # only now: see running.runner
+        from auditor.outputs.publish import publish_what_if  # late: see running.runner
         from auditor.pipeline.what_if_audit import WhatIfAudit
 
         done = WhatIfAudit(options, runner, named(tuple(args.policy)), args.duplicate_window)
         running.write_by(done, publish_what_if)
     if not args.quiet and args.format == "json":
-        from auditor.base.at_rest import as_json
-
         sys.stdout.write(as_json(done.result))
     elif not args.quiet:
         from auditor.outputs.delivery import WHAT_IF, shown
@@ -89,9 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def show(result: Fields, out: TextIO) -> None:
-    """The policies, who would have been answered otherwise, and the brokers' memory as tables for people."""
-    from auditor.dashboards.wording import aligned, size
-
+    """Print the policies, the batches that they answer differently, and the brokers' memory as tables."""
     rows = [("POLICY", "RUNS", "BATCHES", "PRODUCERS", "ANSWERS")]
     for p in result["policies"]:
         by_error: dict[str, int] = {}
@@ -115,9 +94,6 @@ def show(result: Fields, out: TextIO) -> None:
 
 
 def _show_answered(result: Fields, out: TextIO) -> None:
-    """Who would have been answered otherwise, a line a run of batches."""
-    from auditor.dashboards.wording import aligned
-
     if not result["answered"]:
         return
     rows = [("PARTITION", "OFFSETS", "PRODUCER", "ANSWER", "UNDER")]

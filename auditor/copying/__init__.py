@@ -1,1 +1,1 @@
-"""``auditor copy``: what a log directory tells, without payload."""
+"""``auditor copy``: copies of log directories without record payloads."""

@@ -1,4 +1,4 @@
-"""What is to be copied."""
+"""The input directories of a copy: listing, small files, retained segments."""
 
 from __future__ import annotations
 
@@ -27,100 +27,101 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.task import ReplicaTask
 
-# When each log was read, and whether a broker of this machine wrote to it meanwhile: then its clock is ours.
+# Times of reading, which are comparable with a broker's times if it runs on this machine.
 #
-# A running broker holds a lock on the file ``.lock`` of each of its log directories. The kernel lists the locks that
-# are
-# held on this machine: nothing is locked or tried for that, and a directory that lies on another machine has none here.
+# A running broker locks the file ``.lock`` of each of its log directories. The kernel lists the locks of this machine,
+# so none has to be tried.
 
 
 LOCKS, MACHINE = Path("/proc/locks"), Path("/proc/sys/kernel/random/boot_id")
 LOCK_FILE = ".lock"
-_HELD = re.compile(r"^\d+: (?:POSIX|OFDLCK) +ADVISORY +WRITE +-?\d+ +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
+_LOCKED = re.compile(r"^\d+: (?:POSIX|OFDLCK) +ADVISORY +WRITE +-?\d+ +([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
 
 def now_ms() -> int:
-    """The time by this machine's clock."""
+    """Return the system time in epoch milliseconds."""
     return time.time_ns() // 1_000_000
 
 
-def machine() -> str:
-    """What this machine has since it was started, and no other; empty where nothing tells."""
+def boot_id() -> str:
+    """Return an identifier of this machine's boot; empty if unknown."""
     try:
         return MACHINE.read_text().strip()
     except OSError:
         return ""
 
 
-def held_by_a_broker(log_dir: StorageLocation) -> bool:
-    """Whether a process of this machine holds the lock of a log directory. False where nothing tells."""
+def locked_by_broker(log_dir: StorageLocation) -> bool:
+    """Whether a process of this machine holds the lock of a log directory. False if unknown."""
     if log_dir.uri or log_dir.view is not None:
         return False
     try:
-        found = os.lstat(log_dir.child(LOCK_FILE).path)
+        lock_stat = os.lstat(log_dir.child(LOCK_FILE).path)
         listed = LOCKS.read_text()
     except OSError:
         return False
-    at = os.major(found.st_dev), os.minor(found.st_dev), found.st_ino
-    return any((int(m[1], 16), int(m[2], 16), int(m[3])) == at for m in _HELD.finditer(listed))
+    lock_id = os.major(lock_stat.st_dev), os.minor(lock_stat.st_dev), lock_stat.st_ino
+    return any((int(m[1], 16), int(m[2], 16), int(m[3])) == lock_id for m in _LOCKED.finditer(listed))
 
 
-def readings(found: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]:
-    """The readings of a log directory. ``live``: a broker held its lock before the first and after the last one."""
-    return tuple(sorted(reading._replace(live=live) for reading in found))
+def readings(times: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]:
+    """Mark the read times of a log directory. ``live``: a broker held its lock before the first and after the last
+    one."""
+    return tuple(sorted(reading._replace(live=live) for reading in times))
 
 
-# What is taken of one file that is no segment, as an entry of its folder's list.
+# Small files, as entries of their directory's list.
 
 
-WITH_LIST = 16 << 10  # bytes of a file that stand in the list; more are a file of their own
+WITH_LIST = 16 << 10  # bytes of a file that are stored in the list; larger ones become a file of their own
 
 
-def look(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
-    """What tells later whether a file is as it was, and its size, of a link 0 as in every list; None where its store
-    does not say."""
+def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
+    """Return a file's stat, to detect later changes, and its size (0 for a link, as in every list); None if the
+    store has no stat."""
     if place.uri or place.view is not None:
         return None
     try:
-        found = os.lstat(place.child(name).path)
+        entry = os.lstat(place.child(name).path)
     except OSError:
         return None
-    return Stat(found.st_ino, found.st_mtime_ns, found.st_ctime_ns), found.st_size if stat.S_ISREG(found.st_mode) else 0
+    return Stat(entry.st_ino, entry.st_mtime_ns, entry.st_ctime_ns), entry.st_size if stat.S_ISREG(entry.st_mode) else 0
 
 
 def small_file(
     target: Target, folder: str, place: StorageLocation, name: str, size: int, limits: Limits, kind: str
 ) -> Listed:
-    """A file that is read as a whole. Errors: ``OSError`` of the target."""
-    found = read_data(place, name, limits.small_file(kind))
-    if isinstance(found, DecodeError):
-        return Listed(name, size, refused=(found.reason, found.detail))
-    data, length = found
+    """Copy a file that is read as a whole. Errors: ``OSError`` of the target."""
+    content = read_data(place, name, limits.small_file(kind))
+    if isinstance(content, DecodeError):
+        return Listed(name, size, refused=(content.reason, content.detail))
+    data, length = content
     return _with_content(target, folder, Listed(name, size, length=length), data)
 
 
-def index_like(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
-    """A large index as what it repeats of its segment's batches, where it does. Errors: ``OSError`` of the target."""
+def compact_index(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
+    """Store a large index as its differences from the batches of its segment, if that is possible. Errors:
+    ``OSError`` of the target."""
     says = kafka_names.data_name(item.name)
-    taken = segment.taken if segment is not None else None
-    if item.kept is None or item.like or says is None or says.kind not in ENTRY or taken is None or segment is None:
+    entry = segment.taken if segment is not None else None
+    if item.kept is None or item.like or says is None or says.kind not in ENTRY or entry is None or segment is None:
         return item
     place = target.place.child(folder)
     data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or taken.rows > MOST_ROWS or taken.damaged:
+    if isinstance(data, DecodeError) or entry.rows > MOST_ROWS or entry.damaged:
         return item
-    rows, _ = target.earlier(folder, taken.file).rows(taken.first, taken.first + taken.rows)
+    rows, _ = target.earlier(folder, entry.file).rows(entry.first, entry.first + entry.rows)
     text = encoded_index(says.kind, data, rows, says.offset)
     if text is None:
         return item
     content = packed(text)
-    kept = f"{item.name}-{digest_of(content)}.gz"
-    target.put(folder, kept, content)
-    return item._replace(kept=kept, like=segment.name)
+    file_name = f"{item.name}-{digest_of(content)}.gz"
+    target.put(folder, file_name, content)
+    return item._replace(kept=file_name, like=segment.name)
 
 
 def settings_file(target: Target, folder: str, place: StorageLocation, name: str, size: int) -> Listed:
-    """A ``server.properties``, of which only the settings that an audit goes by are left."""
+    """Copy the settings of a ``server.properties`` that an audit uses."""
     data = read_file(place, name, limit=DEFAULT_LIMITS.max_properties_bytes)
     if isinstance(data, DecodeError):
         return Listed(name, size, refused=(data.reason, data.detail))
@@ -131,29 +132,32 @@ def _with_content(target: Target, folder: str, item: Listed, data: bytes) -> Lis
     content = data.rstrip(b"\0")
     if len(content) <= WITH_LIST:
         return item._replace(content=content)
-    kept = f"{item.name}.gz"
-    target.put(folder, kept, packed(content))
-    return item._replace(kept=kept)
+    file_name = f"{item.name}.gz"
+    target.put(folder, file_name, packed(content))
+    return item._replace(kept=file_name)
 
 
-# What is to be copied: every folder below the PATHs with its files, in the order in which later ones know more.
+# The directories of the input.
 
 
 TEXT = "a text dump: not taken into the copy, give it beside it"
 OF_PLUGIN = "an object of a remote segment: not taken into the copy, give --remote beside it"
-LISTINGS = 5  # of a folder whose files are renamed meanwhile
-# Files of segments, and as the cleaner names its own when they are whole.
+LISTINGS = 5  # of a directory whose files are renamed meanwhile
+# Files of segments, and complete files of the cleaner.
 OPENED = (*(f".{kind}" for kind in kafka_names.SEGMENT_KINDS), ".swap")
 GONE = (".deleted", ".cleaned")  # whose names alone count
-# What is copied one after the other: each knows what those before it need (docs/copying.md).
+# The order of copying by topic: later logs explain earlier ones (docs/copying.md).
 STEPS = (CONSUMER_OFFSETS, "", TRANSACTION_STATE, METADATA_TOPIC)
 
 
 @dataclass
 class InputFolder:
-    """A folder of the input: ``name`` relative to the target, its files (name -> size), those that nobody opens
-    (size and reason), and what could not be listed. ``listed``: when (ms) that was, or before. ``task`` reads its
-    replica, None where it is none that is live; ``topic``: of a partition, whatever becomes of it."""
+    """A directory of the input.
+
+    ``name``: relative to the target; ``files``: sizes by name; ``unused``: files that are never opened, with size and
+    reason; ``errors``: what could not be listed; ``listed``: when (ms), or earlier; ``task``: reads its replica, None
+    if that is not live; ``topic``: of a partition directory; ``log_dir``: its log directory by ``name``.
+    """
 
     name: str
     place: StorageLocation
@@ -168,10 +172,12 @@ class InputFolder:
     log_dir: str | None = None  # the folder of its log directory, by ``name``
 
     def refresh(self) -> None:
-        """Lists a live partition's folder once more: what is read next is as it is by now, not as when all was listed.
-        Where it cannot be listed any more, it stays as it was found, and so does one of a copy.
+        """List a live partition's directory again, right before it is read. A directory that cannot be listed any more,
+        or is of a copy, keeps its first listing.
 
-        What is renamed between its name and its size is listed again, a few times; after that it counts as vanished."""
+        A file that is renamed between listing and stat is listed again, :data:`LISTINGS` times; then it counts as
+        vanished.
+        """
         if self.task is None or self.topic is None or self.place.view is not None:
             return
         for _ in range(LISTINGS):
@@ -185,32 +191,34 @@ class InputFolder:
         files = {name: size for name, size in self.files.items() if name in odd} | vanished
         files |= {entry.name: entry.size for entry in now.files if entry.name not in self.unused}
         self.files, self.listed = files, listed
-        at, replica = self.task.place, self.task.replica
+        log_dir, replica = self.task.place, self.task.replica
         if any(kafka_names.data_name(name) for name in files):
-            built = folder_replica(at, replica.log_dir, replica.folder, files)
+            built = folder_replica(log_dir, replica.log_dir, replica.folder, files)
             self.task = replace(self.task, replica=built.replica)
 
     def closed(self) -> set[str]:
-        """The files of segments behind which there is another one: they are replaced, or deleted, and nothing else."""
+        """Return the files of all segments but the last. They are only replaced or deleted, never appended to."""
         last = self._last()
         return {
             name for name in self.files if self.task is not None and name.endswith(OPENED) and _base_above(name) < last
         }
 
     def _last(self) -> str:
-        """How the files of the last segment begin, which is written to."""
         return max((_base_above(name) for name in self.files if _is_segment(name)), default="")
 
-    def moved_on(self, seen: Mapping[str, Stat | None]) -> set[str]:
-        """The files of segments that are no longer those that were listed and ``seen`` right before they were read, and
-        those that nobody listed: the cleaner replaced them, made one of several, or they were deleted. Of the last
-        segment, which is written to, that is where another file has its name; what is behind it came later."""
+    def moved_on(self, stats: Mapping[str, Stat | None]) -> set[str]:
+        """Return the segment files that are not those of ``stats``, taken right before they were read, and those that
+        were not listed.
+
+        The cleaner replaced or merged them, or they were deleted. The last segment is written to, so only another inode
+        counts there; later segments are new.
+        """
         if self.task is None or self.place.uri or self.place.view is not None:
             return set()
-        there, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
+        names, last = {entry.name for entry in storage.listing(self.place, deep=False).files}, self._last()
         moved = set()
-        for name in (name for name in self.files.keys() | there if name.endswith(OPENED) and _base_above(name) <= last):
-            was, now = seen.get(name), look(self.place, name)
+        for name in (name for name in self.files.keys() | names if name.endswith(OPENED) and _base_above(name) <= last):
+            was, now = stats.get(name), stat_and_size(self.place, name)
             other = now is None or was is None or now[0].inode != was.inode
             if other or (_base_above(name) < last and now != (was, self.files[name])):
                 moved.add(name)
@@ -218,25 +226,25 @@ class InputFolder:
 
     @property
     def has_segments(self) -> bool:
-        """Whether a ``.log`` file is in it."""
+        """Whether it has a ``.log`` file."""
         return any(_is_segment(name) for name in self.files)
 
     @property
     def step(self) -> int:
-        """When it is its turn: the files at the top come first."""
+        """The order of copying: files at the top of a log directory come first."""
         if self.topic is None:
             return -1
         return STEPS.index(self.topic) if self.topic in STEPS else STEPS.index("")
 
 
 class Folders:
-    """The folders below PATHs."""
+    """The directories below PATHs."""
 
     def __init__(self, paths: Sequence[str], limits: Limits) -> None:
-        """Lists the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
-        self.listed, found = now_ms(), drafts(paths, limits)
-        self.inventory = inventories.inventory_of(found, paths, limits)
-        self.naming: Naming = inventories.naming_of(found)
+        """List the PATHs. Errors: :class:`auditor.base.errors.AuditInputError` for a wrong one."""
+        self.listed, input_drafts = now_ms(), drafts(paths, limits)
+        self.inventory = inventories.inventory_of(input_drafts, paths, limits)
+        self.naming: Naming = inventories.naming_of(input_drafts)
         self.found: dict[str, InputFolder] = {}
         options = AuditOptions(tuple(paths), "", limits=limits)
         tasks = {
@@ -244,20 +252,19 @@ class Folders:
             for t in replica_tasks(self.inventory, {}, options)
             if isinstance(t, ReplicaTask)
         }
-        for place, draft in found.found.items():
+        for place, draft in input_drafts.found.items():
             self._log_dir(place, draft, tasks)
-        self._outside(found)
-        top = next(iter(found.found), StorageLocation("", ""))
+        self._outside(input_drafts)
+        top = next(iter(input_drafts.found), StorageLocation("", ""))
         self.found.setdefault(
             "", InputFolder("", top, listed=self.listed)
         )  # whose list says that nothing else is there
 
     def in_order(self) -> list[InputFolder]:
-        """The folders in the order of copying."""
+        """Return the directories in the order of copying."""
         return sorted(self.found.values(), key=lambda folder: (folder.step, folder.name))
 
     def _at(self, place: StorageLocation) -> InputFolder:
-        """The folder at a place."""
         log_dir, below = self.naming.owner(place.child("x"))
         name = "/".join(filter(None, (log_dir, below))).rpartition("/")[0].strip("/")
         return self.found.setdefault(name, InputFolder(name, place, listed=self.listed))
@@ -270,39 +277,38 @@ class Folders:
         top.task = tasks.get((name, ""))
         top.log_dir = top.name
         for folder, files in draft.partitions.items():
-            at = self._at(place.child(folder))
-            at.files |= files
-            at.task, at.log_dir = tasks.get((name, folder)), top.name
+            input_folder = self._at(place.child(folder))
+            input_folder.files |= files
+            input_folder.task, input_folder.log_dir = tasks.get((name, folder)), top.name
             says = kafka_names.partition_folder(folder)
-            at.topic, at.aside = (says.topic, says.kind != "live") if says else (None, False)
+            input_folder.topic, input_folder.aside = (says.topic, says.kind != "live") if says else (None, False)
 
-    def _outside(self, found: Drafts) -> None:
-        """Remote segments, settings, and what nobody reads."""
-        for place, files in found.remote.items():
+    def _outside(self, input_drafts: Drafts) -> None:
+        # Remote segments, settings, and files that no audit reads.
+        for place, files in input_drafts.remote.items():
             says = kafka_names.remote_folder(place.path)
-            at = self._at(place)
+            folder = self._at(place)
             if says is not None and says.depth == 1:
-                at.files |= files
+                folder.files |= files
             else:
-                at.unused |= {file: (size, OF_PLUGIN) for file, size in files.items()}
-        for where, size in found.configs:
-            at = self._at(where.parent)
-            at.files[_last(where)] = size
-            at.configs.add(_last(where))
-        for where, size, reason in found.unused:
+                folder.unused |= {file: (size, OF_PLUGIN) for file, size in files.items()}
+        for where, size in input_drafts.configs:
+            folder = self._at(where.parent)
+            folder.files[_last(where)] = size
+            folder.configs.add(_last(where))
+        for where, size, reason in input_drafts.unused:
             self._at(where.parent).unused[_last(where)] = (size, reason)
-        for where, error in found.errors:
+        for where, error in input_drafts.errors:
             self._at(where.parent).errors.append(error._replace(file=_last(where)))
 
 
 def _is_segment(name: str) -> bool:
-    """Whether a file is one by its name, and not somebody's that ends in ``.log``, too."""
+    # Other programs, too, have files that end in .log.
     says = kafka_names.data_name(name)
     return says is not None and says.kind == "log" and not says.state
 
 
 def _base_above(name: str) -> str:
-    """What the files of one segment have in common."""
     return name.partition(".")[0]
 
 
@@ -310,25 +316,27 @@ def _last(place: StorageLocation) -> str:
     return place.path.rpartition("/")[2]
 
 
-# Segments that the broker has deleted from below its log's start, which a copy may hold for a time.
+# Segments below the log start that the broker has deleted and a copy retains for a time.
 #
-# Of a live partition's log alone, and of the same one: the topic id is as it was. What is gone from the log's start on,
-# or reaches beyond it, was truncated, cleaned or made anew, and is no part of the log's past: the copy has the newest
-# version of a log only. What was held already and no longer fits goes too.
+# Only of a live partition with the same topic id. Missing segments at or above the log start were truncated, cleaned or
+# re-created: the copy has only the newest version of a log. The same holds for segments that were retained before.
 
 
-def deleted(
+def retained_segments(
     folder: InputFolder, before: Mapping[str, Listed], items: Sequence[Listed], keep_ms: int | None, now: int
 ) -> Iterator[Listed]:
-    """What an earlier copy has of such segments. ``before``: its files by name; ``items``: those that are there now;
-    ``keep_ms``: as of :class:`auditor.copying.run.OneFolder`; ``now``: ms."""
-    there = {item.name: item for item in items if not _vanished(item)}
-    start = min((offset for name in there if (offset := _segment_base(name)) >= 0), default=-1)
-    if folder.task is None or folder.topic is None or folder.errors or start < 0 or not _same_topic(before, there):
+    """Yield the segments of an earlier copy that the broker deleted by retention and that are retained.
+
+    ``before``: its files by name; ``items``: the present files; ``keep_ms``: as for
+    :class:`auditor.copying.run.OneFolder`; ``now``: ms.
+    """
+    present = {item.name: item for item in items if not _vanished(item)}
+    start = min((offset for name in present if (offset := _segment_base(name)) >= 0), default=-1)
+    if folder.task is None or folder.topic is None or folder.errors or start < 0 or not _same_topic(before, present):
         return
     for name, item in before.items():
         base = _segment_base(name)
-        if name in there or item.taken is None or not 0 <= base < start or item.taken.chunks[-1][2] > start:
+        if name in present or item.taken is None or not 0 <= base < start or item.taken.chunks[-1][2] > start:
             continue
         since = now if item.gone is None else item.gone.since
         until = since + keep_ms if keep_ms is not None else (item.gone.until if item.gone is not None else now)
@@ -341,11 +349,11 @@ def _vanished(item: Listed) -> bool:
 
 
 def _segment_base(name: str) -> int:
-    """The offset that a segment's file begins at by its name, -1 for other files."""
+    # -1 for files that are no segments.
     says = kafka_names.data_name(name)
     return says.offset if says is not None and says.kind == "log" and not says.state else -1
 
 
-def _same_topic(before: Mapping[str, Listed], there: Mapping[str, Listed]) -> bool:
-    was, now = (found.get(kafka_names.PARTITION_METADATA) for found in (before, there))
+def _same_topic(before: Mapping[str, Listed], present: Mapping[str, Listed]) -> bool:
+    was, now = (files.get(kafka_names.PARTITION_METADATA) for files in (before, present))
     return (was.content if was else None) == (now.content if now else None)

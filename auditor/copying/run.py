@@ -1,4 +1,4 @@
-"""A copy from its PATHs to its target."""
+"""Copy PATHs to a target, directory by directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -34,15 +34,15 @@ from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import (
     Folders,
     InputFolder,
-    deleted,
-    held_by_a_broker,
-    index_like,
-    look,
-    machine,
+    boot_id,
+    compact_index,
+    locked_by_broker,
     now_ms,
     readings,
+    retained_segments,
     settings_file,
     small_file,
+    stat_and_size,
 )
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
@@ -51,7 +51,7 @@ from auditor.pipeline.options import out_of
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.transactions.blocking import BlockedState
 
-# One folder of the input in the copy: what is as it was stays, of what grew the end is read, all else is made anew.
+# One directory: unchanged files are kept, of grown segments the end is read, all else is read again.
 
 
 NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
@@ -71,13 +71,16 @@ _WHOLE = frozenset(
 
 
 @dataclass
-class Done:
-    """What a copy came to. ``batches`` and ``bytes_read`` are of segments; ``kept`` segments were as they were, and the
-    broker has deleted the ``held`` ones. ``live``: a broker of this machine ran meanwhile. ``open``: folders with
-    segments whose checksums are not all verified, ``unverified`` how many such segments are left at the end.
-    ``moving``: folders whose segments the broker replaced each time that they were read. ``unended``: folders of logs
-    in which a transaction is open, or nobody knows; ``beside``: those of coordinators' logs and of the metadata.
-    ``emptied``: directories whose segments only the earlier copy has, for which nothing was copied."""
+class CopyResult:
+    """The result of a copy.
+
+    ``batches`` and ``bytes_read``: of segments; ``kept``: segments that were unchanged; ``held``: segments that are
+    retained although the broker deleted them; ``live``: a broker of this machine ran meanwhile; ``open``: directories
+    with unverified checksums; ``unverified``: the number of such segments at the end; ``moving``: directories whose
+    segments were replaced at each reading; ``unended``: logs with an open transaction, or where that is unknown;
+    ``beside``: logs of coordinators and of the metadata; ``emptied``: directories whose segments only the earlier copy
+    has, for which nothing was copied.
+    """
 
     folders: int = 0
     batches: int = 0
@@ -95,15 +98,15 @@ class Done:
     unverified: int = 0
     emptied: set[str] = field(default_factory=set)
 
-    def add(self, more: Done) -> None:
-        """Adds what more came to."""
-        for each in fields(self):
-            before, found = getattr(self, each.name), getattr(more, each.name)
-            setattr(self, each.name, before | found if isinstance(before, set | bool) else before + found)
+    def add(self, more: CopyResult) -> None:
+        """Add another result."""
+        for name, addend in vars(more).items():
+            before = getattr(self, name)
+            setattr(self, name, before | addend if isinstance(before, set | bool) else before + addend)
 
 
 class OneFolder:
-    """Takes one folder."""
+    """Copies one directory."""
 
     def __init__(
         self,
@@ -115,37 +118,36 @@ class OneFolder:
         records: bool = False,
         keep_ms: int | None = None,
     ) -> None:
-        """``whole``: whether so many bytes of a segment are to be read, or headers alone
-        (:meth:`auditor.copying.run.Checksums.now`); ``records``: whether what records come to is to be taken, as
-        it is anyway of a segment of which an earlier copy has it. ``keep_ms``: how long what the broker has deleted is
-        held; None: what is held by now until its time, and nothing more."""
+        """``whole``: whether a number of bytes of a segment are read, or headers alone (:meth:`Checksums.now`).
+        ``records``: also take summaries of records, as for segments of which an earlier copy has them. ``keep_ms``:
+        how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more."""
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
-        self.records = records and folder.topic != METADATA_TOPIC  # of whose batches nobody asks that
+        self.records = records and folder.topic != METADATA_TOPIC  # its records are copied anyway
         internal = folder.topic if folder.topic in COPIED else None
         self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
         self.before = target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         self.scattered = self._scattered()
-        self.anew: set[str] = set()  # segments of which nothing was kept
+        self.anew: set[str] = set()  # segments that were read from their start
         self.closed = folder.closed()
-        self.seen: dict[str, Stat | None] = {}  # what told of each file right before it was read
-        self.moved: set[str] = set()  # files that are others since
+        self.stats: dict[str, Stat | None] = {}  # of each file right before it was read
+        self.moved: set[str] = set()  # files that were replaced since
         self.fresh = False  # whether anything had to be read
 
-    def take(self, done: Done) -> None:
-        """Takes its files, then replaces its list at once. Errors: ``OSError`` of the target."""
+    def take(self, done: CopyResult) -> None:
+        """Copy its files, then replace its list atomically. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
         items = [self._file(name, size) for name, size in sorted(folder.files.items())]
-        held = {item.name: item for item in deleted(folder, self.old, items, self.keep_ms, time.time_ns() // 1_000_000)}
-        for item in held.values():
+        retained = {item.name: item for item in retained_segments(folder, self.old, items, self.keep_ms, now_ms())}
+        for item in retained.values():
             if item.taken is not None and item.taken.file in self.scattered:
                 segments.carry(item.name, item.taken)
-        found = segments.finish()
-        items = [item for item in items if item.name not in held] + [*held.values()]
-        items = [item._replace(taken=found[item.name]) if item.name in found else item for item in items]
-        items = [self._index(item, found) for item in items]
-        self.moved = folder.moved_on(self.seen) if self.fresh else set()
+        segment_rows = segments.finish()
+        items = [item for item in items if item.name not in retained] + [*retained.values()]
+        items = [item._replace(taken=segment_rows[item.name]) if item.name in segment_rows else item for item in items]
+        items = [self._index(item, segment_rows) for item in items]
+        self.moved = folder.moved_on(self.stats) if self.fresh else set()
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
         now = FolderList(tuple(items), tuple(folder.errors))
@@ -157,27 +159,27 @@ class OneFolder:
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
         done.bytes_read += segments.read
-        done.segments += len(found.keys() - held.keys())
-        done.held += len(held)
+        done.segments += len(segment_rows.keys() - retained.keys())
+        done.held += len(retained)
         done.kept += segments.kept
         if folder.topic in (TRANSACTION_STATE, METADATA_TOPIC):
             done.beside.add(folder.name)
-        elif found and not folder.aside and segments.unended != set():
+        elif segment_rows and not folder.aside and segments.unended != set():
             done.unended.add(folder.name)
-        is_open = any(not taken.checked for name, taken in found.items() if name not in held)
+        is_open = any(not entry.checked for name, entry in segment_rows.items() if name not in retained)
         done.open |= {folder.name} if is_open else set()
         done.moving |= {folder.name} if self.moved else set()
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
-    def _index(self, item: Listed, found: Mapping[str, TakenSegment]) -> Listed:
-        """An index by the batches of its segment; read again where these are no longer those that it was told by."""
+    def _index(self, item: Listed, segment_rows: Mapping[str, TakenSegment]) -> Listed:
+        # Read again if its segment has other batches now than those that it was stored against.
         if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
             return item
         segment = f"{item.name.partition('.')[0]}.log"
-        if item.like is not None and (segment in self.anew or segment not in found):
+        if item.like is not None and (segment in self.anew or segment not in segment_rows):
             says = item.name.rpartition(".")[2]
-            self._seen(item.name)
+            self._stat_before_reading(item.name)
             again = small_file(
                 self.target,
                 self.folder.name,
@@ -188,20 +190,19 @@ class OneFolder:
                 says,
             )
             item = again._replace(stat=None)
-        if segment not in found:
+        if segment not in segment_rows:
             return item
-        return index_like(self.target, self.folder.name, item, Listed(segment, 0, taken=found[segment]))
+        return compact_index(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
 
     def _of_one_moment(self, item: Listed) -> Listed:
-        """A file, but no index where another segment has its name since, or it has another one's itself: they may be of
-        before and of after."""
+        # If its segment was replaced meanwhile, index and segment may be of different times.
         base, _, kind = item.name.partition(".")
         if kind in kafka_names.INDEX_KINDS and not self.moved.isdisjoint({item.name, f"{base}.log"}):
             return Listed(item.name, item.size, refused=("vanished", REPLACED))
         return item
 
     def _scattered(self) -> frozenset[str]:
-        """Files of the earlier copy that hold few batches each, where they are many."""
+        # Many Parquet files of few batches are merged.
         rows = Counter[str]()
         for item in self.old.values():
             if item.taken is not None:
@@ -210,43 +211,41 @@ class OneFolder:
         return frozenset(few) if len(few) > MANY_FILES else frozenset()
 
     def _file(self, name: str, size: int) -> Listed:
-        """One file, a segment without its batches, which come when all are read."""
-        place, limits, at = self.folder.place, self.limits, self.folder.name
+        # Batches of segments are added at the end, when all segments are read.
+        place, limits, folder_name = self.folder.place, self.limits, self.folder.name
         if name in self.folder.configs:
-            return settings_file(self.target, at, place, name, size)
+            return settings_file(self.target, folder_name, place, name, size)
         says = kafka_names.data_name(name) or kafka_names.remote_name(name)
         if says is not None and says.state in NOT_TAKEN:
             return Listed(name, size)
         kind = says.kind if says is not None else _kind_by_ending(self.folder, name)
         if self.folder.aside and kind != kafka_names.PARTITION_METADATA:
             return Listed(name, size)
-        stat = settled(self._seen(name))
+        stat = without_recent_change(self._stat_before_reading(name))
         size = self.folder.files[name]
         if name in _TOP or kind in _WHOLE:
             if (old := self._as_it_was(name, size, stat)) is not None:
                 return old
             self.fresh = True
-            return small_file(self.target, at, place, name, size, limits, kind or name)._replace(stat=stat)
+            return small_file(self.target, folder_name, place, name, size, limits, kind or name)._replace(stat=stat)
         return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
 
-    def _seen(self, name: str) -> Stat | None:
-        """What tells of a file that is about to be read. Of a closed segment it has the size that it has by now: the
-        cleaner may have replaced it since it was listed."""
-        found = look(self.folder.place, name)
-        self.seen[name] = found[0] if found is not None else None
-        if found is not None and name in self.closed:
-            self.folder.files[name] = found[1]
-        return self.seen[name]
+    def _stat_before_reading(self, name: str) -> Stat | None:
+        # The cleaner may have replaced a closed segment since it was listed, so its size is taken again.
+        entry = stat_and_size(self.folder.place, name)
+        self.stats[name] = entry[0] if entry is not None else None
+        if entry is not None and name in self.closed:
+            self.folder.files[name] = entry[1]
+        return self.stats[name]
 
     def _as_it_was(self, name: str, size: int, stat: Stat | None) -> Listed | None:
-        """What an earlier copy has of a file that did not change since."""
         old = self.old.get(name)
         if old is None or stat is None or not stat.changed_ns or (old.size, old.stat) != (size, stat):
             return None
         if old.refused is not None:
             return None
-        taken = old.taken
-        if taken is not None and (taken.damaged or not self.target.has(self.folder.name, taken.file)):
+        entry = old.taken
+        if entry is not None and (entry.damaged or not self.target.has(self.folder.name, entry.file)):
             return None
         return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
 
@@ -259,60 +258,59 @@ class OneFolder:
         if same is not None and same.taken is not None and self._stays(name, same.taken):
             return item
         self.fresh = True
-        at, path = place_of(self.folder, name)
+        log_dir, path = place_of(self.folder, name)
         in_place = old is not None and old.stat is not None and stat is not None and old.stat.inode == stat.inode
         task = self.folder.task
         if in_place and old is not None:
             grown = self.whole(max(0, size - old.size), grown=True)
-            if self.segments.go_on(at, path, size, task, old, whole=grown):
+            if self.segments.go_on(log_dir, path, size, task, old, whole=grown):
                 return item
         self.anew.add(name)
-        why = self.segments.take(at, path, size, task, whole=self.whole(size), records=self.records or had)
+        why = self.segments.take(log_dir, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
-    def _stays(self, name: str, taken: TakenSegment) -> bool:
-        if taken.file in self.scattered:
-            return self.segments.carry(name, taken)
-        self.segments.keep(name, taken)
+    def _stays(self, name: str, entry: TakenSegment) -> bool:
+        if entry.file in self.scattered:
+            return self.segments.carry(name, entry)
+        self.segments.keep(name, entry)
         return True
 
 
-def settled(stat: Stat | None) -> Stat | None:
-    """What tells later that a file is as it was. One that changed so shortly ago that this would not tell has no time
-    of change."""
+def without_recent_change(stat: Stat | None) -> Stat | None:
+    """Return a stat without time of change if that is too recent to detect a later change."""
     if stat is not None and max(stat.modified_ns, stat.changed_ns) > time.time_ns() - RACY_NS:
         return stat._replace(changed_ns=0)
     return stat
 
 
 def _kind_by_ending(folder: InputFolder, name: str) -> str:
-    """Of a file that is in no partition's folder, and may have any name."""
+    # Outside of partition directories files may have any name.
     return name.rpartition(".")[2] if folder.topic is None else ""
 
 
 def place_of(folder: InputFolder, name: str) -> tuple[StorageLocation, str]:
-    """A segment by the name that an audit has for it: errors carry it."""
+    """Return a segment's place and the name that an audit has for it, for errors."""
     if folder.task is not None:
         inside = folder.task.replica.folder
         return folder.task.place, f"{inside}/{name}" if inside else name
     return folder.place, name
 
 
-# What an earlier copy holds that a new one must not replace: other brokers, and logs whose segments are missing.
+# Content of an earlier copy that must not be replaced: of other brokers, and of logs whose segments are missing.
 
 
 Broker = tuple[str | None, int | None]  # cluster id and broker id
 
 
 def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
-    """Goes by ``meta.properties``, here and in the copy.
+    """Compare ``meta.properties`` of the input with those in the copy.
 
-    Errors: :class:`AuditInputError` where the target has a copy of brokers none of which is in the input.
+    Errors: :class:`AuditInputError` if the target has a copy of brokers none of which is in the input.
     """
     here = {_broker(log_dir.meta) for log_dir in log_dirs if log_dir.meta is not None}
-    there = set(_brokers_of(target))
-    if there and not here & there:
-        cluster, broker = min(there, key=str)
+    in_target = set(_brokers_of(target))
+    if in_target and not here & in_target:
+        cluster, broker = min(in_target, key=str)
         raise AuditInputError(
             f"{target.place.shown}: holds the copy of broker {broker} of cluster {cluster}, which is not in the input; "
             "give a folder of its own"
@@ -320,9 +318,11 @@ def check_owner(target: Target, log_dirs: Iterable[LogDir]) -> None:
 
 
 def without_segments(target: Target, folders: Collection[InputFolder]) -> list[str]:
-    """The partition directories of which the target has segments and the input has no ``.log`` file: a broker keeps
-    one per log, so they are missing. Directories that the input does not have count where their log directory, or the
-    whole input, has no ``.log`` file: then no topic was deleted, but a disk is empty or not mounted."""
+    """Return the partition directories of which the target has segments and the input has no ``.log`` file.
+
+    A broker keeps at least one segment per log, so these are missing. Directories that the input lacks count if their
+    log directory, or the whole input, has no ``.log`` file: then a disk is empty or not mounted, not a topic deleted.
+    """
     lacking = {folder.name for folder in folders if folder.topic is not None and not folder.aside}
     lacking -= (with_segments := {folder.name for folder in folders if folder.has_segments})
     empty = {folder.name for folder in folders if folder.name == folder.log_dir}
@@ -339,8 +339,8 @@ def _is_partition(name: str) -> bool:
 
 
 def _has_segments(target: Target, name: str) -> bool:
-    found = target.list_of(name)
-    return found is not None and any(item.taken is not None and item.gone is None for item in found.files)
+    folder_list = target.list_of(name)
+    return folder_list is not None and any(item.taken is not None and item.gone is None for item in folder_list.files)
 
 
 def _broker(meta: MetaProperties) -> Broker:
@@ -351,8 +351,8 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
     for name in target.folders():
         if kafka_names.partition_folder(name.rpartition("/")[2]) is not None:
             continue
-        found = target.list_of(name)
-        item = found.file(kafka_names.META) if found is not None else None
+        folder_list = target.list_of(name)
+        item = folder_list.file(kafka_names.META) if folder_list is not None else None
         data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
         if data is not None:
             meta, _ = decode_meta_properties(data, kafka_names.META)
@@ -360,24 +360,24 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
                 yield _broker(meta)
 
 
-# Which checksums of bodies a copy verifies, and when: as bodies are read anyway, or behind the headers of all else.
+# Verification of checksums: while bodies are read anyway, or after the headers of all logs.
 
 
 NONE, BUDGET, ALL = MODES = "none", "budget", "all"
-BUDGET_BYTES = 1024 * MIB  # of segments that a copy reads whole; an input of no more is read whole at once
+BUDGET_BYTES = 1024 * MIB  # of segments that are read whole per call; a smaller input is read whole at once
 
 
 @dataclass
 class Checksums:
-    """What is left to verify. ``headers_first``: bodies come when all headers are there."""
+    """The budget of verification. ``headers_first``: bodies are read after all headers."""
 
     mode: str = ALL
     left: int = BUDGET_BYTES
     headers_first: bool = False
 
     def now(self, size: int, *, grown: bool = False) -> bool:
-        """Whether so many bytes of a segment are to be read whole by now; ``grown``: behind what an earlier copy has.
-        They count."""
+        """Whether to read a number of bytes of a segment whole now, which counts; ``grown``: bytes that an earlier
+        copy lacks."""
         if self.mode != BUDGET:
             return self.mode == ALL
         if (self.headers_first and not grown) or size > self.left:
@@ -386,7 +386,7 @@ class Checksums:
         return True
 
     def later(self, size: int) -> bool:
-        """The same of a segment whose headers are there: one at a time, as long as anything is left."""
+        """Whether to verify a segment whose headers are copied: one at a time, until nothing is left."""
         if self.mode != BUDGET:
             return self.mode == ALL
         if self.left <= 0:
@@ -402,25 +402,27 @@ def verify(
     checksums: Checksums,
     only: Mapping[str, Set[str]] | None = None,
 ) -> int:
-    """Verifies checksums that are open in the copy, segment by segment; how many segments are left open. ``only``: of
-    these segments by folder, whatever is left of the budget. Errors: ``OSError`` of the target."""
+    """Verify unverified checksums of the copy, segment by segment; return how many segments stay unverified.
+
+    ``only``: these segments by directory, whatever is left of the budget. Errors: ``OSError`` of the target.
+    """
     still = 0
     with target.lists_ahead(folder.name for folder in folders):
         for folder in folders:
-            found = target.list_of(folder.name)
-            if found is None:
+            before = target.list_of(folder.name)
+            if before is None:
                 continue
             unknown = [
-                item for item in found.files if item.taken is not None and not item.taken.checked and item.gone is None
+                item for item in before.files if item.taken is not None and not item.taken.checked and item.gone is None
             ]
             if only is None:
                 chosen = [item for item in unknown if checksums.later(item.size)]
             else:
                 chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-            done = _verified(target, folder, limits, found.files, chosen) if chosen else {}
+            done = _verified(target, folder, limits, before.files, chosen) if chosen else {}
             if done:
-                files = tuple(done.get(item.name, item) for item in found.files)
-                target.put_list(folder.name, found._replace(files=files), found)
+                files = tuple(done.get(item.name, item) for item in before.files)
+                target.put_list(folder.name, before._replace(files=files), before)
             still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
     return still
 
@@ -428,16 +430,16 @@ def verify(
 def _verified(
     target: Target, folder: InputFolder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
 ) -> dict[str, Listed]:
-    """The files whose entries are others, since they were read again or lie beside one that was."""
+    # Segments that share a Parquet file with a verified one move to another file with it.
     segments = SegmentsTaken(target, folder.name, limits, None)
     names = {item.name for item in chosen if _is_as_it_was(folder, item)}
     moved = {item.taken.file for item in files if item.taken is not None and item.name in names}
     others = [item for item in files if item.taken is not None and item.taken.file in moved]
     for item in others:
-        at, path = place_of(folder, item.name)
-        again = item.name in names and item.taken is not None and segments.is_there(at, path, item.taken)
+        place, path = place_of(folder, item.name)
+        again = item.name in names and item.taken is not None and segments.is_there(place, path, item.taken)
         records = item.taken is not None and item.taken.records
-        if again and segments.take(at, path, item.size, folder.task, records=records) is None:
+        if again and segments.take(place, path, item.size, folder.task, records=records) is None:
             continue
         if item.taken is None or not segments.carry(item.name, item.taken):
             return {}
@@ -445,66 +447,65 @@ def _verified(
     entries = {item.name: item._replace(taken=done[item.name]) for item in others}
     odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
     for index in (item for item in files if item.like in odd):  # its batches are others now
-        at, kind = folder.place, index.name.rpartition(".")[2]
-        entries[index.name] = small_file(target, folder.name, at, index.name, index.size, limits, kind)
+        place, kind = folder.place, index.name.rpartition(".")[2]
+        entries[index.name] = small_file(target, folder.name, place, index.name, index.size, limits, kind)
     return entries
 
 
 def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
-    """Whether a segment is the file that was taken, which may have grown since."""
-    now = look(folder.place, item.name)
+    # The same inode: the file may have grown.
+    now = stat_and_size(folder.place, item.name)
     return now is not None and item.stat is not None and now[0].inode == item.stat.inode
 
 
-# A copy from its PATHs to its target, folder by folder.
+# The copy.
 
 
-TIMES = 3  # that a folder is read, where its segments are replaced meanwhile
+TIMES = 3  # that a directory is read while its segments are replaced
 
 
-def nobody(_folder: str) -> None:
-    """Notifies nobody."""
+def ignore_folder(_folder: str) -> None:
+    """Ignore the start of a directory: the default of ``say``."""
 
 
 def target_of(out: Path | str) -> Target:
-    """Where a copy is written. Errors: :class:`AuditInputError`."""
+    """Return the target at a directory or URI. Errors: :class:`AuditInputError`."""
     return StoreTarget(out) if isinstance(out, str) else FolderTarget(out)
 
 
-def copied(
+def copy_logs(
     paths: Sequence[str],
     out: Path | str,
     limits: Limits = DEFAULT_LIMITS,
-    say: Callable[[str], None] = nobody,
+    say: Callable[[str], None] = ignore_folder,
     only: Set[str] | None = None,
     checksums: str = ALL,
     budget: int = BUDGET_BYTES,
     records: bool = False,
     keep_ms: int | None = None,
-) -> Done:
-    """Copies what is below PATHs into ``out``, a folder or a URI: of an earlier copy there, what is as it was
-    stays, and is not read.
+) -> CopyResult:
+    """Copy all below PATHs into ``out``, a directory or a URI. What an earlier copy there has unchanged is not read
+    again.
 
-    ``only``: the folders to copy, all others staying as they are; None for all. ``checksums``: which are verified,
-    one of :data:`auditor.copying.run.MODES`; ``budget``: bytes of segments. ``records``: what records come to is
-    taken too, for which all bodies are read. ``keep_ms``: for how long segments are held that the broker has deleted;
-    None: those that are held stay so until their time. Where the input has lost segment files of which the earlier
-    copy has the content, nothing is written, and :attr:`Done.emptied` names their directories.
+    ``only``: the directories to copy, None for all. ``checksums``: one of :data:`MODES`; ``budget``: bytes of segments.
+    ``records``: also take summaries of records, which reads all bodies. ``keep_ms``: how long to retain segments that
+    the broker deleted; None: those that are retained stay until their time. If the input lost segment files whose
+    content is in the earlier copy, nothing is written and :attr:`CopyResult.emptied` names their directories.
 
-    Errors: :class:`AuditInputError` for a wrong call, ``OSError`` of the target.
+    Errors: :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
     check_apart(paths, out)
-    found = Folders(paths, limits)
-    target, done = target_of(out), Done()
-    check_owner(target, found.inventory.log_dirs)
-    if only is None and (emptied := without_segments(target, found.found.values())):
+    input_folders = Folders(paths, limits)
+    target, done = target_of(out), CopyResult()
+    check_owner(target, input_folders.inventory.log_dirs)
+    if only is None and (emptied := without_segments(target, input_folders.found.values())):
         done.emptied.update(emptied)
         return done
-    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(found) > budget)
-    places = {f.name: f.place for f in found.found.values() if f.name == f.log_dir}
-    live = {name: held_by_a_broker(place) for name, place in places.items()}
+    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(input_folders) > budget)
+    places = {f.name: f.place for f in input_folders.found.values() if f.name == f.log_dir}
+    live = {name: locked_by_broker(place) for name, place in places.items()}
     read: dict[str, list[CopyTimes]] = {name: [] for name in places}
-    chosen = [folder for folder in found.in_order() if only is None or folder.name in only]
+    chosen = [folder for folder in input_folders.in_order() if only is None or folder.name in only]
 
     def take(folder: InputFolder) -> None:
         say(folder.name)
@@ -518,24 +519,23 @@ def copied(
     with target.lists_ahead(folder.name for folder in chosen):
         for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
             target.each(take, list(folders))
-    target.each(target.take_away, sorted(target.folders() - found.found.keys()) if only is None else ())
-    mixed = bool(written_over(found.inventory))  # where it is of a copy itself
+    target.each(target.take_away, sorted(target.folders() - input_folders.found.keys()) if only is None else ())
+    mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
     for name, place in places.items():
-        now = readings(read[name], live=live[name] and held_by_a_broker(place))
+        now = readings(read[name], live=live[name] and locked_by_broker(place))
         done.live |= any(reading.live for reading in now)
         _end(target, name, now, keep=only is not None, mixed=mixed)
-    opened = [folder for folder in found.in_order() if folder.name in done.open]
+    opened = [folder for folder in input_folders.in_order() if folder.name in done.open]
     done.unverified = verify(target, opened, limits, to_verify)
     return done
 
 
 def _taken(
-    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: Done
+    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: CopyResult
 ) -> int:
-    """Takes a folder, once more where the broker replaced or deleted segments meanwhile: then what was read is of
-    before and of after. When (ms) it was listed. Errors: as of :func:`copied`."""
+    # Again while segments are replaced, at most TIMES: their parts would be of different times.
     for left in reversed(range(TIMES)):
-        took = Done()
+        took = CopyResult()
         folder.refresh()
         of_one(folder, limits, to_verify.now).take(took)
         if not left or not took.moving:
@@ -545,20 +545,19 @@ def _taken(
     return folder.listed
 
 
-def verified(
+def verify_segments(
     paths: Sequence[str], out: Path | str, only: Mapping[str, Set[str]], limits: Limits = DEFAULT_LIMITS
 ) -> int:
-    """Verifies the checksums of some segments of a copy, by their folders; how many stay open in all. Errors: as of
-    :func:`copied`."""
+    """Verify the checksums of some segments of a copy, by directory; return how many stay unverified in all. Errors:
+    as for :func:`copy_logs`."""
     folders = Folders(paths, limits).in_order()
     return verify(target_of(out), folders, limits, Checksums(), only)
 
 
-def _bytes_of(found: Folders) -> int:
-    """Bytes of the segments that hold data."""
+def _bytes_of(input_folders: Folders) -> int:
     return sum(
         size
-        for folder in found.found.values()
+        for folder in input_folders.found.values()
         if folder.topic is not None and folder.topic not in COPIED
         for name, size in folder.files.items()
         if name.endswith(".log")
@@ -566,27 +565,25 @@ def _bytes_of(found: Folders) -> int:
 
 
 def _begin(target: Target, name: str) -> None:
-    """Says in the list that an earlier copy left of a log directory that from now on its folders may be of two copies.
-    Errors: ``OSError`` of the target."""
+    # Until _end, the directories of a log directory may be of two copies.
     if (before := target.list_of(name)) is not None:
         target.put_list(name, before._replace(under_way=True), before)
 
 
-def _end(target: Target, name: str, found: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
-    """Says in the list of a log directory that its folders are all of this copy, but where what was copied was
-    ``mixed``, and when they were read; ``keep``: beside what it says of others. Errors: ``OSError`` of the target."""
+def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
+    # ``mixed``: the input is a copy whose directories are of two copies; ``keep``: other directories keep their times.
     before = target.list_of(name)
     if before is not None:
-        folders = {reading.folder for reading in found}
-        keep &= before.machine == (here := machine())
+        folders = {reading.folder for reading in times}
+        keep &= before.machine == (here := boot_id())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
-        now = before._replace(readings=tuple(sorted((*found, *others))), machine=here, under_way=mixed)
+        now = before._replace(readings=tuple(sorted((*times, *others))), machine=here, under_way=mixed)
         target.put_list(name, now, before)
 
 
 def check_apart(paths: Sequence[str], out: Path | str) -> None:
-    """Errors: :class:`AuditInputError` where the target lies in a PATH, or one in it. One store may go by several
-    schemes: of URIs the paths decide."""
+    """Errors: :class:`AuditInputError` if the target is below a PATH, or a PATH below the target. One store may have
+    several schemes, so URIs are compared by path."""
     target = _path_of(out)
     for path in paths:
         given = _path_of(out_of(path))
@@ -599,65 +596,61 @@ def check_apart(paths: Sequence[str], out: Path | str) -> None:
 
 
 def _path_of(where: Path | str) -> Path:
-    """A folder of this machine, or where it is in its store."""
     if isinstance(where, Path):
         return where.resolve()
     return Path(posixpath.normpath(f"/{storage.remote_place(where).path.rpartition('://')[2].strip('/')}"))
 
 
-# Logs of a running broker that look held in a fresh copy are read once more, and their coordinators' behind them.
+# Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.
 #
-# Data is read before its coordinator's log: a transaction that ended in between is open in the one and over in the
-# other. The times of both mostly tell (:mod:`auditor.rules.transactions.written_times`); what they do not is read
-# again. Only
-# logs at whose end a transaction is open are looked at, which the copy knows of its own, and what judges them.
+# Data is read before its coordinator's log: a transaction that ended in between is open in the one and complete in the
+# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.written_times`).
 
 
 ROUNDS = 3
-SLACK_MS = 60_000  # a producer's clock tells when its transaction began
+SLACK_MS = 60_000  # a transaction's begin is by the producer's clock
 
 
-def looked_again(
+def reread_open_logs(
     out: Path | str,
     begun: int,
-    first: Done,
+    first: CopyResult,
     open_audit: Callable[[list[str]], Audit],
-    copy_again: Callable[[frozenset[str]], Done],
-) -> list[Done]:
-    """Reads again what looks held in the copy that was ``begun`` (ms) and is in ``out``, three times at most:
-    first whatever is not normal, then what is undecided and younger than the copy. What each round came to.
+    copy_again: Callable[[frozenset[str]], CopyResult],
+) -> list[CopyResult]:
+    """Read logs again that have an open transaction in the copy, at most :data:`ROUNDS` times; return the result of
+    each round.
 
-    ``first``: what the copy came to; one of no running broker is left alone. ``open_audit`` gives an audit of some
-    PATHs; ``copy_again`` copies some folders once more. Errors: as of :func:`auditor.copying.run.copied`.
+    First all that are not within their timeout, then those of unknown status that are younger than the copy, which was
+    ``begun`` (ms). ``first``: the result of the copy; without a running broker nothing is read again. ``open_audit``
+    opens an audit of some PATHs; ``copy_again`` copies some directories. Errors: as for :func:`copy_logs`.
     """
-    rounds: list[Done] = []
-    held = first.unended if first.live else set()
-    while held and len(rounds) < ROUNDS:
-        rows = _blocked(open_audit([_path(out, name) for name in sorted(held | first.beside)]), out)
+    rounds: list[CopyResult] = []
+    open_logs = first.unended if first.live else set()
+    while open_logs and len(rounds) < ROUNDS:
+        rows = _blocked(open_audit([_path(out, name) for name in sorted(open_logs | first.beside)]), out)
         since = begun - SLACK_MS if rounds else None
-        rows = {name: row for name, row in rows.items() if name in held and _is_open(row, since)}
-        held = set(rows)
-        if held:
-            rounds.append(copy_again(frozenset(held | _coordinators(first.beside, rows.values()))))
+        rows = {name: row for name, row in rows.items() if name in open_logs and _is_open(row, since)}
+        open_logs = set(rows)
+        if open_logs:
+            rounds.append(copy_again(frozenset(open_logs | _coordinators(first.beside, rows.values()))))
     return rounds
 
 
 def _blocked(audit: Audit, out: Path | str) -> dict[str, Values]:
-    """What is held by folders of the copy. Nothing else of an audit is kept while a copy goes on: of thousands of open
-    transactions it has tens of MiB."""
-    found = ((_folder(audit, out, row), row) for row in audit.blocked)
-    return {name: row for name, row in found if name is not None}
+    # Only the rows are kept: with thousands of open transactions an audit takes tens of MiB.
+    by_folder = ((_folder(audit, out, row), row) for row in audit.blocked)
+    return {name: row for name, row in by_folder if name is not None}
 
 
 def _path(out: Path | str, name: str) -> str:
-    """A folder of the copy as a PATH."""
     if isinstance(out, Path):
         return str(out / name)
     return (results.folder(out) / name).uri
 
 
 def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
-    """The folder of the copy that a row of ``blocked`` is about; None for a partition that is not in it."""
+    # None for a partition that is not in the copy.
     top = os.path.realpath(out) if isinstance(out, Path) else storage.remote_place(out).path
     for log_dir in audit.inventory.log_dirs:
         if log_dir.name == row["log_dir"]:
@@ -667,7 +660,7 @@ def _folder(audit: Audit, out: Path | str, row: Values) -> str | None:
 
 
 def _is_open(row: Values, since: int | None) -> bool:
-    """Whether another look may change what a row says; ``since`` (ms): only where it is undecided, and no older."""
+    # Whether reading again may change the row.
     if since is None:
         return bool(row["standing"] != BlockedState.WAITING.value)
     young = row["since"] is None or _ms(row["since"]) >= since
@@ -675,9 +668,9 @@ def _is_open(row: Values, since: int | None) -> bool:
 
 
 def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
-    """The folders of the coordinators' logs of what looks held; all of them where an id is not known."""
+    # All of them if a transactional id is unknown.
     says = {name: kafka_names.partition_folder(name.rpartition("/")[2]) for name in beside}
-    numbers = {name: at.partition for name, at in says.items() if at is not None and at.topic == TRANSACTION_STATE}
+    numbers = {name: log.partition for name, log in says.items() if log is not None and log.topic == TRANSACTION_STATE}
     ids = {row["transactional_id"] for row in rows}
     if None in ids:
         return set(numbers)
@@ -686,29 +679,31 @@ def _coordinators(beside: Iterable[str], rows: Iterable[Values]) -> set[str]:
     return {name for name, number in numbers.items() if number in wanted}
 
 
-def rests_on(audit: Audit) -> dict[str, set[str]]:
-    """The segments by their folders that findings point to, but for plain infos."""
-    found: dict[str, set[str]] = {}
+def referenced_segments(audit: Audit) -> dict[str, set[str]]:
+    """Return the segments that findings point to, by directory; infos count only with ``if_true``."""
+    segments: dict[str, set[str]] = {}
     for finding in audit.findings:
         if finding.file and finding.file.endswith(".log") and (finding.severity != "info" or finding.if_true):
             folder, _, name = f"{read(Evidence, finding.evidence)['log_dir']}/{finding.file}".rpartition("/")
-            found.setdefault(folder, set()).add(name)
-    return found
+            segments.setdefault(folder, set()).add(name)
+    return segments
 
 
 def _ms(text: str) -> int:
     return int(datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() * 1000)
 
 
-# What one finding rests on: the folders that are copied for a ticket, and the names that stand in them.
+# Copies for a ticket: the directories that one finding needs, and the names in them.
 
+
+LOG_KEYS = {"topic", "partition"}
 
 Log = tuple[str, int]  # topic and partition
 
 
 @dataclass
 class NamesInCopy:
-    """The names that stand in a copy."""
+    """The names that a copy contains."""
 
     topics: set[str] = field(default_factory=set)
     transactional_ids: set[str] = field(default_factory=set)
@@ -717,107 +712,93 @@ class NamesInCopy:
     hosts: set[str] = field(default_factory=set)
 
     def lines(self) -> Iterator[str]:
-        """A line a kind, with all names of it."""
-        for kind, found in vars(self).items():
-            said = (json.dumps(name) if not name.isprintable() else name for name in sorted(found))
-            yield f"{kind.replace('_', ' ')} ({len(found)}): {', '.join(said) or 'none'}"
+        """Yield one line per kind of name."""
+        for kind, names in vars(self).items():
+            printable = (json.dumps(name) if not name.isprintable() else name for name in sorted(names))
+            yield f"{kind.replace('_', ' ')} ({len(names)}): {', '.join(printable) or 'none'}"
 
 
 def log_of(folder: InputFolder) -> Log | None:
-    """The partition that a folder is of, one of remote segments too."""
+    """Return the partition of a directory, also of one with remote segments."""
     name = folder.place.path.rstrip("/").rpartition("/")[2]
     live = kafka_names.partition_folder(name) if folder.topic is not None else None
     says = live or kafka_names.remote_folder(folder.place.path)
     return None if says is None else (says.topic, says.partition)
 
 
-def wanted(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
-    """The folders of the copy that a finding rests on; then, in case they are too few, those that it may rest on.
+def folder_choices(finding: Values, paths: Sequence[str]) -> Iterator[set[str]]:
+    """Yield sets of directories to copy for a finding, from the narrowest to all.
 
-    Errors: :class:`AuditInputError` for a PATH that is none, and for PATHs without the finding's partition.
+    Errors: :class:`AuditInputError` for a wrong PATH, and for PATHs without the finding's partition.
     """
     folders = Folders(paths, DEFAULT_LIMITS).found
     logs = {name: log_of(folder) for name, folder in folders.items()}
-    there = {log for log in logs.values() if log is not None}
-    mine = set(_logs(finding, there))
-    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in mine)):
+    present = {log for log in logs.values() if log is not None}
+    own_logs = set(_logs(finding, present))
+    if finding["file"] is not None and finding["topic"] not in (None, *(topic for topic, _ in own_logs)):
         where = finding["topic"] if finding["partition"] is None else f"{finding['topic']}-{finding['partition']}"
         raise AuditInputError(f"the PATHs hold no folder of {where}; give those that the run read")
-    coordinators = {log for log in there if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
-    internal = {log for log in there if is_internal(log[0])}
-    topics = {topic for topic, _ in mine}
-    whole = {log for log in there if log[0] in topics}
-    for chosen in (mine | coordinators, mine | internal, whole | internal, there):
+    coordinators = {log for log in present if log[0] in (TRANSACTION_STATE, METADATA_TOPIC)}
+    internal = {log for log in present if is_internal(log[0])}
+    topics = {topic for topic, _ in own_logs}
+    whole = {log for log in present if log[0] in topics}
+    for chosen in (own_logs | coordinators, own_logs | internal, whole | internal, present):
         yield {name for name, log in logs.items() if log is None or log in chosen}
 
 
-def _logs(finding: Values, there: set[Log]) -> Iterator[Log]:
-    """The partitions that a finding names, by its fields, by its evidence, and that of its group's coordinator."""
+def _logs(finding: Values, present: set[Log]) -> Iterator[Log]:
+    # The partitions of its fields, its evidence, and of its group's coordinator.
     topic, partition, group = finding["topic"], finding["partition"], finding["group_id"]
-    yield from (log for log in there if log[0] == topic and partition in (None, log[1]))
-    if group is not None and (offsets := [log[1] for log in there if log[0] == CONSUMER_OFFSETS]):
+    yield from (log for log in present if log[0] == topic and partition in (None, log[1]))
+    if group is not None and (offsets := [log[1] for log in present if log[0] == CONSUMER_OFFSETS]):
         yield CONSUMER_OFFSETS, partition_for(group, max(offsets) + 1)
-    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in there}
-    yield from (by_name[text] for text in _texts(finding["evidence"]) if text in by_name)
+    by_name = {f"{topic}-{partition}": (topic, partition) for topic, partition in present}
+    for item in _nested(finding["evidence"]):
+        name = f"{item['topic']}-{item['partition']}" if isinstance(item, Mapping) and item.keys() >= LOG_KEYS else item
+        if isinstance(name, str) and name in by_name:
+            yield by_name[name]
 
 
-def _texts(value: object) -> Iterator[str]:
-    """The texts in evidence, and ``topic-partition`` of each object that has both."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        if "topic" in value and "partition" in value:
-            yield f"{value['topic']}-{value['partition']}"
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _texts(each)
+def _nested(value: object) -> Iterator[object]:
+    yield value
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _nested(item)
 
 
 def names_in(audit: Audit) -> NamesInCopy:
-    """The names in the input of an audit of a copy."""
-    found = NamesInCopy()
+    """Return the names in the input of an audit of a copy."""
+    names = NamesInCopy()
     for log_dir in audit.inventory.log_dirs:
-        found.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
+        names.topics |= {replica.topic for replica in log_dir.replicas if replica.topic is not None}
         for replica in log_dir.replicas:
             if replica.topic == METADATA_TOPIC:
                 for file in replica.files():
                     if file.kind in ("log", "checkpoint"):
                         key = (log_dir.cluster_id, log_dir.broker_id, log_dir.name, replica.topic, replica.partition)
-                        _of_metadata(FilePiece(file.place or log_dir.place, key, file), found)
+                        _of_metadata(FilePiece(file.place or log_dir.place, key, file), names)
     coordinated = audit.table("transaction_log")
-    found.transactional_ids |= _column(coordinated, "transactional_id")
-    found.topics |= {p.rpartition("-")[0] for row in coordinated.column("partitions").to_pylist() for p in row or ()}
+    names.transactional_ids |= _column(coordinated, "transactional_id")
+    names.topics |= {p.rpartition("-")[0] for row in coordinated.column("partitions").to_pylist() for p in row or ()}
     for table in ("offset_commits", "group_metadata"):
         rows = audit.table(table)
-        found.groups |= _column(rows, "group_id")
+        names.groups |= _column(rows, "group_id")
         if table == "offset_commits":
-            found.topics |= _column(rows, "consumed_topic")
+            names.topics |= _column(rows, "consumed_topic")
         else:
-            found.clients |= {text for row in rows.column("client_ids").to_pylist() for text in row or () if text}
-    return found
+            names.clients |= {text for row in rows.column("client_ids").to_pylist() for text in row or () if text}
+    return names
 
 
-def _of_metadata(piece: FilePiece, found: NamesInCopy) -> None:
+def _of_metadata(piece: FilePiece, names: NamesInCopy) -> None:
     for table, rows in metadata_records(piece, How(payload=True)):
         if table == "metadata_records":
             for name, fields in zip(rows.column("name").to_pylist(), rows.column("fields").to_pylist(), strict=True):
-                said = json.loads(fields)
-                found.hosts |= set(_hosts(said))
+                record = json.loads(fields)
+                objects = (item for item in _nested(record) if isinstance(item, Mapping))
+                names.hosts |= {item["host"] for item in objects if isinstance(item.get("host"), str) and item["host"]}
                 if name == "TopicRecord":
-                    found.topics.add(said["name"])
-
-
-def _hosts(value: object) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        if isinstance(value.get("host"), str) and value["host"]:
-            yield value["host"]
-        for each in value.values():
-            yield from _hosts(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _hosts(each)
+                    names.topics.add(record["name"])
 
 
 def _column(table: Any, name: str) -> set[str]:
@@ -825,5 +806,5 @@ def _column(table: Any, name: str) -> set[str]:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files below a folder."""
+    """Return the bytes of all files below a directory."""
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

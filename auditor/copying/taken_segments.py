@@ -1,4 +1,4 @@
-"""What a copy takes of segments and small files."""
+"""The batches that a copy takes of segments."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked a
 
 
 class SegmentsTaken:
-    """Takes the segments of a folder one after the other; several share a file until it is full.
+    """Copies the segments of a directory one after the other; several share a Parquet file until it is full.
 
-    ``blanks``: of an internal topic, what becomes of the records of its batches; None where no bytes are taken.
+    ``blanks``: removes secrets from the records of an internal topic; None if no bytes are copied.
     """
 
     def __init__(self, target: Target, folder: str, limits: Limits, blanks: Blanks | None) -> None:
@@ -64,8 +64,11 @@ class SegmentsTaken:
         whole: bool = True,
         records: bool = False,
     ) -> DecodeError | None:
-        """Takes one segment, of large batches the headers alone where it need not be ``whole``, with what its
-        ``records`` come to or without; why not, where it could not be opened."""
+        """Copy one segment; return why if it could not be opened.
+
+        ``whole``: read all bytes, not only the headers of large batches; ``records``: also take summaries of its
+        records.
+        """
         last = name.rpartition("/")[2]
         f = open_file(place, name)
         if isinstance(f, DecodeError):
@@ -78,14 +81,14 @@ class SegmentsTaken:
         self._file_is_full()
         return None
 
-    def keep(self, name: str, taken: TakenSegment) -> None:
-        """Leaves a segment as an earlier copy has it."""
-        self.done[name] = taken
-        self.unended = None if taken.unended is None else set(taken.unended)
+    def keep(self, name: str, entry: TakenSegment) -> None:
+        """Leave a segment as an earlier copy has it."""
+        self.done[name] = entry
+        self.unended = None if entry.unended is None else set(entry.unended)
         self.kept += 1
 
     def carry(self, name: str, old: TakenSegment) -> bool:
-        """Moves the rows of a segment from an earlier file; whether that could be done."""
+        """Move the rows of a segment from an earlier file; return whether that was possible."""
         reader = self._earlier(old)
         if reader is None:
             return False
@@ -97,11 +100,11 @@ class SegmentsTaken:
         self._file_is_full()
         return True
 
-    def is_there(self, place: StorageLocation, name: str, taken: TakenSegment) -> bool:
-        """Whether the last batch that was taken of a segment is where it was, with its checksum."""
-        reader = self._earlier(taken)
-        last = taken.first + taken.rows - 1
-        return reader is not None and taken.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
+    def is_there(self, place: StorageLocation, name: str, entry: TakenSegment) -> bool:
+        """Whether the last copied batch of a segment is still at its position, with its checksum."""
+        reader = self._earlier(entry)
+        last = entry.first + entry.rows - 1
+        return reader is not None and entry.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
 
     def _chunks(
         self,
@@ -113,60 +116,64 @@ class SegmentsTaken:
         whole: bool,
         start: tuple[int, int] = (0, 0),
     ) -> Iterator[Chunk]:
-        """The chunks of a segment from a byte and an offset on."""
-        internal = self.blanks is not None
-        if not whole and not internal and not self.writer.records and not place.uri and place.view is None:
-            hop = HeaderHop(f, size, self.limits, start[0], _behind(_offsets(name, task)[0], start))
+        offsets, context = _offsets(name, task)
+        internal, records = self.blanks is not None, self.writer.records
+        if not whole and not internal and not records and not place.uri and place.view is None:
+            hop = HeaderHop(f, size, self.limits, start[0], _behind(offsets, start))
             for rows in hop.chunks():
                 yield Chunk(rows, [], [], None, None, hop.end, next_offset=hop.next_offset)
             self.read += hop.read
             if hop.end == size and size > start[0]:
                 return
             start = (hop.end, hop.next_offset) if hop.end > start[0] else start
-        for chunk in _chunks(f, name, size, task, self.limits, raw=internal, records=self.writer.records, start=start):
+        look, limits, offsets = details_of if records else None, self.limits, _behind(offsets, start)
+        for chunk in read_segment(
+            f, size, file=name, limits=limits, raw=internal, start=start[0], offsets=offsets, context=context,
+            records=records, look=look,
+        ):  # fmt: skip
             self.read += int(chunk.rows[:, walking.SIZE].sum())
             yield chunk
 
     def go_on(
         self, place: StorageLocation, name: str, size: int, task: ReplicaTask | None, old: Listed, *, whole: bool = True
     ) -> bool:
-        """Takes what a segment has behind the batches that an earlier copy has of it; whether those are still there,
-        the last one with its checksum."""
-        taken = old.taken
-        if taken is None or taken.damaged or not taken.rows or size < old.size:
+        """Copy what follows the batches that an earlier copy has of a segment; return False if those changed (the
+        last one is compared by checksum)."""
+        entry = old.taken
+        if entry is None or entry.damaged or not entry.rows or size < old.size:
             return False
-        reader = self._earlier(taken)
+        reader = self._earlier(entry)
         f = open_file(place, name)
         if reader is None or isinstance(f, DecodeError):
             return False
-        last = reader.rows(taken.first + taken.rows - 1, taken.first + taken.rows)[0][0]
+        last = reader.rows(entry.first + entry.rows - 1, entry.first + entry.rows)[0][0]
         with contextlib.closing(f):
             if not _is_there(place, name, last):
                 return False
-            self._began(name.rpartition("/")[2], taken.records)
-            self.unended = None if taken.unended is None else set(taken.unended)
-            first, end, following = self.writer.rows, *taken.chunks[-1][1:]
-            self._add_earlier(reader, taken)
+            self._began(name.rpartition("/")[2], entry.records)
+            self.unended = None if entry.unended is None else set(entry.unended)
+            first, end, following = self.writer.rows, *entry.chunks[-1][1:]
+            self._add_earlier(reader, entry)
             chunks = self._chunks(f, place, name, size, task, whole, (end, following))
             more = self._chunks_taken(place, name, chunks)
-        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*taken.chunks, *more.chunks))
+        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*entry.chunks, *more.chunks))
         joined = joined._replace(
-            checked=taken.checked and more.checked,
-            body_errors=(*taken.body_errors, *more.body_errors),
-            of_records=(*taken.of_records, *more.of_records),
+            checked=entry.checked and more.checked,
+            body_errors=(*entry.body_errors, *more.body_errors),
+            of_records=(*entry.of_records, *more.of_records),
         )
         self.pending.append((name.rpartition("/")[2], joined))
         self._file_is_full()
         return True
 
-    def _earlier(self, taken: TakenSegment) -> SegmentRows | None:
-        """The rows that an earlier copy has, None where they cannot be had, or were taken in another form."""
+    def _earlier(self, entry: TakenSegment) -> SegmentRows | None:
+        # None if unreadable, or written with other columns.
         try:
-            reader = self.target.earlier(self.folder, taken.file)
-            reader.rows(taken.first, taken.first + taken.rows)
+            reader = self.target.earlier(self.folder, entry.file)
+            reader.rows(entry.first, entry.first + entry.rows)
         except OSError:
             return None
-        fits = (reader.stored, reader.records) == (self.blanks is not None, taken.records)
+        fits = (reader.stored, reader.records) == (self.blanks is not None, entry.records)
         return reader if fits else None
 
     def _add_earlier(self, reader: SegmentRows, old: TakenSegment) -> None:
@@ -177,13 +184,13 @@ class SegmentsTaken:
             self._add(rows, stored, records)
 
     def finish(self) -> dict[str, TakenSegment]:
-        """What was taken by the names of the segments, once all are there."""
+        """Close the open file; return the segments copied so far by name."""
         if self.open is not None:
             self.writer.close()
             file = self.target.finished(self.path, self.folder, self.first)
             self.open.close()
             self.open = None
-            self.done |= {name: taken._replace(file=file) for name, taken in self.pending}
+            self.done |= {name: entry._replace(file=file) for name, entry in self.pending}
             self.pending, self.bytes = [], 0
         return self.done
 
@@ -198,7 +205,7 @@ class SegmentsTaken:
         self.writer.add(rows, stored, records)
 
     def _began(self, name: str, records: bool) -> None:
-        """A file is open, which the segment of that name may be put into, with what its records come to or without."""
+        # A file has record summaries for all of its segments or for none.
         if self.open is not None and self.writer.records != records:
             self.finish()
         if self.open is not None:
@@ -208,10 +215,10 @@ class SegmentsTaken:
         self.path = self.open.enter_context(self.target.begun(self.folder, first))
         self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
 
-    def _chunks_taken(self, place: StorageLocation, name: str, found: Iterator[Chunk]) -> TakenSegment:
+    def _chunks_taken(self, place: StorageLocation, name: str, segment_chunks: Iterator[Chunk]) -> TakenSegment:
         first = self.writer.rows
         chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
-        for chunk in found:
+        for chunk in segment_chunks:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
@@ -240,13 +247,13 @@ class SegmentsTaken:
         )
 
     def _follow(self, rows: np.ndarray) -> None:
-        """Which transactions are open behind these batches: those of producers with data behind their last marker."""
+        # A producer with data after its last marker has an open transaction.
         attributes = rows[:, walking.ATTRIBUTES]
-        mine = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
-        if not len(mine) or self.unended is None:
+        transactional = np.flatnonzero((attributes & walking.TRANSACTIONAL != 0) & (rows[:, walking.MAGIC] == 2))[::-1]
+        if not len(transactional) or self.unended is None:
             return
-        producers, last = np.unique(rows[mine, walking.PRODUCER_ID], return_index=True)
-        ended = attributes[mine[last]] & walking.CONTROL != 0
+        producers, last = np.unique(rows[transactional, walking.PRODUCER_ID], return_index=True)
+        ended = attributes[transactional[last]] & walking.CONTROL != 0
         self.unended = (self.unended - set(producers[ended].tolist())) | set(producers[~ended].tolist())
         if len(self.unended) > MOST_OPEN:
             self.unended = None
@@ -255,45 +262,16 @@ class SegmentsTaken:
 def _records_of(chunk: Chunk) -> Records | None:
     if chunk.summary is None:
         return None
-    said = [None] * len(chunk.rows) if chunk.looked is None else [text or None for text in chunk.looked.tolist()]
-    return Records(chunk.summary, said)
+    details = [None] * len(chunk.rows) if chunk.looked is None else [text or None for text in chunk.looked.tolist()]
+    return Records(chunk.summary, details)
 
 
 def _is_there(place: StorageLocation, name: str, last: np.ndarray) -> bool:
-    """Whether a batch is where it was, with its offset and its checksum."""
     header = header_of(last)[: CHECKED_FROM if last[walking.MAGIC] == 2 else walking.PREFIX - 1]
     return read_head(place, name, len(header), start=int(last[walking.POSITION])) == header
 
 
-def _chunks(
-    f: BinaryFile,
-    name: str,
-    size: int,
-    task: ReplicaTask | None,
-    limits: Limits,
-    *,
-    raw: bool,
-    records: bool,
-    start: tuple[int, int] = (0, 0),
-) -> Iterator[Chunk]:
-    """The chunks as an audit reads them, from a byte and an offset on."""
-    offsets, known = _offsets(name, task)
-    yield from read_segment(
-        f,
-        size,
-        file=name,
-        limits=limits,
-        raw=raw,
-        start=start[0],
-        offsets=_behind(offsets, start),
-        context=known,
-        records=records,
-        look=details_of if records else None,
-    )
-
-
 def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], SegmentContext]:
-    """The offsets that a segment may hold, and what else is known of it."""
     numbers = {s.name: k for k, s in enumerate(task.replica.segments)} if task is not None else {}
     number = numbers.get(name)
     if task is None or number is None:
@@ -305,17 +283,16 @@ def _offsets(name: str, task: ReplicaTask | None) -> tuple[tuple[int, int], Segm
 
 
 def _behind(offsets: tuple[int, int], start: tuple[int, int]) -> tuple[int, int]:
-    """The offsets that are possible from a byte and an offset on."""
     return (max(offsets[0], start[1]), offsets[1]) if start[0] else offsets
 
 
 def _foreign(place: StorageLocation, name: str, errors: list[DecodeError], limits: Limits) -> Iterator[tuple[int, ...]]:
-    """Rows of whole batches of a magic above 2 whose checksum is right: brokers take them."""
+    # Brokers accept batches of a magic above 2 whose checksum is right.
     bad = [e for e in errors if e.reason == "bad_magic" and 0 < e.length <= limits.max_batch_bytes]
     for error in bad[:MAX_FOREIGN]:
         data = read_head(place, name, error.length, start=error.position)
         row = None if isinstance(data, DecodeError) else foreign_row(data, error.position)
         if row is not None and isinstance(data, bytes):
-            said = row.copy()
-            said[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
-            yield tuple(said.tolist())
+            foreign = row.copy()
+            foreign[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
+            yield tuple(foreign.tolist())

@@ -1,4 +1,4 @@
-"""Where a copy is written."""
+"""The target of a copy, and the resources that a copy may use."""
 
 from __future__ import annotations
 
@@ -35,71 +35,70 @@ from auditor.connectors.stores.results import PARTIAL, TRIAL_S
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import StorageLocation
 
-# Folders that are copied at once, one of which is worked on at a time while the others wait for their store.
-#
-# A store takes its time for each answer, and a folder needs several, one after the other. Nothing but that waiting is
-# done side by side: files of the broker are read one at a time, as by one process without threads.
+# Directories that are copied concurrently: only their waiting for a store overlaps. Files of the broker are read one at
+# a time, as by one process without threads.
 
 
 Given = TypeVar("Given")
 
-AT_ONCE = 8  # folders
+AT_ONCE = 8  # directories
 
 
-class _BrokenOff(BaseException):
-    """Ends a folder since another one failed, as the end of the process would."""
+class _Cancelled(BaseException):
+    # Not an Exception: it must end the work as the end of the process would.
+    pass
 
 
 class IoSlots:
-    """Who works at the moment."""
+    """Runs several directories at once, one of them working while the others wait for their store."""
 
     def __init__(self) -> None:
-        self._one = threading.Lock()
-        self._mine = threading.local()
-        self._over = False
+        self._turn = threading.Lock()
+        self._thread = threading.local()
+        self._failed = False
 
     def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
-        """``work`` of each, which are begun in their order. Errors: those of ``work``; none is begun behind one."""
+        """Run ``work`` for each item, started in order. Errors: those of ``work``; nothing is started after one."""
         if len(given) < 2:
-            for one in given:
-                work(one)
+            for item in given:
+                work(item)
             return
         with ThreadPoolExecutor(min(len(given), AT_ONCE), thread_name_prefix="folder") as pool:
             try:
-                for done in [pool.submit(self._in_turn, work, one) for one in given]:
+                for done in [pool.submit(self._in_turn, work, item) for item in given]:
                     done.result()
             except BaseException:
-                self._over = True
+                self._failed = True
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _in_turn(self, work: Callable[[Given], object], one: Given) -> None:
-        with self._one:
-            self._mine.working = True
+    def _in_turn(self, work: Callable[[Given], object], item: Given) -> None:
+        with self._turn:
+            self._thread.working = True
             try:
-                work(one)
+                work(item)
             finally:
-                self._mine.working = False
+                self._thread.working = False
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """While this one waits for a store, it is another's turn."""
-        if not getattr(self._mine, "working", False):
+        """While this thread waits for a store, another one works."""
+        if not getattr(self._thread, "working", False):
             yield
             return
-        self._one.release()
+        self._turn.release()
         try:
             yield
         finally:
-            self._one.acquire()
-        if self._over:
-            raise _BrokenOff
+            self._turn.acquire()
+        if self._failed:
+            raise _Cancelled
 
 
-# Where a copy is written: files that never change, and lists that replace each other at once.
+# The target: files that never change, and lists that are replaced atomically.
 
 
-LOCK = ".lock"  # which a copy that is under way holds
+LOCK = ".lock"  # locked while a copy is under way
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
 This is no backup. No broker can start on it, and no record can be restored from it.
@@ -113,93 +112,94 @@ NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 
 class Target(ABC):
-    """A folder with the folders of a copy in it, each by its name relative to ``place``. Nothing outside of it is
-    written. Errors of all it does: ``OSError``."""
+    """The directory of a copy; ``name`` is a directory in it, relative to ``place``. Nothing outside of it is written.
+
+    Errors of all methods: ``OSError``.
+    """
 
     place: StorageLocation
 
     @abstractmethod
     def read(self, name: str, file: str) -> bytes | None:
-        """A file of a folder, None where it is not there."""
+        """Return the content of a file, None if it does not exist."""
 
     @abstractmethod
     def put(self, name: str, file: str, content: bytes) -> None:
-        """Writes a file so that it is there as it was, or whole."""
+        """Write a file atomically."""
 
     @abstractmethod
     def remove(self, name: str, file: str) -> None:
-        """Takes a file away."""
+        """Delete a file."""
 
     @abstractmethod
     def files(self, name: str) -> Set[str]:
-        """The files that are directly in a folder."""
+        """Return the names of the files in a directory."""
 
     @abstractmethod
     def has(self, name: str, file: str) -> bool:
-        """Whether a file that a folder's list names is there."""
+        """Whether a file that a list names exists."""
 
     @abstractmethod
     def folders(self) -> set[str]:
-        """The folders that have a list, by their names."""
+        """Return the names of the directories with a list."""
 
     @abstractmethod
     def forget(self, name: str) -> None:
-        """Takes away a folder that is empty by now, and those above it that are too."""
+        """Delete a directory that is empty, and empty ones above it."""
 
     @abstractmethod
     def scratch(self, name: str) -> Path:
-        """The folder of this machine where a file of that folder may be written until it is whole."""
+        """Return the local directory for incomplete files of a directory."""
 
     @abstractmethod
     def move(self, path: Path, name: str, file: str) -> None:
-        """Makes a file that was written in its :meth:`scratch` one of the folder."""
+        """Move a file from :meth:`scratch` into the directory."""
 
     def settle(self, name: str) -> None:  # noqa: B027  what stores took, they have
-        """What was written in a folder stays, whatever becomes of the machine."""
+        """Flush a directory to disk."""
 
     def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
-        """``work`` of each, which is of a folder of its own."""
-        for one in given:
-            work(one)
+        """Run ``work`` for each item; each is about a directory of its own."""
+        for item in given:
+            work(item)
 
     def earlier(self, name: str, file: str) -> SegmentRows:
-        """The rows that a Parquet file of a folder has."""
+        """Return the rows of a Parquet file."""
         return rows_of(self.place.child(name), file)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
-        """While :meth:`list_of` of these folders is asked for once each, in this order."""
+        """Prefetch the lists of these directories, for one :meth:`list_of` each, in this order."""
         return contextlib.nullcontext()
 
     def list_of(self, name: str) -> FolderList | None:
-        """The list that a folder has by now, None where it has none that can be read."""
+        """Return the list of a directory, None if it has no readable one."""
         data = self.read(name, LIST)
-        found = decode_list(data) if data is not None else None
-        return found if isinstance(found, FolderList) else None
+        folder_list = decode_list(data) if data is not None else None
+        return folder_list if isinstance(folder_list, FolderList) else None
 
-    def put_list(self, name: str, found: FolderList, before: FolderList | None = None) -> None:
-        """Replaces a folder's list where it is another than ``before``, then takes away what it does not name."""
-        if found != before:
+    def put_list(self, name: str, folder_list: FolderList, before: FolderList | None = None) -> None:
+        """Replace a directory's list if it differs from ``before``, then delete the files that it does not name."""
+        if folder_list != before:
             self.settle(name)  # what the list names is there before the list is
-            self.put(name, LIST, encode_list(found))
+            self.put(name, LIST, encode_list(folder_list))
             self.settle(name)  # and what it does not name goes when it is
-        kept = {item.kept for item in found.files if item.kept is not None}
-        self._clear(name, kept | {item.taken.file for item in found.files if item.taken is not None})
+        small_files = {item.kept for item in folder_list.files if item.kept is not None}
+        self._clear(name, small_files | {item.taken.file for item in folder_list.files if item.taken is not None})
 
     def take_away(self, name: str) -> None:
-        """Takes away a folder that the input has no longer."""
+        """Delete a directory that the input no longer has."""
         self.remove(name, LIST)
         self._clear(name, frozenset())
         self.forget(name)
 
     def _clear(self, name: str, named: Set[str]) -> None:
-        """Takes away the files of a copy that no list names."""
         for file in sorted(self.files(name) - named - {LIST}):
             if _is_ours(file):
                 self.remove(name, file)
 
     @contextlib.contextmanager
     def begun(self, name: str, first: str) -> Iterator[Path]:
-        """A file to be written, which becomes part of the folder as :meth:`finished` says."""
+        """Yield the path of a new file, to be added by :meth:`finished`."""
         handle, path = tempfile.mkstemp(prefix=PARTIAL + first, dir=self.scratch(name))
         os.close(handle)
         try:
@@ -210,17 +210,17 @@ class Target(ABC):
             raise
 
     def finished(self, path: Path, name: str, first: str) -> str:
-        """Gives a written file the name that its content has; that name."""
+        """Move a written file into the directory, under a name from its content; return the name."""
         file = file_name(first, digest_of(path.read_bytes()))
         self.move(path, name, file)
         return file
 
 
 class FolderTarget(Target):
-    """A folder of this machine. No link in it is followed."""
+    """A local directory. Links in it are not followed."""
 
     def __init__(self, out: Path) -> None:
-        """Makes the folder. Errors: :class:`AuditInputError` where it is none of a copy, or cannot be written."""
+        """Create the directory. Errors: :class:`AuditInputError` if it is not of a copy, or cannot be written."""
         self.out, self.place = out, StorageLocation("", str(out))
         try:
             out.mkdir(parents=True, exist_ok=True)
@@ -232,18 +232,18 @@ class FolderTarget(Target):
             raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
 
     def scratch(self, name: str) -> Path:
-        """The folder of that name below the target itself, made where it is missing."""
-        at = self.out
+        """Return the directory itself, created if missing."""
+        folder = self.out
         for step in filter(None, name.split("/")):
-            at = at / step
+            folder = folder / step
             with contextlib.suppress(FileExistsError):
-                at.mkdir()
-            if not stat.S_ISDIR(os.lstat(at).st_mode):
-                raise OSError(0, f"{at} is no folder")
-        return at
+                folder.mkdir()
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise OSError(0, f"{folder} is no folder")
+        return folder
 
     def read(self, name: str, file: str) -> bytes | None:
-        """See :meth:`Target.read`; None, too, where it cannot be read."""
+        """See :meth:`Target.read`; None also if it is unreadable."""
         try:
             return (self.out / name / file).read_bytes()
         except OSError:
@@ -251,16 +251,9 @@ class FolderTarget(Target):
 
     def put(self, name: str, file: str, content: bytes) -> None:
         """See :meth:`Target.put`."""
-        at = self.scratch(name)
-        handle, partial = tempfile.mkstemp(prefix=PARTIAL, dir=at)
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(content)
-            self.move(Path(partial), name, file)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(partial)
-            raise
+        with self.begun(name, "") as path:
+            path.write_bytes(content)
+            self.move(path, name, file)
 
     def move(self, path: Path, name: str, file: str) -> None:
         """See :meth:`Target.move`."""
@@ -271,7 +264,11 @@ class FolderTarget(Target):
 
     def settle(self, name: str) -> None:
         """See :meth:`Target.settle`."""
-        _settle(self.scratch(name))
+        handle = os.open(self.scratch(name), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
@@ -279,8 +276,8 @@ class FolderTarget(Target):
 
     def files(self, name: str) -> Set[str]:
         """See :meth:`Target.files`."""
-        with os.scandir(self.scratch(name)) as found:
-            return {each.name for each in found if each.is_file(follow_symlinks=False)}
+        with os.scandir(self.scratch(name)) as entries:
+            return {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
 
     def has(self, name: str, file: str) -> bool:
         """See :meth:`Target.has`."""
@@ -291,24 +288,15 @@ class FolderTarget(Target):
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""
-        found = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
-        return {"" if name == "." else name for name in found}
+        names = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        return {"" if name == "." else name for name in names}
 
     def forget(self, name: str) -> None:
         """See :meth:`Target.forget`."""
-        at = self.scratch(name)
-        while at != self.out and not any(at.iterdir()):
-            at.rmdir()
-            at = at.parent
-
-
-def _settle(folder: Path) -> None:
-    """Names of a folder are on the disk, whatever becomes of the machine."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        folder = self.scratch(name)
+        while folder != self.out and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
 
 
 def _umask() -> int:
@@ -318,32 +306,30 @@ def _umask() -> int:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether it is a file that a copy writes."""
     return name.endswith((SUFFIX, ".gz")) or name.startswith(PARTIAL)
 
 
-# A copy in a store: what a rename does in a folder, one PUT of a list does here.
+# A target in a store, where one PUT of a list does what a rename does in a directory.
 
 
 Answer = TypeVar("Answer")
 
-_STREAMS = 2  # that write at once: pyarrow's S3 client sets 10 MiB aside for each
+_STREAMS = 2  # concurrent uploads: pyarrow's S3 client reserves 10 MiB for each
 _LARGE_UPLOAD = 4 * MIB
 
 
 def _at(name: str, file: str) -> str:
-    """The file of a folder, which is the copy's own where it has no name."""
     return f"{name}/{file}" if name else file
 
 
 class StoreTarget(Target):
-    """A folder in a store. It is listed once, and what becomes of it is remembered: nobody else may write to it.
+    """A directory in a store. It is listed once and tracked: nothing else may write to it.
 
-    A store that refuses for the time being is asked again (:mod:`auditor.connectors.stores.retries`).
+    A store that refuses temporarily is asked again (:mod:`auditor.connectors.stores.retries`).
     """
 
     def __init__(self, uri: str) -> None:
-        """Looks at the store. Errors: :class:`AuditInputError` where it cannot be written, or what is there is no
+        """List the store. Errors: :class:`AuditInputError` if it cannot be written, or has other content than a
         copy."""
         self.place = storage.remote_place(uri)
         self.folder = results.folder(uri)._replace(patience_s=TRIAL_S)
@@ -351,7 +337,7 @@ class StoreTarget(Target):
             raise AuditInputError(f"{self.place.shown} is no store of its own; give a path or a plain URI")
         self.own = Path(tempfile.mkdtemp(prefix="auditor-copy-"))  # for files that are not whole yet
         weakref.finalize(self, shutil.rmtree, self.own, ignore_errors=True)
-        self.there: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
+        self.entries: dict[str, dict[str, int]] = defaultdict(dict)  # folder -> its files with their sizes
         self.turns, self.streams = IoSlots(), threading.Semaphore(_STREAMS)
         try:
             self._look()
@@ -363,25 +349,24 @@ class StoreTarget(Target):
         self.folder = self.folder._replace(patience_s=None)
 
     def _look(self) -> None:
-        """What is there by now."""
         if not storage.is_there(self.place):
             return
-        found = storage.listing(self.place)
-        if found.errors:
-            raise AuditInputError(f"{self.place.shown}: {found.errors[0].detail}; check the URI and its credentials")
-        for entry in found.files:
+        listing = storage.listing(self.place)
+        if listing.errors:
+            raise AuditInputError(f"{self.place.shown}: {listing.errors[0].detail}; check the URI and its credentials")
+        for entry in listing.files:
             folder, _, file = entry.name.rpartition("/")
-            self.there[folder][file] = entry.size
-        others = [each for each in found.files if not each.name.startswith(COPYING)]
-        if (others or found.unused) and README not in self.there[""]:
+            self.entries[folder][file] = entry.size
+        others = [item for item in listing.files if not item.name.startswith(COPYING)]
+        if (others or listing.unused) and README not in self.entries[""]:
             raise AuditInputError(NO_COPY.format(self.place.shown))
 
     def _aside(self, size: int) -> AbstractContextManager[None]:
-        """While so many bytes are under way it is another folder's turn, but for many: of these one is in memory."""
+        # Only one large upload at a time: each is in memory.
         return self.turns.aside() if size <= _LARGE_UPLOAD else contextlib.nullcontext()
 
     def _ask(self, work: Callable[[], Answer], size: int = 0) -> Answer:
-        """What ``work`` with the folder gives. Errors: ``OSError`` with the store's own code."""
+        # OSError with the store's own error code.
         try:
             with self._aside(size):
                 return work()
@@ -412,7 +397,7 @@ class StoreTarget(Target):
                 self.folder.put(_at(name, file), content)
 
         self._ask(write, len(content))
-        self.there[name][file] = len(content)
+        self.entries[name][file] = len(content)
 
     def scratch(self, name: str) -> Path:
         """See :meth:`Target.scratch`."""
@@ -426,38 +411,38 @@ class StoreTarget(Target):
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
         self._ask(lambda: self.folder.delete_file(_at(name, file)))
-        self.there[name].pop(file, None)
+        self.entries[name].pop(file, None)
 
     def files(self, name: str) -> Set[str]:
         """See :meth:`Target.files`."""
-        return frozenset(self.there[name])
+        return frozenset(self.entries[name])
 
     def has(self, name: str, file: str) -> bool:
         """See :meth:`Target.has`."""
-        return file in self.there.get(name, ())
+        return file in self.entries.get(name, ())
 
     def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
-        """See :meth:`Target.each`: some at once, while they wait for the store."""
+        """See :meth:`Target.each`: several at once, while they wait for the store."""
         self.turns.each(work, given)
 
     def earlier(self, name: str, file: str) -> SegmentRows:
         """See :meth:`Target.earlier`."""
-        with self._aside(self.there[name].get(file, 0)):
+        with self._aside(self.entries[name].get(file, 0)):
             return super().earlier(name, file)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
-        """See :meth:`Target.lists_ahead`: side by side, as far as memory is set aside."""
-        there = (name for name in names if self.has(name, LIST))
+        """See :meth:`Target.lists_ahead`: in parallel, within the memory set aside."""
+        present = (name for name in names if self.has(name, LIST))
         wanted = (
-            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.there[name][LIST])
-            for name in there
+            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.entries[name][LIST])
+            for name in present
         )
         return remote_files.coming([wanted], remote_files.MANY)
 
     def folders(self) -> set[str]:
         """See :meth:`Target.folders`."""
-        return {name for name, files in self.there.items() if LIST in files}
+        return {name for name, files in self.entries.items() if LIST in files}
 
     def forget(self, name: str) -> None:
-        """See :meth:`Target.forget`: a store has no folders. What stands for some is left."""
-        self.there.pop(name, None)
+        """See :meth:`Target.forget`: a store has no directories."""
+        self.entries.pop(name, None)

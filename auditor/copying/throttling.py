@@ -1,4 +1,4 @@
-"""How a copy behaves on the machine of a broker: its speed, and that everybody else goes first."""
+"""Rate, priority and memory of a copy on the host of a broker."""
 
 from __future__ import annotations
 
@@ -22,36 +22,35 @@ _LARGE = 128 << 10  # bytes
 
 
 def rate(text: str) -> int:
-    """Bytes a second by a text such as ``50MB``, ``200 kB/s`` or ``1GiB``; 0 for ``0`` and ``none``: all there is.
+    """Parse a rate such as ``50MB``, ``200 kB/s`` or ``1GiB`` as bytes per second; 0 (no limit) for ``0`` and ``none``.
 
     Errors: :class:`argparse.ArgumentTypeError` for any other text.
     """
     if text == "none":
         return 0
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no speed; give one like 50MB, 200kB or 1GiB a second, or none")
-    number, unit, binary = found.groups()
+    number, unit, binary = match.groups()
     value = float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()]
     if 0 < value < 1000:
         raise argparse.ArgumentTypeError(f"{text!r}: less than 1 kB a second; a number alone is bytes, as in 50MB")
     return int(value)
 
 
-def time_to_keep(text: str) -> int:
-    """Milliseconds by a text such as ``30d``, ``12h`` or ``90m``.
+def keep_time(text: str) -> int:
+    """Parse a time such as ``30d``, ``12h`` or ``90m`` as milliseconds.
 
     Errors: :class:`argparse.ArgumentTypeError` for any other text.
     """
-    found = _TIME.fullmatch(text.strip())
-    if found is None:
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no time; give one like 30d, 12h or 90m")
-    return int(found[1]) * _MS[found[2].lower()]
+    return int(match[1]) * _MS[match[2].lower()]
 
 
-def behind_all_others() -> None:
-    """Gives this process the lowest priority for the processor, and on Linux for disks, for good. What the system does
-    not let it do it does without."""
+def lower_priority() -> None:
+    """Give this process the lowest CPU priority and, on Linux, the idle I/O class, as far as the system permits."""
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, 0, 19)
     number = _IOPRIO_SET.get(platform.machine()) if sys.platform == "linux" and sys.maxsize > 2**32 else None
@@ -60,10 +59,9 @@ def behind_all_others() -> None:
             ctypes.CDLL(None).syscall(number, _OF_THIS_PROCESS, 0, _IDLE)
 
 
-def sparing() -> None:
-    """What this process frees, it gives back to the system, as far as glibc takes advice: of itself it keeps some for
-    each thread, and tens of MiB where large pieces came and went. So does Arrow, which is told before it is loaded to
-    leave it to glibc."""
+def trim_freed_memory() -> None:
+    """Return freed memory to the system, as far as glibc permits: by default it keeps some per thread, and tens of
+    MiB after large blocks. Arrow is told to use glibc, which must happen before it is loaded."""
     if sys.platform != "linux":
         return
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")

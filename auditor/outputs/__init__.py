@@ -1,1 +1,1 @@
-"""All that an audit leaves behind: files, kept runs, alerts, expectations."""
+"""Everything an audit leaves behind: files, kept runs, alerts, printed results."""

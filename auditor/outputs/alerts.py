@@ -1,4 +1,4 @@
-"""Alerts about findings."""
+"""Alerts about findings, to Slack, PagerDuty and webhooks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from auditor.base.user_input import ClusterName
 from auditor.base.words import SEVERITIES, plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
-from auditor.dashboards.wording import instant, log_name, short_fingerprint, told, visible, who
+from auditor.dashboards.wording import advice_lines, instant, log_name, short_fingerprint, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
 from auditor.outputs.runs import Shelf
@@ -29,50 +29,31 @@ from auditor.pipeline import summary
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 
-# What alerts say, to each service in its own form: the cluster, what is blocked since when, by whom, what is safe.
-#
-# Only what findings.jsonl holds is said: never a record's key or value.
+# The content of alerts, which is in findings.jsonl, too: never a record's key or value.
 
 
 SHOWN = 10  # findings in a Slack message
-MAX_EVENTS = 100  # PagerDuty events of one run; what is beyond is told by one more
+MAX_EVENTS = 100  # PagerDuty events per run; one more counts the rest
 MAX_TEXT = 1000
-MAX_PART = 2900  # a section of Slack's holds 3000 characters
-MAX_HEAD, MAX_SUMMARY = 150, 1024  # of Slack's header, of PagerDuty's summary
+MAX_PART = 2900  # Slack's limit of a section is 3000 characters
+MAX_HEAD, MAX_SUMMARY = 150, 1024  # limits of Slack's header and PagerDuty's summary
 DETAILS = (
-    "broker_id",
-    "producer_id",
-    "producer_epoch",
-    "transactional_id",
-    "group_id",
-    "message",
-    "remedy",
-    "source",
-)
-# What a webhook gets of a finding, beside those.
+    "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
+)  # fmt: skip
+# Keys of a finding that webhooks get besides these.
 OF_FINDING = (
-    "fingerprint",
-    "rule",
-    "kind",
-    "severity",
-    "outcome",
-    "cluster_id",
-    "topic",
-    "partition",
-    "offset",
-    "last_offset",
-    "timestamp",
-    "advice",
-)
+    "fingerprint", "rule", "kind", "severity", "outcome", "cluster_id", "topic", "partition", "offset", "last_offset",
+    "timestamp", "advice",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What there is to report: new findings of the wanted severity, and those that are gone.
+    """The content of an alert: findings at or above the wanted severity that are new, resolved, or still there.
 
-    Rows have the contract's fields, ``fingerprint`` and ``cluster_id``. Without a run before, all findings are new.
-    ``names`` of the clusters, by id; ``holders``: the open transactions that findings are about, by fingerprint;
-    ``pages``: the address of the exported dashboard, where the findings' pages are; empty where nobody said.
+    Rows have the contract's fields, ``fingerprint`` and ``cluster_id``. Without an earlier run all findings are new.
+    ``names``: of clusters by id; ``holders``: open transactions by the fingerprint of their finding; ``pages``: the
+    address of the exported dashboard, empty if unknown.
     """
 
     new: Sequence[Values]
@@ -84,30 +65,30 @@ class News:
     pages: str = ""
 
     def cluster(self, row: Values) -> ClusterName:
-        """The cluster of a finding; its id where nobody gave it a name."""
+        """Return the cluster of a finding; its name is the id if no other is given."""
         id = row.get("cluster_id") or ""
         return self.names.get(id, ClusterName(id))
 
     def link(self, row: Values) -> str:
-        """Where a finding can be read: its page, else its place in the report; empty where nobody said where."""
+        """Return the address of a finding's page, else of its place in the report; empty if neither is known."""
         if self.pages:
             return f"{self.pages.rstrip('/')}/{overview.finding(row['fingerprint'])}"
         report = os.environ.get("AUDITOR_REPORT_URL")
         return f"{report}#{short_fingerprint(row)}" if report else ""
 
     def owner(self, row: Values) -> str:
-        """The message for whoever runs the producer that a finding names; empty where none is."""
+        """Return the message for the owner of the producer that a finding names; empty if it names none."""
         return finding_groups.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
 
 
 def where(row: Values) -> str:
-    """The log and offset a finding is about, in words."""
+    """Return the log and offset of a finding in words."""
     log = "the cluster" if row["topic"] is None else f"{row['topic']}-{row['partition']}"
     return log if row["offset"] is None else f"{log} at offset {row['offset']}"
 
 
 def blocked(holder: Open) -> str:
-    """What is blocked, for how long and since when, by whom, and how many offsets wait."""
+    """Return what is blocked, for how long, by whom, and how many offsets wait, in words."""
     since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
     waiting = f"; {plural(holder.waiting, 'offset')} wait" if holder.waiting else ""
     by = who(holder.row) or "an unknown producer"
@@ -115,7 +96,7 @@ def blocked(holder: Open) -> str:
 
 
 def slack(news: News) -> Fields:
-    """A message of Slack's blocks: how many, the first findings, which are gone, and where the report is."""
+    """Return a Slack message: the numbers, the first findings, the resolved ones, links."""
     of = f" of {', '.join(named.name for named in news.names.values())}" if news.names else ""
     head = clip_to(
         f"Kafka audit{of}: {len(news.new)} new, {len(news.gone)} gone, {len(news.still)} still there", MAX_HEAD
@@ -135,69 +116,66 @@ def slack(news: News) -> Fields:
 
 
 def _sections(row: Values, news: News) -> list[str]:
-    """A finding as Slack's texts: what it is, what to do, what to tell the owner."""
     text = f"*{row['severity']}* {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
         text += f"\n{_escaped(visible(blocked(holder)))}. *{holder.word}*"
-    found = [clip_to(text, MAX_PART)]
+    sections = [clip_to(text, MAX_PART)]
     if row["remedy"]:
-        found.append(_remedy(row))
-    if said := news.owner(row):
-        found.append(f"For its owner:\n```{clip_to(_safe(said), MAX_PART)}```")
-    return found
+        sections.append(_remedy(row))
+    if message := news.owner(row):
+        sections.append(f"For its owner:\n```{clip_to(_safe(message), MAX_PART)}```")
+    return sections
 
 
-def _named(row: Values, news: News, at: str) -> str:
-    """A finding's rule and place, with a link to an address, if there is one."""
-    link = f" · <{at}|{'finding' if news.pages else 'report'}>" if at else ""
+def _named(row: Values, news: News, url: str) -> str:
+    link = f" · <{url}|{'finding' if news.pages else 'report'}>" if url else ""
     of = f" in {_escaped(news.cluster(row).name)}" if news.cluster(row).name else ""
     return f"`{row['rule']}` {_escaped(where(row))}{of}{link}"
 
 
 def _gone(news: News) -> str:
-    """The findings that are gone, as many as Slack takes. They have a page, but are in no report."""
-    said = "Gone:"
+    # Resolved findings have a page, but are in no report.
+    text = "Gone:"
     for row in news.gone:
         line = f"\n{_named(row, news, news.link(row) if news.pages else '')}"
-        if len(said) + len(line) > MAX_PART:
-            return f"{said}\n…"
-        said += line
-    return said
+        if len(text) + len(line) > MAX_PART:
+            return f"{text}\n…"
+        text += line
+    return text
 
 
 def _remedy(row: Values) -> str:
-    """What to do, each command whole on a line of its own; what is beyond Slack's limit is named, never cut."""
-    said = ""
-    for kind, text in told(row.get("advice"), row["remedy"]):
+    # Commands are never cut: what exceeds Slack's limit is left to auditor explain.
+    message = ""
+    for kind, text in advice_lines(row.get("advice"), row["remedy"]):
         safe = _safe(visible(text))
-        gap = " " if said and not said.endswith("\n") else ""
+        gap = " " if message and not message.endswith("\n") else ""
         part = f"\n```{safe}```\n" if kind == "command" else f"{gap}{safe}"
-        if len(said) + len(part) > MAX_PART:
-            return f"{said} … more by `auditor explain {row['fingerprint']}`"
-        said += part
-    return said
+        if len(message) + len(part) > MAX_PART:
+            return f"{message} … more by `auditor explain {row['fingerprint']}`"
+        message += part
+    return message
 
 
 def _safe(text: str) -> str:
-    """Without Slack's three characters, and without what would end a block of code."""
+    # Backticks would end a block of code.
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("`", "'")
 
 
 def _escaped(text: str) -> str:
-    """Slack's three characters; topics and ids are others' words and must not make links or mentions."""
+    # Topics and ids come from the input: they must not make links or mentions.
     return clip_to(text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"), MAX_TEXT)
 
 
 def clip_to(text: str, most: int) -> str:
-    """At most so many characters of a text, with the sign of omission where that is not all."""
+    """Return at most ``most`` characters of a text, with an ellipsis if it is longer."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def pagerduty(news: News, key: str) -> list[Fields]:
-    """Events v2: one alert a finding, the same again while it is there, resolved once it is gone.
+    """Return PagerDuty's Events v2: one alert per finding, triggered again while it is there, resolved when it is gone.
 
-    What is beyond :data:`MAX_EVENTS` is told by the alert of the first of these, which ends with that finding; the next
-    run has room for others.
+    Findings beyond :data:`MAX_EVENTS` are counted in the alert of the first of them.
     """
     open_now = [*news.new, *news.still]
     events = [_trigger(row, key, news) for row in open_now[: MAX_EVENTS + 1]]
@@ -212,11 +190,11 @@ def pagerduty(news: News, key: str) -> list[Fields]:
 def _trigger(row: Values, key: str, news: News) -> Fields:
     named, holder = news.cluster(row), news.holders.get(row["fingerprint"])
     details = {name: row[name] for name in DETAILS if row[name] is not None}
-    details |= {f"cluster_{name}": said for name, said in named.row().items() if said}
+    details |= {f"cluster_{name}": value for name, value in named.row().items() if value}
     if holder is not None:
         details |= {"blocked": visible(blocked(holder)), "verdict": holder.lead}
-    if said := news.owner(row):
-        details["for_owner"] = said
+    if value := news.owner(row):
+        details["for_owner"] = value
     what = f"{blocked(holder)}: {holder.word}" if holder is not None else f"{row['rule']}: {row['message']}"
     payload = {
         "summary": clip_to(visible(f"{f'{named.name}: ' if named.name else ''}{what}"), MAX_SUMMARY),
@@ -228,11 +206,11 @@ def _trigger(row: Values, key: str, news: News) -> Fields:
     } | ({"timestamp": news.as_of} if news.as_of else {})
     event = {"routing_key": key, "event_action": "trigger", "dedup_key": row["fingerprint"], "payload": payload}
     text = "finding" if news.pages else "report"
-    return event | ({"links": [{"href": at, "text": text}]} if (at := news.link(row)) else {})
+    return event | ({"links": [{"href": url, "text": text}]} if (url := news.link(row)) else {})
 
 
 def webhook(news: News) -> Fields:
-    """All that changed, as data for a program of one's own: each new finding once, and each that is gone."""
+    """Return all changes as data for other programs."""
     return {
         "version": 1,
         "as_of": news.as_of,
@@ -273,20 +251,18 @@ def _plain(row: Values, news: News) -> Fields:
     }
 
 
-# Alerts about findings: one sender of webhooks, to Slack, PagerDuty or a program of one's own. Nothing is sent unless
-# ``--alert`` asks.
+# Sending, only if ``--alert`` is given.
 #
-# Addresses and keys are secrets. They come from the environment, or from a file that the variable of the same name with
-# ``_FILE`` behind it names: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming webhook), ``AUDITOR_PAGERDUTY_KEY``
-# (the routing key of an Events v2 integration) and, for other regions and for tests, ``AUDITOR_PAGERDUTY_URL``;
-# ``AUDITOR_WEBHOOK`` (an address that gets JSON) and, where it asks for one, ``AUDITOR_WEBHOOK_TOKEN`` (a bearer
-# token).
-# None of them is in any line of ours. ``AUDITOR_REPORT_URL`` is where people find the report, ``--dashboard-url`` where
-# the exported dashboard is, with a page a finding.
+# Addresses and keys are secrets and never printed. They come from the environment, or from the file that the variable
+# of the same name with ``_FILE`` names: ``AUDITOR_SLACK_WEBHOOK`` (the address of an incoming webhook),
+# ``AUDITOR_PAGERDUTY_KEY`` (the routing key of an Events v2 integration) and, for other regions and for tests,
+# ``AUDITOR_PAGERDUTY_URL``; ``AUDITOR_WEBHOOK`` (an address that gets JSON) and, if it needs one,
+# ``AUDITOR_WEBHOOK_TOKEN`` (a bearer token). ``AUDITOR_REPORT_URL`` is the address of the report, ``--dashboard-url``
+# that of the exported dashboard.
 
 
 PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
-# The channels: the secret that each needs, and the one that has its address.
+# By channel: the secret that it needs, and the one with its address.
 CHANNELS = {
     "slack": ("AUDITOR_SLACK_WEBHOOK", "AUDITOR_SLACK_WEBHOOK"),
     "pagerduty": ("AUDITOR_PAGERDUTY_KEY", "AUDITOR_PAGERDUTY_URL"),
@@ -294,11 +270,11 @@ CHANNELS = {
 }
 MAX_SECRET = 4096  # characters
 TIMEOUT_S, ATTEMPTS, PAUSE_S, MAX_PAUSE_S = 10, 3, 2.0, 30.0
-_PAUSED = frozenset({408, 429, 500, 502, 503, 504})  # answers after which a second attempt may do
+_RETRIED = frozenset({408, 429, 500, 502, 503, 504})  # HTTP status codes
 
 
 class AlertOptions(NamedTuple):
-    """What a call asks for: the channels, the severity from which on they hear, and where the exported dashboard is."""
+    """The channels, the least severity that is sent to them, and the address of the exported dashboard."""
 
     channels: Sequence[str] = ()
     least: str = "error"
@@ -306,31 +282,29 @@ class AlertOptions(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leaves a redirection as the failure that it is: what follows it is a GET, which posts nothing, and has the token
-    of the first address."""
-
+    # A redirected POST becomes a GET, which sends nothing, but has the token of the first address.
     def redirect_request(self, *_: object) -> None:
-        """No other request."""
+        """Follow no redirection."""
 
 
 class WrongAddress(ValueError):
-    """An address that nothing can be posted to; its text says why, without the address."""
+    """An address that cannot be posted to; the text has the reason, without the address."""
 
 
 def check(asked: AlertOptions) -> None:
-    """Looks at every channel's configuration before the work, not after.
+    """Check the configuration of every channel before the audit starts.
 
-    Errors: :class:`AuditInputError`. Addresses are secrets: what is wrong with one is said, never the address.
+    Errors: :class:`AuditInputError`, without the address, which is a secret.
     """
     for channel in asked.channels:
-        needed, at = CHANNELS[channel]
+        needed, variable = CHANNELS[channel]
         if not secret(needed):
             raise AuditInputError(
                 f"--alert {channel} needs the environment variable {needed}, or {needed}_FILE with the name of a file; "
                 "set it"
             )
         if wrong := wrong_address(address(channel)):
-            raise AuditInputError(f"--alert {channel}: {at} {wrong}; set it to the address that the service gave")
+            raise AuditInputError(f"--alert {channel}: {variable} {wrong}; set it to the address that the service gave")
         if channel == "webhook":
             secret("AUDITOR_WEBHOOK_TOKEN")
     if asked.pages and (wrong := wrong_address(asked.pages)):
@@ -338,9 +312,9 @@ def check(asked: AlertOptions) -> None:
 
 
 def secret(name: str) -> str:
-    """A secret of the environment, or of the file that ``NAME_FILE`` names; empty where there is none.
+    """Return a secret from the environment, or from the file that ``NAME_FILE`` names; empty if neither is set.
 
-    Errors: :class:`AuditInputError` for a file that cannot be read or is no secret, in words without its content.
+    Errors: :class:`AuditInputError` for a file that cannot be read or is no secret, without its content.
     """
     if given := os.environ.get(name):
         return given
@@ -359,56 +333,56 @@ def secret(name: str) -> str:
 
 
 def address(channel: str) -> str:
-    """Where a channel's events go."""
+    """Return the address of a channel."""
     return secret(CHANNELS[channel][1]) or PAGERDUTY_URL
 
 
 def wrong_address(url: str) -> str:
-    """What keeps an address from being posted to, in words without the address; empty where nothing does."""
+    """Return why an address cannot be posted to, without the address; empty if it can."""
     if not url.isascii() or any(c.isspace() or not c.isprintable() for c in url):
         return "has a space or a character that no URL has"
     try:
         parts = urlsplit(url)
-        known = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
+        has_port = parts.port is None or parts.port > 0  # raises ValueError where it is no number of a port
     except ValueError:
         return "is no URL with a host and a port"
     if parts.scheme not in ("http", "https"):
         return "is no http or https URL"
-    return "" if parts.hostname and known else "is no URL with a host and a port"
+    return "" if parts.hostname and has_port else "is no URL with a host and a port"
 
 
 def news(audit: Audit, asked: AlertOptions) -> News:
-    """What an audit found at or above a severity, against the run before where a history is kept.
+    """Return the changes of an audit, at or above a severity, against the run before if there is a history.
 
-    What a baseline accepts counts in neither. Of what the audit did not look for nothing is said
-    (:mod:`auditor.outputs.runs`). It must have been kept.
+    Findings that a baseline suppresses do not count, nor those that the audit did not look for
+    (:mod:`auditor.outputs.runs`). The audit must be in the history.
     """
     options = audit.options
-    found = summary.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
-    rows = [summary.unfolded(row) for row in found.to_pylist()]
+    table = summary.findings(audit).filter(pa.array([entry is None for entry in audit.accepted.accepted], pa.bool_()))
+    rows = [summary.unfolded(row) for row in table.to_pylist()]
     if options.history is None or options.run_id is None:
         return _news_of(rows, [], [], audit, asked)
     shelf = Shelf(options.history)
-    known = shelf.runs()
-    (run,) = (each for each in known if each.run_id == options.run_id)
-    change = runs.of(shelf, runs.earlier(known, run.run_id, audit.cluster_ids, options.asked), run)
+    committed = shelf.runs()
+    (run,) = (candidate for candidate in committed if candidate.run_id == options.run_id)
+    change = runs.changes_of(shelf, runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked), run)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
     gone = [summary.unfolded(row) for row in runs.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)
 
 
 def news_of_watch(lines: Sequence[Values], holding: Mapping[str, Values], audit: Audit, asked: AlertOptions) -> News:
-    """The same from what one look of a watch added to its journal, and all that hold then by their keys.
+    """Return the changes of a watch round: the lines added to its journal, and all open findings by key.
 
-    A line that ends a finding has no fingerprint but in its key.
+    The line of a resolved finding has its fingerprint only in the key.
     """
     new = [line for line in lines if line["event"] == FOUND]
     gone = [{**line, "fingerprint": fingerprint_in(line["key"])} for line in lines if line["event"] != FOUND]
-    known = {line["key"] for line in new}
+    reported = {line["key"] for line in new}
     # The same at another severity is reported as new; it is not gone.
-    there = {row["fingerprint"] for row in holding.values()}
-    still = [row for key, row in holding.items() if key not in known]
-    return _news_of(new, [row for row in gone if row["fingerprint"] not in there], still, audit, asked)
+    fingerprints = {row["fingerprint"] for row in holding.values()}
+    still = [row for key, row in holding.items() if key not in reported]
+    return _news_of(new, [row for row in gone if row["fingerprint"] not in fingerprints], still, audit, asked)
 
 
 def _news_of(
@@ -427,17 +401,16 @@ def _news_of(
     )
 
 
-def _holders(audit: Audit, found: Mapping[str, Values]) -> dict[str, Open]:
-    """The open transactions that some of these findings are about, by fingerprint."""
-    held = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in found)
-    return {name: Open(row, findings=[*registry.described([found[name]])]) for name, row in held}
+def _holders(audit: Audit, findings: Mapping[str, Values]) -> dict[str, Open]:
+    holders = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in findings)
+    return {name: Open(row, findings=[*registry.described([findings[name]])]) for name, row in holders}
 
 
 def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:
-    """Alerts each channel; returns a line for each that failed. Nothing is sent when nothing changed.
+    """Send the alerts of each channel; return one line per failure. Nothing is sent if nothing changed.
 
-    ``again``: PagerDuty hears once more of what is still there, so that an alert somebody closed opens again. Whatever
-    one address or server does, the next channel is tried, and no line has an address in it.
+    ``again``: trigger PagerDuty's alerts of findings that are still there, which reopens alerts closed by hand. A
+    failing channel does not stop the next one, and no line contains an address.
     """
     failed = []
     for channel in channels:
@@ -447,8 +420,8 @@ def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str
                 for event in pagerduty(heard, key):
                     post(address(channel), event)
             elif news.new or news.gone:
-                told = slack(news) if channel == "slack" else webhook(news)
-                post(address(channel), told, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
+                payload = slack(news) if channel == "slack" else webhook(news)
+                post(address(channel), payload, secret("AUDITOR_WEBHOOK_TOKEN") if channel == "webhook" else "")
         except AuditInputError as error:  # of a file with a secret, which was there before the work
             failed.append(f"{channel} got no alert: {error}")
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -457,7 +430,7 @@ def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str
 
 
 def why(error: Exception) -> str:
-    """A failed request in words that come from here: texts of the libraries may have the address in them."""
+    """Return why a request failed. Texts of libraries are not used: they may contain the address."""
     if isinstance(error, WrongAddress):
         return str(error)
     if isinstance(error, urllib.error.HTTPError):
@@ -473,8 +446,8 @@ def why(error: Exception) -> str:
 
 
 def post(url: str, payload: Values, token: str = "") -> None:
-    """Posts JSON, with a bearer token where there is one; waits and tries again when the other side is busy, for as
-    long as it asks for, :data:`MAX_PAUSE_S` at most.
+    """Post JSON, with a bearer token unless empty. Retries if the receiver is busy, honouring Retry-After up to
+    :data:`MAX_PAUSE_S`.
 
     Errors: OSError, :class:`WrongAddress`, ``http.client.HTTPException`` for an answer that is not HTTP.
     """
@@ -492,7 +465,7 @@ def post(url: str, payload: Values, token: str = "") -> None:
             error.close()
             asked = error.headers.get("Retry-After", "")
             pause = max(pause, min(MAX_PAUSE_S, float(asked) if asked.isascii() and asked.isdigit() else 0.0))
-            if error.code not in _PAUSED or attempt == ATTEMPTS:
+            if error.code not in _RETRIED or attempt == ATTEMPTS:
                 raise
         except (OSError, http.client.HTTPException):  # while the answer is read, a broken connection is no URLError
             if attempt == ATTEMPTS:

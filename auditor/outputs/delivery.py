@@ -1,4 +1,4 @@
-"""The output directory: claimed, delivered to a store, and read back."""
+"""The output directory: exclusive, complete or absent, local or in a store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.stores.results import ResultFolder, alone_in, folder, is_of_its_own, tried, why
-from auditor.connectors.stores.results import folder as folder_at
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.table_parts import file_name
@@ -33,27 +32,19 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import WrittenTables
 
 
-# A folder for results: nobody else writes there meanwhile, nothing of an earlier run is left, all of a run appears
-# together, and a failure leaves its log and nothing else.
+# Local output directories.
 
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
 RESULTS = (
-    "findings.jsonl",
-    "findings",
-    SUMMARY,
-    "report.html",
-    "metrics.prom",
-    "tables",
-    FAILURE,
-    "data_docs",
-    WHAT_IF,
-)
+    "findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs", WHAT_IF,
+)  # fmt: skip
 LOCK, STAGED = ".lock", ".unfinished"
 
 
 def evidence(inventory: Inventory | None) -> Iterator[tuple[str, StorageLocation]]:
-    """Folders of the input that nothing may be written into, each with what it is; those of text dumps only may be."""
+    """Yield the directories of the input that nothing may be written into, with their kind. Directories with text
+    dumps alone are allowed."""
     for log_dir in () if inventory is None else inventory.log_dirs:
         if log_dir.meta is not None or log_dir.replicas or log_dir.small_files:
             yield "log directory", log_dir.place
@@ -64,12 +55,11 @@ def evidence(inventory: Inventory | None) -> Iterator[tuple[str, StorageLocation
 
 
 def writable(out: Path | str, inventory: Inventory | None, option: str = "--out") -> ResultFolder:
-    """The folder that an option names, which is in no log directory of the input, in no remote storage and in no copy
-    of this machine, links followed; a store is tried by a small file. One store may go by several schemes, so paths
-    decide: better one folder refused too many than a log's touched.
+    """Check the directory of an option: not in a log directory of the input, in remote storage, or in a local copy,
+    links followed. A store is tested with a small file.
 
-    Errors: :class:`AuditInputError` where it is: evidence is only read, and a broker does not start beside folders
-    that it does not know.
+    One store may have several schemes, so URIs are compared by path. Errors: :class:`AuditInputError` if it is: input
+    is only read, and a broker does not start with unknown directories in its log directory.
     """
     where = folder(out)
     if where.uri and not is_of_its_own(where):
@@ -79,23 +69,21 @@ def writable(out: Path | str, inventory: Inventory | None, option: str = "--out"
             raise AuditInputError(f"{where.shown} is in the {what} {place.shown}; choose an {option} outside of it")
     if where.uri:
         tried(where, option, f".auditor-{uuid.uuid4().hex}")
-    elif copy := next((at for at in (_plain(where), *_plain(where).parents) if (at / COPY_LIST).is_file()), None):
+    elif copy := next((top for top in (_plain(where), *_plain(where).parents) if (top / COPY_LIST).is_file()), None):
         raise AuditInputError(f"{where.shown} is in the copy {copy}; choose an {option} outside of it")
     return where
 
 
 def _plain(where: ResultFolder | StorageLocation) -> Path:
-    """A path that can be compared."""
     return Path(posixpath.normpath(f"/{where.path.strip('/')}")) if where.uri else Path(where.path).resolve()
 
 
 @contextlib.contextmanager
 def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False) -> Iterator[Path]:
-    """While a run writes into the folder it is given; what lies there at the end is moved to ``out``, summary last.
+    """Yield a directory to write results into; at the end they are moved to ``out``, the summary last.
 
-    What an earlier run left under ``out`` goes first, by its names, unless ``keep``. Where the block raises, nothing
-    is moved. Errors: :class:`AuditInputError` where ``out`` cannot be written, is in a log directory, or is another
-    run's.
+    Results of an earlier run are deleted first, by name, unless ``keep``. If the block raises, nothing is moved.
+    Errors: :class:`AuditInputError` if ``out`` cannot be written, is in a log directory, or is used by another run.
     """
     writable(out, inventory)
     with _making(out):
@@ -126,9 +114,9 @@ def _making(out: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """While a process has a folder to itself; the lock goes with the process, however that ends.
+    """Lock a directory for this process; the lock ends with the process.
 
-    Errors: :class:`AuditInputError` where another has it.
+    Errors: :class:`AuditInputError` if another process has it.
     """
     with _making(folder):
         fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -144,7 +132,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """Takes a file, folder or link away, never what a link leads to; nothing where there is none."""
+    """Delete a file, directory or link, if it exists; never the target of a link."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.is_dir():
@@ -152,7 +140,7 @@ def remove(path: Path) -> None:
 
 
 def failed(out: Path, error: BaseException) -> Path | None:
-    """Leaves the trace of a failure under ``out``; None where even that cannot be written."""
+    """Write the traceback of a failure to ``out``; return its path, None if that is impossible."""
     path = out / FAILURE
     try:
         remove(path)
@@ -163,7 +151,7 @@ def failed(out: Path, error: BaseException) -> Path | None:
 
 
 def write_whole(path: Path, text: str | Iterable[str]) -> None:
-    """Writes a text file, or its pieces, in one step: a reader sees the old one or the new one. No link is followed."""
+    """Write a text file, or its pieces, atomically. Links are not followed."""
     part = path.with_name(path.name + ".part")
     remove(part)
     with part.open("w", encoding="utf-8", errors="replace") as file:
@@ -171,57 +159,51 @@ def write_whole(path: Path, text: str | Iterable[str]) -> None:
     os.replace(part, path)
 
 
-# ``--out`` as a URI: results are gathered in a folder of this machine and copied there once all of them are complete.
+# Output directories in stores. Results are written locally, since the driver of a cluster may run anywhere, and
+# uploaded when all of them are complete.
 #
-# The driver of a cluster may run anywhere, and what lies on its own disk is then nobody's. A store cannot move many
-# files
-# in one step: ``summary.json``, which goes last, says that all else is there. It has no lock: a run that finds another
-# at
-# work is refused (:mod:`auditor.connectors.stores.results`). On a cluster tasks put parts of tables there by
-# themselves, in a
-# folder of this run's alone below ``.unfinished``, where no reader looks; at the end the store gives them their names.
+# A store cannot move many files atomically: ``summary.json``, which goes last, says that all others exist. It has no
+# lock: a run that meets another one is refused (:mod:`auditor.connectors.stores.results`). On a cluster, tasks write
+# parts of tables into a directory of this run below ``.unfinished``; at the end the store renames them.
 
 
-COMPLETE = (SUMMARY, WHAT_IF)  # what says that all else is there
+COMPLETE = (SUMMARY, WHAT_IF)  # written last
 FIRST = "findings.jsonl"  # every command writes it
-MARKS = frozenset({*COMPLETE, FIRST, FAILURE})  # what shows that folders beside it are an audit's
-
-
-RUNNING = ".running-"  # by which a run says that it writes there
-STORED = ".stored.json"  # which parts of tables are in the store already
-LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
+MARKS = frozenset({*COMPLETE, FIRST, FAILURE})  # these show that other entries are of an audit
+RUNNING = ".running-"  # the prefix of a run's lease
+STORED = ".stored.json"  # the parts of tables that are in the store already
+LEFT = timedelta(days=1)  # older files of no run are left by a killed one
 
 
 def staging(out: str) -> ResultFolder:
-    """A folder of this run's alone, for what tasks put into the store before all of it is complete."""
-    return folder_at(out) / STAGED / uuid.uuid4().hex
+    """Return a directory for the tables' parts that tasks write before the results are complete."""
+    return folder(out) / STAGED / uuid.uuid4().hex
 
 
 def keep_names(written: WrittenTables, folder: Path) -> None:
-    """Says in the folder that results are gathered in which parts of tables wait in the store."""
+    """Record in ``folder`` which parts of tables are in the store already."""
     names = {
         f"tables/{table}/{file_name(number)}": part
         for table, parts in written.stored.items()
         for number, part in enumerate(parts)
     }
-    said = {"staging": written.staging.path.rpartition("/")[2], "parts": names}
-    (folder / STORED).write_text(json.dumps(said), encoding="utf-8")
+    content = {"staging": written.staging.path.rpartition("/")[2], "parts": names}
+    (folder / STORED).write_text(json.dumps(content), encoding="utf-8")
 
 
 def shown(out: Path | str, name: str) -> str:
-    """Where the result of that name is, for people: without a URI's password and options."""
+    """Return where a result is, without a URI's password and options."""
     return str(out / name) if isinstance(out, Path) else f"{user_input.shown_uri(out).rstrip('/')}/{name}"
 
 
 @contextlib.contextmanager
 def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
-    """The folder that results go into; at the end of the block they are copied to ``out``, where that is a URI.
+    """Yield the directory to write results into; if ``out`` is a URI, they are uploaded there at the end.
 
-    Results of an earlier run are taken away from there just before, by their names; a block that ends with a mistake of
-    the user's or is interrupted leaves them; where it ends with :class:`AuditFailure`, ``failure.log`` replaces them.
-    Errors: :class:`AuditInputError` where the URI cannot be written to, holds other folders under the names of results,
-    is in the input, or another run writes there; :class:`AuditFailure` where copying breaks off: the folder, which the
-    message names, is left.
+    Results of an earlier run are deleted right before the upload, by name. A block that ends with a usage error or an
+    interrupt leaves them; :class:`AuditFailure` replaces them with ``failure.log``. Errors: :class:`AuditInputError` if
+    the URI cannot be written to, has foreign directories under the names of results, is in the input, or is used by
+    another run; :class:`AuditFailure` if the upload fails: the local directory, which the message names, is kept.
     """
     if isinstance(out, Path):
         yield out
@@ -232,7 +214,6 @@ def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
 
 
 def _delivered(target: ResultFolder, still_alone: Callable[[str], None]) -> Iterator[Path]:
-    """A folder of this machine, whose content is delivered at the end of a block."""
     folder = Path(tempfile.mkdtemp(prefix="auditor-out-"))
     try:
         yield folder
@@ -250,57 +231,55 @@ def _delivered(target: ResultFolder, still_alone: Callable[[str], None]) -> Iter
         _deliver(folder, target)
     except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
         parts = f", and parts of tables in {target.shown}/{STAGED}" if (folder / STORED).exists() else ""
-        said = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
-        raise AuditFailure(said) from error
+        message = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
+        raise AuditFailure(message) from error
     shutil.rmtree(folder)
 
 
 def _checked(out: str, inventory: Inventory | None) -> ResultFolder:
-    """The folder that a URI names, tried by writing a small object; what is there is not touched."""
+    # Tests a small object; existing objects are not touched.
     target = writable(out, inventory)
-    there = target.kinds(RESULTS)
-    others = [name for name, kind in there.items() if kind == "Directory"]
-    if others and MARKS.isdisjoint(there):
-        said = f"{target.shown} holds {', '.join(others)}, which no audit left there"
-        raise AuditInputError(f"{said}; choose another --out")
+    kinds = target.kinds(RESULTS)
+    others = [name for name, kind in kinds.items() if kind == "Directory"]
+    if others and MARKS.isdisjoint(kinds):
+        message = f"{target.shown} holds {', '.join(others)}, which no audit left there"
+        raise AuditInputError(f"{message}; choose another --out")
     return target
 
 
 def _deliver(folder: Path, target: ResultFolder) -> None:
-    """Puts all files in the place of earlier ones, what says that all is there last. The first is one that shows, where
-    this breaks off, whose the folders are."""
-    found = {
+    # FIRST comes first: if the upload fails, it shows that the directories are an audit's. COMPLETE comes last.
+    paths = {
         path.relative_to(folder).as_posix(): path
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name not in (LOCK, STORED)
     }
     _clear(target)
-    for name in sorted(found, key=lambda name: (name in COMPLETE, name != FIRST)):
+    for name in sorted(paths, key=lambda name: (name in COMPLETE, name != FIRST)):
         if name in COMPLETE:
             _place_parts(folder, target)
-        target.put_file(name, found[name])
+        target.put_file(name, paths[name])
     _sweep(target)
 
 
 def _clear(target: ResultFolder) -> None:
-    """Takes away what has the name of a result: what claims completeness first, then folders."""
-    there = target.kinds(RESULTS)
-    for name in sorted(there, key=lambda name: (name not in COMPLETE, there[name] != "Directory")):
-        (target.delete_folder if there[name] == "Directory" else target.delete_file)(name)
+    # Files that claim completeness go first.
+    kinds = target.kinds(RESULTS)
+    for name in sorted(kinds, key=lambda name: (name not in COMPLETE, kinds[name] != "Directory")):
+        (target.delete_folder if kinds[name] == "Directory" else target.delete_file)(name)
 
 
 def _place_parts(folder: Path, target: ResultFolder) -> None:
-    """Gives parts that tasks have put into the store their names."""
     if not (folder / STORED).exists():
         return
-    said = json.loads((folder / STORED).read_text(encoding="utf-8"))
-    at = f"{STAGED}/{said['staging']}"
-    side_by_side(lambda part: target.place(f"{at}/{part[1]}", part[0]), [*said["parts"].items()])
-    target.delete_folder(at)
+    content = json.loads((folder / STORED).read_text(encoding="utf-8"))
+    staging_path = f"{STAGED}/{content['staging']}"
+    side_by_side(lambda part: target.place(f"{staging_path}/{part[1]}", part[0]), [*content["parts"].items()])
+    target.delete_folder(staging_path)
 
 
 def _sweep(target: ResultFolder) -> None:
-    """Takes away what runs left that were killed; results are whole by now, so this may fail."""
+    # Results are complete by now, so this may fail.
     with contextlib.suppress(*REFUSED, StoreTrouble):
         left = (target / STAGED).below()
         old = datetime.now(UTC) - LEFT
@@ -309,12 +288,12 @@ def _sweep(target: ResultFolder) -> None:
         )
 
 
-# What an earlier audit left under its ``--out``, read back from a folder of this machine or a store.
+# Results of an earlier audit.
 
 
 class Earlier(NamedTuple):
-    """``findings``: each with its ``fingerprint``; ``summary``: what ``summary.json`` says; ``page``: where the report
-    is, for a browser."""
+    """The results of an earlier audit. ``findings``: with ``fingerprint``; ``summary``: the content of
+    ``summary.json``; ``page``: the report's address for a browser."""
 
     findings: list[Values]
     summary: Fields
@@ -322,11 +301,10 @@ class Earlier(NamedTuple):
 
 
 def read(out: Path | str) -> Earlier:
-    """The results in the ``--out`` of an audit. A run from before findings had a fingerprint is given them, but for
-    findings of rules that are no more.
+    """Return the results in an output directory. Findings of releases without fingerprints get them, if their rule
+    still exists.
 
-    Errors: :class:`AuditInputError` for a folder without results, or whose results are not whole, and for a store that
-    does not give them.
+    Errors: :class:`AuditInputError` for a directory or store that cannot be read, or has no complete results.
     """
     where, shown = folder(out), user_input.shown_uri(str(out)).rstrip("/")
     try:

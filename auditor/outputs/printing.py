@@ -1,4 +1,4 @@
-"""What commands print, and watch.jsonl."""
+"""What commands print, and the journal of ``auditor watch``."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import SECTIONS
 
-# What a command prints of its audit: for people, or in a format for other programs on standard output.
+# Results on stdout.
 
 
 def check(audit: Audit, selection: Selection) -> None:
-    """Errors: :class:`AuditInputError` for a value that nothing of the input has. Cost: judges the audit."""
+    """Errors: :class:`AuditInputError` for a value that matches nothing of the input. Cost: judges the audit."""
     logs = audit.judged["log"]
     brokers = {d.broker_id for d in audit.inventory.log_dirs} | {row["broker_id"] for row in logs}
     for glob in selection.partitions:
@@ -63,10 +63,8 @@ def _groups(audit: Audit) -> Iterator[str | None]:
 
 
 def show(done: Audit, printing: Printing, run: answers.RunReport) -> None:
-    """Prints what came of an audit; ``run``: its results, as publishing them returned.
-
-    For people: the answer and the findings; else the findings on standard output, and the verdict on standard error.
-    """
+    """Print the results of an audit. With ``table`` the answer and the findings; else the findings to stdout and the
+    verdict to stderr. ``run``: the results as publishing them returned."""
     shown = printing.selection
     if printing.format == "json":
         sys.stdout.writelines(f.to_json() + "\n" for f in done.open_findings if shown.shows(f.to_dict()))
@@ -89,7 +87,6 @@ def show(done: Audit, printing: Printing, run: answers.RunReport) -> None:
 
 
 def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
-    """The rules of these kinds by id, as lists of findings need them."""
     ran = dict.fromkeys(registry.kinds()[name].rule for name in kinds)
     rules = (registry.load()[name] for name in ran)
     return {
@@ -103,36 +100,35 @@ def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
     }
 
 
-# One finding with its evidence and its rule, as text.
+# One finding.
 
 
-def one(rows: Iterable[Values], name: str) -> Values:
-    """The finding whose fingerprint begins with ``name``; of several of one fingerprint the first.
+def finding_by_fingerprint(rows: Iterable[Values], name: str) -> Values:
+    """Return the finding whose fingerprint begins with ``name``; of several with one fingerprint the first.
 
     ``rows`` have the contract's fields and ``fingerprint``. Errors: :class:`AuditInputError` for none or several.
     """
     wanted = name.lower()
-    found = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
-    if len(found) != 1 or not wanted:
-        many = f"{len(found)} findings have" if found else "no finding has"
+    matches = {row["fingerprint"]: row for row in reversed(list(rows)) if row["fingerprint"].startswith(wanted)}
+    if len(matches) != 1 or not wanted:
+        many = f"{len(matches)} findings have" if matches else "no finding has"
         raise AuditInputError(f"{many} a fingerprint that begins with {wanted!r}; the audit prints them")
-    (row,) = found.values()
+    (row,) = matches.values()
     return row
 
 
 def text(row: Values, width: int, events: Sequence[Values] | None) -> str:
-    """A finding explained; ``width`` in columns; ``events``: what the cluster did beside it, null where a run of the
-    past does not say."""
+    """Return a finding with its evidence and its rule as text. ``width``: in columns; ``events``: the summary's
+    ``cluster_events``, None for a run of a release without them."""
     kind = registry.kinds().get(row.get("kind") or row["rule"])
     page = {} if kind is None else {"Title": kind.title, **kind.sections}
     return "\n".join(explained(row, page, width, events)) + "\n"
 
 
-# ``watch.jsonl``: each finding once when it first holds and once more when it no longer does, across kills too.
+# ``watch.jsonl``: one line when a finding appears and one when it is resolved, also after a kill.
 #
-# The journal is only ever appended to, and what it says is the truth: the checkpoint beside it only spares reading all
-# of
-# it again. Lines that a kill cut off are taken away, so that their findings are reported again, whole.
+# The journal is append-only and authoritative: the checkpoint only saves reading all of it. A line that a kill cut off
+# is removed, so its finding is reported again.
 
 
 JOURNAL, CHECKPOINT = "watch.jsonl", "checkpoint.json"
@@ -143,19 +139,19 @@ Open = dict[str, Fields]  # key of a finding -> what is reported again when it i
 
 
 def key_of(fingerprint: str, severity: str) -> str:
-    """What makes a finding the same: a more severe one is reported again."""
+    """Return the key of a finding in the journal: one that becomes more severe is reported again."""
     return f"{fingerprint}:{severity}"
 
 
 def fingerprint_in(key: str) -> str:
-    """The fingerprint of the finding that a key is of."""
+    """Return the fingerprint in a key."""
     return key.rpartition(":")[0]
 
 
 class Journal:
-    """The journal under a folder, which the caller has to itself (:mod:`auditor.outputs.delivery`).
+    """The journal in a directory that no other process uses (:mod:`auditor.outputs.delivery`).
 
-    ``open`` are the findings that hold. It reads on from the checkpoint.
+    ``open``: the open findings by key. It resumes from the checkpoint.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -165,12 +161,11 @@ class Journal:
         self.size = 0
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in (self.path, folder / CHECKPOINT):
-            if path.is_symlink():  # whatever it leads to is not ours to write to
+            if path.is_symlink():  # its target is not ours to write to
                 path.unlink()
         self._recover()
 
     def _recover(self) -> None:
-        """What was open at the last whole line."""
         size = self.path.stat().st_size if self.path.exists() else 0
         self.open, self.size = self._checkpoint(size)
         if not size:
@@ -185,7 +180,7 @@ class Journal:
             f.truncate(self.size)
 
     def _checkpoint(self, size: int) -> tuple[Open, int]:
-        """Nothing, where there is none, or it is not of this journal."""
+        # Empty if it is missing or of another journal.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             stored = json.loads((self.folder / CHECKPOINT).read_text(encoding="utf-8"))
             if 0 <= stored["bytes"] <= size:
@@ -198,11 +193,13 @@ class Journal:
         else:
             self.open.pop(line["key"], None)
 
-    def update(self, at: str, holding: Mapping[str, Values]) -> list[Fields]:
-        """Reports what is new and what is gone. ``at``: the time, ISO-8601; ``holding``: all that hold now, by key."""
-        lines = [{"event": FOUND, "at": at, "key": key, **row} for key, row in holding.items() if key not in self.open]
+    def update(self, time: str, holding: Mapping[str, Values]) -> list[Fields]:
+        """Append what is new and what is resolved. ``time``: ISO-8601; ``holding``: all open findings by key."""
+        lines = [
+            {"event": FOUND, "at": time, "key": key, **row} for key, row in holding.items() if key not in self.open
+        ]
         lines += [
-            {"event": RESOLVED, "at": at, "key": key, **row} for key, row in self.open.items() if key not in holding
+            {"event": RESOLVED, "at": time, "key": key, **row} for key, row in self.open.items() if key not in holding
         ]
         if lines:
             self._append(lines)

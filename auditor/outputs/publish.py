@@ -1,4 +1,4 @@
-"""What an audit writes under --out."""
+"""The results of an audit: findings, summary, report, metrics, tables (contract section 3)."""
 
 from __future__ import annotations
 
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import WrittenTables
 
 
-# Everything an audit leaves behind: findings, summary, report, metrics, tables (contract section 3).
-
-
 NO_RECORDS = (
     "{} is a copy that lacks what the records of {} come to: what --records checks is not decided there "
     "(auditor copy --records)"
@@ -55,9 +52,9 @@ NO_RECORDS = (
 
 
 def publish(audit: Audit, folder: Path) -> RunReport:
-    """Writes all results into a folder, and where asked for into the history. Returns them as they are shown.
+    """Write all results into a directory, and into the history if one is asked for. Returns them as they are shown.
 
-    Errors: those of the disk; :class:`AuditInputError` where the history cannot be written.
+    Errors: ``OSError``; :class:`AuditInputError` if the history cannot be written.
     """
     options = audit.options
     _ = audit.findings
@@ -78,7 +75,8 @@ def publish(audit: Audit, folder: Path) -> RunReport:
 
 
 def write_tables(audit: Audit, folder: Path) -> WrittenTables:
-    """``tables/``; where tasks run elsewhere and ``--out`` is a store, they put the parts there by themselves."""
+    """Write ``tables/``. If tasks run on other hosts and ``--out`` is a store, they write the parts there
+    themselves."""
     from auditor.outputs import delivery
     from auditor.pipeline import table_parts
 
@@ -115,23 +113,20 @@ def report_page(audit: Audit, report: RunReport) -> str:
 
 
 def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
-    """Writes the results of a what-if into a folder."""
+    """Write the results of a what-if into a directory."""
     write_findings(audit, folder)
-    verdicts = folder / "tables" / "verdicts"
-    verdicts.mkdir(parents=True)
-    pq.write_table(audit.held("verdicts"), verdicts / "part-0.parquet")
+    written(audit.held("verdicts"), folder / "tables" / "verdicts")
     write_whole(folder / WHAT_IF, at_rest.pieces(audit.result))
 
 
 def write_findings(audit: Audit, folder: Path) -> None:
-    """``findings.jsonl``, and ``findings/`` as Parquet: the table of that name."""
+    """Write ``findings.jsonl``, and the table ``findings`` as Parquet."""
     write_whole(folder / "findings.jsonl", (f.to_json() + "\n" for f in audit.findings))
-    (folder / "findings").mkdir(exist_ok=True)
-    pq.write_table(pipeline_summary.findings_table(audit), folder / "findings" / "part-0.parquet")
+    written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
 def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
-    """Publishes an audit's results under ``--history``; ``judged``: the expectations."""
+    """Add the results to the history. ``judged``: the results of the expectations."""
     options, summary = audit.options, report.summary
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
@@ -139,8 +134,9 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
         "findings": pipeline_summary.findings(audit),
         "logs": pipeline_summary.logs(audit),
         "runs": pipeline_summary.run(summary),
+        "report": pipeline_summary.report(audit),
+        "blocked": pipeline_summary.blocked_table(audit),
     }
-    tables |= {"report": pipeline_summary.report(audit), "blocked": pipeline_summary.blocked_table(audit)}
     if summary["baseline"] is not None:
         tables["baseline"] = pipeline_summary.baseline(audit.accepted)
     if judged is not None:
@@ -164,36 +160,35 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
 
 
 def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
-    """How many log directories each broker has, by what it is called; of each log directory cluster and broker id."""
-    found = list(log_dirs)
-    several = len({cluster for cluster, _ in found}) > 1
+    """Return the number of log directories by broker; ``log_dirs``: the cluster and broker id of each."""
+    owners = list(log_dirs)
+    several = len({cluster for cluster, _ in owners}) > 1
     names = (
         ("a broker without an id" if broker is None else f"broker {broker}")
         + (f" of {cluster or 'no cluster'}" if several else "")
-        for cluster, broker in found
+        for cluster, broker in owners
     )
     return dict(Counter(names))
 
 
 def has_all_logs(audit: Audit, logs: pa.Table) -> bool:
-    """Whether the clusters' metadata has no partition that was asked for and is not among the logs: one that is not
-    there is no more."""
-    there = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
+    """Whether every partition in the metadata that was asked for is among the logs; a partition of an earlier run
+    that is missing then was deleted."""
+    present = set(zip(*(logs[name].to_pylist() for name in LOG), strict=True))
     return all(
-        known.whole
-        and known.metadata is not None
-        and known.source is not None
+        settings.whole
+        and settings.metadata is not None
+        and settings.source is not None
         and all(
-            (known.source.cluster_id, p.topic, p.partition) in there
-            for p in known.metadata.partitions.values()
+            (settings.source.cluster_id, p.topic, p.partition) in present
+            for p in settings.metadata.partitions.values()
             if audit.options.scope.wants_log(p.topic, p.partition)
         )
-        for known in audit.settings.values()
+        for settings in audit.settings.values()
     )
 
 
 def _held(decided: answers.RunVerdict) -> Fields:
-    """What a list of runs says of one: partitions that are blocked, since when the first of them, those that lost."""
     since = min((row.holder.row["since"] for row in decided.held if row.holder.row["since"]), default=None)
     lost = {(finding["topic"], finding["partition"]) for finding in decided.lost}
     return {"blocked": len(decided.held), "since": since, "lost": len(lost)}
@@ -243,9 +238,8 @@ def _summarise(audit: Audit) -> Fields:
 
 
 def _asides(audit: Audit) -> list[Fields]:
-    """What there is to say beside the findings: of disks, of cleaners, of groups that read held partitions."""
-    held = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
-    return [*audit.judged["aside"], *pipeline_summary.lag_in_partitions(audit, held)]
+    partitions = {(row["topic"], row["partition"]) for row in audit.blocked if row["log_dir"] and row["readers"]}
+    return [*audit.judged["aside"], *pipeline_summary.lag_in_partitions(audit, partitions)]
 
 
 def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:
@@ -264,8 +258,8 @@ def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:
 
 
 def scope(audit: Audit) -> Fields:
-    """What was asked for, where that is not all: which rules, and what was read; what of the input was left out for
-    that; and how many replicas of the brokers in the input have no folder there."""
+    """Return the scope if it is not everything: rules, what was scanned, what was excluded for it, and the number of
+    replicas of the input's brokers that are missing."""
     options = audit.options
     possible = (k for k in registry.kinds().values() if not k.what_if and (options.records or not k.records))
     left_out = {kind.rule for kind in possible if kind.id not in audit.kinds}  # those of which a part was, too
@@ -284,10 +278,7 @@ def scope(audit: Audit) -> Fields:
 
 
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:
-    """What leaders would have counted had they been given what is stored, by KIP-467's counters; each log once.
-
-    None where only records would show any that were not looked at.
-    """
+    # By KIP-467's counters, each log once. None if only records that were not decoded could show any.
     looked = audit.options.records and not totals.unlooked.total()
     return {
         metric: None if name in COUNTED_BY_RECORDS and not looked else totals.refused[name]
@@ -296,12 +287,11 @@ def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | Non
 
 
 def _looked(totals: LogTotals) -> bool:
-    """Whether records of any batch were looked at, where that was asked for."""
     return totals.unlooked.total() < totals.with_records or not totals.with_records
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
-    """How many findings there are of each severity, zeros too, of each rule, and of each kind."""
+    """Return the number of findings by severity (with zeros), by rule, and by kind."""
     listed = list(findings)
     severities, rules = Counter(f.severity for f in listed), Counter(f.rule for f in listed)
     kinds = Counter(f.kind for f in listed)
@@ -313,42 +303,40 @@ def counts(findings: Iterable[Finding]) -> dict[str, dict[str, int]]:
 
 
 def _baseline(audit: Audit) -> Fields | None:
-    """What the baseline accepts, counted apart; its entries that do not hold any more, and those that match nothing."""
     if audit.options.baseline is None:
         return None
-    held = audit.accepted
-    accepted = [f for f, entry in zip(audit.findings, held.accepted, strict=True) if entry is not None]
+    resolution = audit.accepted
+    accepted = [f for f, entry in zip(audit.findings, resolution.accepted, strict=True) if entry is not None]
     return {
         "file": audit.baseline.file,
         "entries": len(audit.baseline.entries),
         "counts": counts(accepted),
-        "accepted": sorted({entry.fingerprint for entry in held.accepted if entry is not None}),
-        "back": [entry.row() | {"why": why} for entry, why in held.back],
-        "gone": [entry.row() for entry in held.gone],
+        "accepted": sorted({entry.fingerprint for entry in resolution.accepted if entry is not None}),
+        "back": [entry.row() | {"why": why} for entry, why in resolution.back],
+        "gone": [entry.row() for entry in resolution.gone],
     }
 
 
 def _prevention(audit: Audit) -> list[Fields]:
-    """What would have prevented the findings above info that the baseline does not accept, by setting."""
+    # Only findings above info that the baseline does not suppress.
     of_dir, kinds = {d.name: d.join_key for d in audit.inventory.log_dirs}, registry.kinds()
     clusters, bootstrap = audit.clusters, audit.options.bootstrap
-    found = (
+    prevented = (
         (f, safeguards.prevented_by(f, kinds[f.kind].prevented_by, clusters[key]))
         for f in audit.open_findings
         if f.severity != "info" and (key := of_dir.get(read(Evidence, f.evidence).get("log_dir") or "")) in clusters
     )
-    rows = safeguards.summed(found)
+    rows = safeguards.summed(prevented)
     return [row | {"commands": [repairs.addressed_to(c, bootstrap) for c in row["commands"]]} for row in rows]
 
 
 def _ran(audit: Audit) -> Fields:
-    """When the run began by the clock on the wall, and how long it has taken so far."""
-    taken = datetime.datetime.now(datetime.UTC) - audit.began
-    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(taken.total_seconds(), 3)}
+    duration = datetime.datetime.now(datetime.UTC) - audit.began
+    return {"began": iso(int(audit.began.timestamp() * 1000)), "seconds": round(duration.total_seconds(), 3)}
 
 
 def version(package: str) -> str:
-    """The installed version of a package, "unknown" when it runs from a plain folder or a zip."""
+    """Return the installed version of a package, "unknown" if it runs from a directory or a zip."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -372,7 +360,7 @@ def _inputs(audit: Audit) -> list[Fields]:
 
 
 def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
-    """Every byte found is decoded, skipped with a reason, or in error."""
+    # Every byte counts once: decoded, skipped with a reason, or unreadable.
     total = totals.bytes.copy()
     for (_log_dir, file, _position), (size, of_vendor) in _metadata_not_understood(audit, totals).items():
         total["skipped" if file.endswith(".checkpoint") else "decoded"] -= size  # as which they were booked
@@ -390,20 +378,19 @@ def _bytes(audit: Audit, totals: LogTotals) -> dict[str, int]:
 
 
 def _newer_small_files(audit: Audit) -> int:
-    """Bytes of the files at the top of log directories that are of a version which is not known."""
+    # Small files of an unknown version are unreadable.
     newer = {(u.log_dir, u.error.file) for u in audit.inventory.errors if u.error.reason == "bad_version"}
     return sum(f.size for d in audit.inventory.log_dirs for f in d.small_files if (d.name, f.name) in newer)
 
 
 def _metadata_not_understood(audit: Audit, totals: LogTotals) -> dict[tuple[str, str, int], tuple[int, bool]]:
-    """The batches of ``__cluster_metadata`` with records that were not understood, by place: their bytes, and whether
-    all of those are a vendor's."""
-    found: dict[tuple[str, str, int], tuple[int, bool]] = {}
+    # Batches with records that were not understood, by place: bytes, and whether all of them are a vendor's.
+    batches: dict[tuple[str, str, int], tuple[int, bool]] = {}
     for log_dir, error in audit.outside:
         if error.detail.startswith(RECORD_AT) and log_dir in totals.with_metadata:
             place = log_dir, error.file, error.position
-            found[place] = error.length, error.reason == VENDOR and found.get(place, (0, True))[1]
-    return found
+            batches[place] = error.length, error.reason == VENDOR and batches.get(place, (0, True))[1]
+    return batches
 
 
 def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
@@ -447,7 +434,6 @@ def _skipped(audit: Audit, totals: LogTotals) -> list[Fields]:
 
 
 def _not_whole(history: CoordinatorHistory) -> str:
-    """Why not all that ``__transaction_state`` says is known."""
     if missing := few(p for p in range(history.partition_count) if p not in history.complete_from):
         return f"__transaction_state is not whole in the input; partitions missing or unreadable: {missing}"
     if not history.count_known:
@@ -472,13 +458,12 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
 
 
 def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
-    """The dry run of each log directory from those of its logs."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    found = sorted(totals.recovery.items(), key=itemgetter(0))
-    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in found]
+    pairs = sorted(totals.recovery.items(), key=itemgetter(0))
+    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in pairs]
 
 
-# ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations` over an audit's small tables.
+# ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations`.
 
 
 EXPECTATIONS = pa.schema(
@@ -487,23 +472,21 @@ EXPECTATIONS = pa.schema(
     + [("where", pa.string()), ("error", pa.string())]
 )
 SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
-DRIFT_LEAST = 100  # counts below it say nothing of a drift
+DRIFT_LEAST = 100  # smaller counts show no drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
 
 
 def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTables | None) -> tuple[pa.Table, Fields]:
-    """Runs the suites, writes ``tables/expectations`` into a folder; the results, and what the summary says of
-    them: how many, how many failed, those first, and the others by name.
+    """Run the expectations and write ``tables/expectations``; return the results and their part of the summary.
 
-    Decoded and derived tables are judged when ``--tables`` wrote them, findings, logs and the run always.
+    Decoded and derived tables are checked if ``--tables`` wrote them; findings, logs and the run always.
     """
     from auditor.rules.expectations import suites
-    from auditor.rules.expectations import suites as expectations_suites
 
     tables = {"findings": pipeline_summary.findings(audit).to_pandas(), "logs": logs(audit), "run": run(audit, summary)}
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
     judged |= {} if tables_written is None else _of_tables(audit, tables_written)
-    rows = expectations_suites.run(judged)
+    rows = suites.run(judged)
     table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]
@@ -517,7 +500,6 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTa
 
 
 def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
-    """The counts of every table that was written, with its suite."""
     from auditor.rules.expectations import measures, suites
 
     schemas = {**schema.DECODED, **OF_FACTS, "blocked": pipeline_summary.BLOCKED}
@@ -526,14 +508,14 @@ def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFr
         if not tables.has(name) or name not in schemas:
             continue
         wanted = measures.columns_of(schemas[name])
-        found = measures.columns_of(tables.columns(name))
+        written_columns = measures.columns_of(tables.columns(name))
         counted = audit.runner.count(tables, name)
-        out[name] = measures.frame_of(counted, name, found), suites.expectations(name, wanted)
+        out[name] = measures.frame_of(counted, name, written_columns), suites.expectations(name, wanted)
     return out
 
 
 def logs(audit: Audit) -> pd.DataFrame:
-    """The logs with how their counts compare with the run before: null where that is not known or was small."""
+    """Return the logs with the ratio of their counts to the run before; null if that is unknown or small."""
     frame: pd.DataFrame = pipeline_summary.logs(audit).to_pandas()
     options = audit.options
     before = None
@@ -546,20 +528,20 @@ def logs(audit: Audit) -> pd.DataFrame:
     then = then.drop_duplicates(_SAME_LOG)
     frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
     for name in names:
-        known = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
-        frame[f"{name}_ratio"] = frame[name] / known
+        baseline = frame[f"{name}_before"].where(frame[f"{name}_before"] >= DRIFT_LEAST)
+        frame[f"{name}_ratio"] = frame[name] / baseline
     return frame
 
 
 def run(audit: Audit, summary: Values) -> pd.DataFrame:
-    """The run in one row: how old its input is, in ms, how many logs, and what share of the bytes is accounted for."""
+    """Return the run as one row: age of the input in ms, number of logs, share of the bytes accounted for."""
     import pandas as pd
 
     size = summary["bytes"]
-    known = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
+    ages = [cluster.as_of - cluster.newest_time for cluster in audit.clusters.values() if cluster.newest_time >= 0]
     counted = size["decoded"] + size["skipped"] + size["unreadable"]
     row = {
-        "age_ms": min(known, default=None),
+        "age_ms": min(ages, default=None),
         "logs": len(summary["logs"]),
         "bytes_unreadable": size["unreadable"],
         "covered": counted / size["total"] if size["total"] else 1.0,
@@ -568,6 +550,6 @@ def run(audit: Audit, summary: Values) -> pd.DataFrame:
 
 
 def written(table: pa.Table, folder: Path) -> None:
-    """Writes a table into a folder of its own."""
+    """Write a table into a directory of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, folder / "part-0.parquet")

@@ -1,4 +1,4 @@
-"""An earlier run compared with a newer input."""
+"""Compare the findings of an earlier run with a newer input."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_LEVEL = "error"
 
 
 class RecheckAnswer(StrEnum):
-    """What became of it."""
+    """What became of a blocked partition or a finding."""
 
     OVER = "over"
     HELD = "still held"
@@ -40,10 +40,11 @@ class RecheckAnswer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the earlier run left: a partition that is held (``first_offset`` of its holder's transaction, None where the
-    partition was not in the input), or a finding (``fingerprint``). ``log_end``: of its log then; -1: unknown; of a
-    finding about one replica that of its broker, ``broker_id``, else that of the leader. ``partitions``: of a finding
-    about several.
+    """What to compare: a blocked partition (``first_offset`` of the open transaction, None if the partition was not in
+    the input) or a finding (``fingerprint``).
+
+    ``log_end``: the log end in the earlier run, -1 if unknown; for a finding about one replica that of ``broker_id``,
+    else that of the leader. ``partitions``: of a finding about several.
     """
 
     topic: str | None
@@ -65,19 +66,19 @@ class Question:
 
     @property
     def place(self) -> tuple[str | None, int | None]:
-        """Where it is."""
+        """Topic and partition."""
         return self.topic, self.partition
 
     @property
     def waits(self) -> bool:
-        """Whether readers wait for what it is about, which a running cluster shows."""
+        """Whether it is about blocked readers, which a running cluster shows."""
         return self.kind is None or self.kind not in registry.kinds() or registry.kinds()[self.kind].blocks is not None
 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """A question with its answer. ``blocked``: who holds the partition now, a row of ``summary.json``'s ``blocked``;
-    ``finding``: what is found of it now; ``fails``: whether that is at or above the run's ``--fail-on``."""
+    """A question with its answer. ``blocked``: the row of ``blocked`` in ``summary.json`` now; ``finding``: the
+    finding now; ``fails``: whether that is at or above the run's ``--fail-on``."""
 
     question: Question
     answer: RecheckAnswer
@@ -88,7 +89,7 @@ class AnsweredQuestion:
 
     @property
     def fine(self) -> bool:
-        """Whether there is nothing left to do: it is over, or within its timeout."""
+        """Whether nothing is left to do: it is over, or within its timeout."""
         if self.answer in (RecheckAnswer.HELD, RecheckAnswer.OTHER):
             return self.blocked is None or self.blocked["severity"] not in GRAVE
         return self.answer in (RecheckAnswer.OVER, RecheckAnswer.GONE) or (
@@ -96,56 +97,56 @@ class AnsweredQuestion:
         )
 
     def row(self) -> Fields:
-        """As JSON has it."""
-        found = None if self.finding is None else self.finding.to_dict()
+        """Return it as a JSON object."""
+        finding = None if self.finding is None else self.finding.to_dict()
         return {
             **asdict(self.question),
             "answer": self.answer.value,
             "why": self.why,
             "blocked": self.blocked,
-            "finding": found,
+            "finding": finding,
         }
 
 
 def level_of(summary: Values) -> str:
-    """The severity that a run failed from; of one that never failed, or does not say, :data:`DEFAULT_LEVEL`."""
+    """Return the ``--fail-on`` of a run; :data:`DEFAULT_LEVEL` for ``never`` or unknown."""
     level = str((summary.get("verdict") or {}).get("fail_on") or DEFAULT_LEVEL)
     return level if level in LEVELS and level != "never" else DEFAULT_LEVEL
 
 
 def failing(summary: Values) -> tuple[str, ...]:
-    """The severities at or above that."""
+    """Return the severities at or above :func:`level_of`."""
     return SEVERITIES[: SEVERITIES.index(level_of(summary)) + 1]
 
 
-def asked(summary: Values, findings: Iterable[Values]) -> list[Question]:
-    """What a run left held, the worst first; then its findings at or above its ``--fail-on`` that no baseline
-    suppresses, and those in doubt about a partition, but for those that speak of what is held."""
-    clusters = {each["log_dir"]: each["cluster_id"] for each in summary["inputs"]}
+def questions_of(summary: Values, findings: Iterable[Values]) -> list[Question]:
+    """Return what to compare: blocked partitions, the worst first; findings at or above ``--fail-on`` that no
+    baseline suppresses; inconclusive findings about a partition, except those about blocked readers."""
+    clusters = {log_dir["log_dir"]: log_dir["cluster_id"] for log_dir in summary["inputs"]}
     logs = {(log["log_dir"], log["topic"], log["partition"]): log for log in summary["logs"]}
-    found = [_of_hold(row, clusters, logs) for row in summary["blocked"]]
+    questions = [_of_hold(row, clusters, logs) for row in summary["blocked"]]
     holding = {id for id, rule in registry.kinds().items() if rule.blocks is not None}
     accepted, grave = suppressed(summary), failing(summary)
     for row in findings:
         in_doubt = row.get("if_true") is not None and row["partition"] is not None
         in_doubt = in_doubt and not {row["rule"], row.get("kind")} & holding
         if (row["severity"] in grave and row["fingerprint"] not in accepted) or in_doubt:
-            found.append(_of_finding(row, clusters, logs))
-    return list(dict.fromkeys(found))
+            questions.append(_of_finding(row, clusters, logs))
+    return list(dict.fromkeys(questions))
 
 
 def uncompared(summary: Values, findings: Iterable[Values]) -> list[str]:
-    """What of a run's findings no question asks, as lines."""
+    """Return which findings are not compared, as lines."""
     accepted, grave = suppressed(summary), failing(summary)
     rows = [row for row in findings if row.get("if_true") is None or row["partition"] is None]
     below = sum(row["severity"] not in grave for row in rows)
-    held = sum(row["severity"] in grave and row["fingerprint"] in accepted for row in rows)
-    said = [f"{plural(below, 'finding')} below {level_of(summary)}"] if below else []
-    return said + ([f"{plural(held, 'finding')} suppressed by the baseline"] if held else [])
+    accepted_count = sum(row["severity"] in grave and row["fingerprint"] in accepted for row in rows)
+    lines = [f"{plural(below, 'finding')} below {level_of(summary)}"] if below else []
+    return lines + ([f"{plural(accepted_count, 'finding')} suppressed by the baseline"] if accepted_count else [])
 
 
 def suppressed(summary: Values) -> Collection[str]:
-    """The fingerprints of a run's findings that its baseline suppresses."""
+    """Return the fingerprints of the findings that the run's baseline suppresses."""
     return frozenset((summary.get("baseline") or {}).get("accepted") or ())
 
 
@@ -191,26 +192,26 @@ def _of_one_replica(kind: str) -> bool:
 
 
 def _partitions(evidence: Values) -> tuple[str, ...] | None:
-    """The partitions that a finding about several names, where it names all of them."""
+    # None if the evidence does not list all of them.
     several = read(PartitionsEvidence, evidence)
     named = several.get("partitions")
     whole = isinstance(named, list) and several.get("partitions_in_all") == len(named)
     return tuple(map(str, named)) if whole and isinstance(named, list) else None
 
 
-def exit_code(told: Iterable[AnsweredQuestion], unread: bool) -> int:
-    """1 where one is still there, in doubt or new; else 3 where one could not be looked at, or a part of the newer
-    input could not be read (``unread``); else 0."""
-    left = {each.answer for each in told if not each.fine}
+def exit_code(answers: Iterable[AnsweredQuestion], unread: bool) -> int:
+    """Return 1 if something is still there, inconclusive or new; else 3 if something could not be looked at or part
+    of the newer input was ``unread``; else 0."""
+    left = {answer.answer for answer in answers if not answer.fine}
     return 1 if left - {RecheckAnswer.NOT_LOOKED} else 3 if left or unread else 0
 
 
 class Newer:
-    """A newer input as it answers what ``earlier``, a run's summary, left: ``audit`` has read at least the partitions
-    that are asked for. ``live``: it is the running cluster, whose files cannot be seen."""
+    """A newer input, compared with ``earlier``, a run's summary. ``audit`` has read at least the partitions asked
+    about; ``live``: it is of a running cluster, whose files cannot be seen."""
 
     def __init__(self, audit: Audit, earlier: Values, live: bool = False) -> None:
-        self._clusters = {each.name: each.cluster_id for each in audit.inventory.log_dirs}
+        self._clusters = {log_dir.name: log_dir.cluster_id for log_dir in audit.inventory.log_dirs}
         self._live, self._grave = live, failing(earlier)
         self._copies: dict[Any, list[Values]] = defaultdict(list)
         for row in audit.judged["log"]:
@@ -228,14 +229,18 @@ class Newer:
         self._ends = _ends(audit)
         self._sight = _Sight(audit, earlier, live)
 
-    def answers(self, questions: Sequence[Question], known: Collection[str] = ()) -> Iterator[AnsweredQuestion]:
-        """Each question with its answer, in their order; then, of a copy, the findings at or above the run's
-        ``--fail-on`` that it did not have; ``known``: fingerprints of those that it had all the same. A running cluster
-        is read from where the questions begin, which is too little to look for others."""
+    def answers(
+        self, questions: Sequence[Question], suppressed_ids: Collection[str] = ()
+    ) -> Iterator[AnsweredQuestion]:
+        """Yield each question with its answer, in order; then, for a copy, the new findings at or above ``--fail-on``.
+
+        ``suppressed_ids``: fingerprints that are not new. A running cluster is read only from the questions' offsets
+        on, which is not enough to find new ones.
+        """
         asked: dict[Any, list[Question]] = defaultdict(list)
         for question in questions:
             asked[question.rule, question.topic].append(question)
-        fingerprints = {*known, *(question.fingerprint for question in questions)}
+        fingerprints = {*suppressed_ids, *(question.fingerprint for question in questions)}
         for question in questions:
             log, lacking = self._log_of(question)
             yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
@@ -245,26 +250,26 @@ class Newer:
             near = (*asked[finding.rule, finding.topic], *asked[finding.rule, None])
             if any(self._is_it(question, finding) for question in near):
                 continue
-            found = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
-            if not self._sight.older() and not self._log_of(found)[1]:
-                yield AnsweredQuestion(found, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
+            new_question = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
+            if not self._sight.older() and not self._log_of(new_question)[1]:
+                yield AnsweredQuestion(new_question, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
 
     def _log_of(self, question: Question) -> tuple[Values | None, str]:
-        """The replica in the newer input that a question is about, and why it cannot answer; empty where it can."""
+        # The replica to compare with, and why it cannot answer; empty if it can.
         if question.partition is None:
             return None, ""
-        mine = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
-        if not mine:
+        copies = [log for log in self._copies[question.place] if _agree(question.cluster_id, self._cluster(log))]
+        if not copies:
             return None, "the partition is not in the newer input, or of another cluster"
-        if len({self._cluster(log) for log in mine}) > 1:
+        if len({self._cluster(log) for log in copies}) > 1:
             return None, "several clusters in the newer input have the partition, and the run does not say which it was"
         if question.broker_id is None or self._live:
-            mine = [log for log in mine if log["leader_copy"]]
+            copies = [log for log in copies if log["leader_copy"]]
         else:
-            mine = [log for log in mine if log["broker_id"] == question.broker_id]
-        if not mine:
+            copies = [log for log in copies if log["broker_id"] == question.broker_id]
+        if not copies:
             return None, f"broker {question.broker_id} has no copy of the partition in the newer input"
-        log = max(mine, key=lambda log: log["log_end"])
+        log = max(copies, key=lambda log: log["log_end"])
         if not _agree(question.topic_id, log["topic_id"]):
             return log, "its topic was made again: the log that was asked about is gone"
         if log["log_end"] < question.log_end:
@@ -290,8 +295,8 @@ class Newer:
         end = self._ends.get((log["log_dir"], *question.place, question.producer_id, question.first_offset))
         if end is None:
             return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, self._unseen(question, log))
-        outcome, at = end
-        why = f"its {outcome} marker is at offset {at}"
+        outcome, marker_offset = end
+        why = f"its {outcome} marker is at offset {marker_offset}"
         if holders:
             other = holders[0]
             by = other["transactional_id"] or f"producer {other['producer_id']}"
@@ -337,13 +342,11 @@ class Newer:
         return AnsweredQuestion(question, RecheckAnswer.THERE, f"{now.severity}: {now.message}", None, now, fails)
 
     def _near(self, question: Question) -> Iterator[Finding]:
-        """The findings of a question's rule that may be about its place."""
-        for (rule, topic), found in self._by_rule.items():
+        for (rule, topic), findings in self._by_rule.items():
             if rule == question.rule and (topic is None or question.topic in (None, topic)):
-                yield from found
+                yield from findings
 
     def _is_it(self, question: Question, finding: Finding) -> bool:
-        """Whether a finding of the newer input is what a question asks about: the same, or of its rule at its place."""
         if question.fingerprint == finding.fingerprint:
             return True
         row = finding.to_dict()
@@ -359,14 +362,13 @@ class Newer:
         )
 
     def _explained(self, question: Question) -> Finding | None:
-        """The finding of the newer input that has one of this kind and place among what it explains."""
+        # It may be one of the findings that another one explains.
         for finding in self._causes[question.kind, *question.place]:
             if _agree(question.cluster_id, cluster_of(finding.to_dict(), self._clusters)):
                 return finding
         return None
 
     def _unseen_live(self, question: Question) -> str:
-        """Why a running cluster does not show that a finding is gone; empty where it does, or it is a copy."""
         if not self._live:
             return ""
         if not question.waits:
@@ -375,17 +377,13 @@ class Newer:
                 "newer copy as PATH"
             )
         log, _ = self._log_of(question)
-        return "" if log is None or question.first_offset is None else self._begins_behind(question, log)
-
-    def _begins_behind(self, question: Question, log: Values) -> str:
-        if log["log_start"] <= (question.first_offset or 0):
+        if log is None or question.first_offset is None or log["log_start"] <= question.first_offset:
             return ""
         return f"its log begins, or was read, from offset {log['log_start']} on, behind it"
 
 
 class _Sight:
-    """Whether an audit could see what an earlier run saw, as runs that are kept are compared."""
-
+    # Whether the newer audit could see what the earlier run saw, by the rules for kept runs.
     def __init__(self, audit: Audit, earlier: Values, live: bool) -> None:
         self._live = live
         of_dir = {row["log_dir"]: row["cluster_id"] for row in earlier["inputs"]}
@@ -404,25 +402,22 @@ class _Sight:
         self._newest = earlier.get("newest"), iso(max((c.newest_time for c in audit.clusters.values()), default=-1))
 
     def lacks(self, question: Question) -> str:
-        """Why the newer input without a finding does not show that it is gone, in words; empty where it does."""
         log = (question.cluster_id, *question.place)
         then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
-        return runs.unlooked_by(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
+        return runs.why_unseen_by_facts(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
 
     def older(self) -> str:
-        """Why the newer input may be older than the run's, in words; empty where it is not."""
         before, now = self._newest
         if self._live or before is None or (now is not None and now >= before):
             return ""
         return f"its newest entry that a broker wrote is of {now or 'an unknown time'}, the run's of {before}"
 
     def dated(self, question: Question) -> Question:
-        """A question about the newer input with the end that its log had in the run."""
         return replace(question, log_end=self._then_logs.get((question.cluster_id, *question.place), -1))
 
 
 def _places(question: Question) -> frozenset[str]:
-    """The partitions that a finding is about, as far as it names them; none: all that there are."""
+    # Empty: the finding names no partition, so it may be about any.
     own = () if question.partition is None else (f"{question.topic}-{question.partition}",)
     return frozenset(question.partitions or own)
 
@@ -432,7 +427,7 @@ def _share(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def _overlap(question: Question, finding: Finding) -> bool:
-    """Whether both are about some offset; also where one names none."""
+    # Also if one of them has no offset.
     if question.first_offset is None or finding.offset is None:
         return True
     until = question.first_offset if question.last_offset is None else question.last_offset
@@ -441,7 +436,7 @@ def _overlap(question: Question, finding: Finding) -> bool:
 
 
 def _ends(audit: Audit) -> dict[tuple[Any, ...], tuple[str, int]]:
-    """Outcome and marker of each transaction that ended, by log directory, place, producer and first offset."""
+    # Outcome and marker of each complete transaction, by log directory, place, producer and first offset.
     rows = audit.table("transactions")
     ended = rows.filter(pc.and_(pc.greater_equal(rows["marker_offset"], 0), pc.greater_equal(rows["first_offset"], 0)))
     wanted = ("log_dir", "topic", "partition", "producer_id", "first_offset", "outcome", "marker_offset")

@@ -1,4 +1,4 @@
-"""Kept runs and what changed between them."""
+"""Kept runs, their comparison, and the status of clusters."""
 
 from __future__ import annotations
 
@@ -28,33 +28,31 @@ from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.rules.seen.view import GRAVE, SEVERITIES
 
-# The runs kept in a folder or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
+# Runs in a directory or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
 #
-#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one folder a table: findings, logs, runs,
-#                                       /manifest-<attempt>.json       report, and expectations where asked for
+#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one directory per table: findings, logs, runs,
+#                                       /manifest-<attempt>.json       report, and expectations if asked for
 #
-# A run is what the newest of its manifests lists. No name is used twice, so nothing is locked or renamed, here or in a
-# store: a manifest that was not written whole is no JSON and counts for nothing, a rerun of the same run id replaces
-# all
-# of the run or nothing, and of two at a time one whole run is left. What was replaced goes then, and files that no
-# manifest lists, which a killed run left, a day later. Any reader of Parquet takes the folders as a table partitioned
-# by
-# ``run_id``; :func:`files` gives exactly what is committed, also while a rerun is being written.
+# The newest manifest lists the files of a run. No name is used twice, so nothing is locked or renamed: an incomplete
+# manifest is no JSON and is ignored, a rerun of a run id replaces all of the run or nothing, and of two concurrent ones
+# one complete run remains. Replaced files are deleted then, files of killed runs a day later. Readers of Parquet take
+# the directories as a table partitioned by ``run_id``; :func:`files` lists exactly what is committed, also during a
+# rerun.
 
 
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
-LEFT = timedelta(days=1)  # so old is what a killed run left, and nobody is still writing it
+LEFT = timedelta(days=1)  # older files in no manifest are left by a killed run
 
 History = Path | str  # a folder of this machine, or a URI
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A committed run: ``files`` by table, relative to the run's folder; times are ISO-8601 UTC.
+    """A committed run. ``files``: by table, relative to the run's directory; times are ISO-8601 UTC.
 
-    ``created_at`` is when the run id was first published and orders the runs; a rerun keeps it.
+    ``created_at``: when the run id was first published, which orders the runs; a rerun keeps it.
     """
 
     schema_version: int
@@ -66,62 +64,62 @@ class Run:
 
 
 def new_run_id() -> str:
-    """A run id that sorts by time."""
+    """Return a run id that sorts by time."""
     return datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
 
 
 def name_of(run_id: str) -> str:
-    """The folder of a run. Errors: :class:`AuditInputError` for an id that makes no folder's name."""
+    """Return the directory name of a run. Errors: :class:`AuditInputError` for an invalid id."""
     if not run_id or len(run_id) > MAX_RUN_ID or not run_id.isprintable():
         raise AuditInputError(f"run id {run_id!r} will not do; give 1 to {MAX_RUN_ID} printable characters")
     return f"run_id={quote(run_id, safe='')}"
 
 
 def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Values) -> Run:
-    """Keeps a run's tables and ``facts`` (small JSON for listings), or replaces the run of that id as a whole.
+    """Commit a run's tables and ``facts`` (small JSON for listings), or replace the whole run of that id.
 
-    Errors: :class:`AuditInputError` where nothing can be written, or a newer auditor wrote the run;
-    :class:`~auditor.base.errors.StoreTrouble` where a store refuses for now.
+    Errors: :class:`AuditInputError` if nothing can be written, or a newer auditor wrote the run;
+    :class:`~auditor.base.errors.StoreTrouble` if a store refuses temporarily.
     """
-    kept, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
+    target, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
     try:
-        before = _newest(_manifests(kept / name))
-        files = {table: [_write(kept / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
+        before = _newest(_manifests(target / name))
+        files = {table: [_write(target / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), files)
         text = json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
-        (kept / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
-        _sweep(kept / name)
+        (target / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
+        _sweep(target / name)
         return run
     except REFUSED as error:
-        raise AuditInputError(f"cannot write to {kept.shown}: {why(error)}; choose another --history") from None
+        raise AuditInputError(f"cannot write to {target.shown}: {why(error)}; choose another --history") from None
 
 
 def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
     marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
     content = pa.BufferOutputStream()
     pq.write_table(marked, content)
-    held = content.getvalue()
-    to.put(name, held)
-    return {"path": name, "rows": table.num_rows, "bytes": held.size, "sha256": hashlib.sha256(held).hexdigest()}
+    data = content.getvalue()
+    to.put(name, data)
+    return {"path": name, "rows": table.num_rows, "bytes": data.size, "sha256": hashlib.sha256(data).hexdigest()}
 
 
 def _sweep(of_run: ResultFolder) -> None:
-    """Removes what the newest manifest has replaced, manifests first, and what is old and in none."""
-    there = of_run.below()
-    known = _manifests(of_run)
-    if not known:  # whoever published behind this one has taken away what was listed here
+    # Replaced manifests go first, then files that are old and in no manifest.
+    present = of_run.below()
+    manifests = _manifests(of_run)
+    if not manifests:  # whoever published behind this one has taken away what was listed here
         return
-    last = max(known, key=lambda name: (known[name].published_at, name))
-    replaced = [name for name in known if name != last]
-    kept, old = _paths(known[last]), datetime.now(UTC) - LEFT
-    gone = {path for name in replaced for path in _paths(known[name])} - kept
-    for name, info in there.items():
+    last = max(manifests, key=lambda name: (manifests[name].published_at, name))
+    replaced = [name for name in manifests if name != last]
+    paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
+    gone = {path for name in replaced for path in _paths(manifests[name])} - paths
+    for name, info in present.items():
         ours = name.endswith(".parquet") or name.startswith(MANIFEST)
-        if ours and name not in kept and name not in known and info.mtime is not None and info.mtime < old:
+        if ours and name not in paths and name not in manifests and info.mtime is not None and info.mtime < old:
             gone.add(name)
     of_run.delete(replaced)
-    of_run.delete(sorted(gone & there.keys()))
+    of_run.delete(sorted(gone & present.keys()))
 
 
 def _paths(run: Run) -> set[str]:
@@ -129,7 +127,6 @@ def _paths(run: Run) -> set[str]:
 
 
 def _manifests(of_run: ResultFolder) -> dict[str, Run]:
-    """The whole manifests of a run by their names."""
     names = [name for name in of_run.below() if _is_manifest(name)]
     read = zip(names, of_run.get_all(names), strict=True)
     return {name: run for name, text in read if (run := _run(of_run.address(name), text)) is not None}
@@ -140,7 +137,7 @@ def _is_manifest(name: str) -> bool:
 
 
 def _run(shown: str, text: bytes | None) -> Run | None:
-    """What a manifest says; None where it is gone or was not written whole."""
+    # None if it is gone or incomplete.
     try:
         run = Run(**json.loads(text or b""))
     except ValueError:
@@ -154,29 +151,31 @@ def _run(shown: str, text: bytes | None) -> Run | None:
     return run
 
 
-def _newest(known: Mapping[str, Run]) -> Run | None:
-    return max(known.values(), key=lambda run: run.published_at, default=None)
+def _newest(manifests: Mapping[str, Run]) -> Run | None:
+    return max(manifests.values(), key=lambda run: run.published_at, default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryContent:
-    """What is in a history: the committed runs, the oldest first, and the ids of those begun and never committed."""
+    """The committed runs, the oldest first, and the ids of runs that were never committed."""
 
     runs: list[Run]
     uncommitted: list[str]
 
 
-def kept(history: History, known: dict[str, Run] | None = None) -> HistoryContent:
-    """The runs of a history, by one list of its files. ``known``: manifests that were read before, by their names,
-    which gets those that are read now: no name is used twice. Errors: :class:`AuditInputError` where it cannot be read.
+def content_of(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
+    """Return the runs of a history from one listing. ``cache``: manifests by name, which is read and filled: no name is
+    used twice.
+
+    Errors: :class:`AuditInputError` if it cannot be read.
     """
-    where, known = folder(history), {} if known is None else known
+    where, cache = folder(history), {} if cache is None else cache
     try:
         names = {name: inside for name, inside in where.folders().items() if name.startswith("run_id=")}
         manifests = [
             f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside) if _is_manifest(file)
         ]
-        unread = [name for name in manifests if name not in known]
+        unread = [name for name in manifests if name not in cache]
         texts = where.get_all(unread)
         if not names and not where.exists():
             raise AuditInputError(
@@ -186,95 +185,94 @@ def kept(history: History, known: dict[str, Run] | None = None) -> HistoryConten
         raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
     read = {name: _run(where.address(name), text) for name, text in zip(unread, texts, strict=True)}
     # Of earlier releases manifest.json, which a rerun writes anew, is read each time.
-    known.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
+    cache.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
     newest: dict[str, Run] = {}
     for name in manifests:
-        at, run = name.partition("/")[0], read[name] if name in read else known[name]
-        if run is not None and (at not in newest or newest[at].published_at < run.published_at):
-            newest[at] = run
+        run_folder, run = name.partition("/")[0], read[name] if name in read else cache[name]
+        if run is not None and (run_folder not in newest or newest[run_folder].published_at < run.published_at):
+            newest[run_folder] = run
     begun = names.keys() - newest.keys()
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
     return HistoryContent(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
 
 
 def committed(history: History) -> list[Run]:
-    """The committed runs, the oldest first. Errors: as of :func:`kept`."""
-    return kept(history).runs
+    """Return the committed runs, the oldest first. Errors: as for :func:`content_of`."""
+    return content_of(history).runs
 
 
 def cluster(run: Run) -> str:
-    """The cluster that a run looked at: its id, several with commas between; empty where none is known."""
+    """Return the cluster id of a run, several with commas; empty if unknown."""
     return ",".join(run.facts.get("clusters") or ())
 
 
 def named(run: Run) -> str:
-    """The cluster as people call it: the names that the run was given, ids where it was given none."""
+    """Return the cluster's name; ids if it has none."""
     given = run.facts.get("named") or {}
-    return user_input.shown_cluster(cluster(run), {id: each["name"] for id, each in given.items()})
+    return user_input.shown_cluster(cluster(run), {id: label["name"] for id, label in given.items()})
 
 
-def asked(run: Run) -> str:
-    """What it looked at, where not at all of its input by all rules (:attr:`AuditOptions.asked`)."""
+def scope_of(run: Run) -> str:
+    """Return the scope of a run; empty if it read all of its input by all rules (:attr:`AuditOptions.asked`)."""
     return str(run.facts.get("asked") or "")
 
 
 def group(run: Run) -> str:
-    """Which runs it can be compared with: those of its cluster that were asked alike. What another one was not asked
-    is not gone."""
-    return f"{cluster(run)} {asked(run)}".rstrip()
+    """Return the key of comparable runs: of the same cluster and scope."""
+    return f"{cluster(run)} {scope_of(run)}".rstrip()
 
 
 def shown(run: Run) -> str:
-    """The same as people call it."""
-    return f"{named(run)} {asked(run)}".rstrip()
+    """Return :func:`group` with the cluster's name."""
+    return f"{named(run)} {scope_of(run)}".rstrip()
 
 
 def before(history: History, run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> Run | None:
-    """The run made before ``run_id``, the latest when that is new or None; None where there is none.
+    """Return the comparable run before ``run_id``, the latest if that is new or None; None if there is none.
 
-    Of runs of the same ``clusters`` (sorted ids) that were ``asked`` alike alone; runs kept before these were are taken
+    Comparable: of the same ``clusters`` (sorted ids) and scope (``asked``). Runs of releases without these facts count
     as such.
     """
-    known = committed(history) if folder(history).exists() else ()
-    return next(reversed(earlier(known, run_id, clusters, asked)), None)
+    candidates = committed(history) if folder(history).exists() else ()
+    return next(reversed(earlier(candidates, run_id, clusters, asked)), None)
 
 
-def earlier(known: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
-    """Of runs, the oldest first, those before ``run_id`` that can be compared with it; see :func:`before`."""
-    found: list[Run] = []
-    for run in known:
+def earlier(candidates: Iterable[Run], run_id: str | None, clusters: Sequence[str] = (), asked: str = "") -> list[Run]:
+    """Return the runs before ``run_id`` that are comparable with it, the oldest first; see :func:`before`."""
+    comparable: list[Run] = []
+    for run in candidates:
         if run.run_id == run_id:
             break
         if list(run.facts.get("clusters", clusters)) == list(clusters) and (run.facts.get("asked") or "") == asked:
-            found.append(run)
-    return found
+            comparable.append(run)
+    return comparable
 
 
 def files(history: History, run: Run, table: str) -> list[str]:
-    """Where the committed files of a table are, none where the run did not keep it."""
+    """Return the addresses of a table's committed files; none if the run did not keep it."""
     of_run = folder(history) / name_of(run.run_id)
     return [of_run.address(file["path"]) for file in run.files.get(table, [])]
 
 
 def read(history: History, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
-    """A table of a run, or some ``columns`` of it.
+    """Return a table of a run, or some ``columns`` of it.
 
-    Errors: :class:`AuditInputError` for a table that was not kept, or files that went missing.
+    Errors: :class:`AuditInputError` for a table that was not kept, or missing files.
     """
     of_run, names = folder(history) / name_of(run.run_id), [file["path"] for file in run.files.get(table, [])]
     if not names:
         raise AuditInputError(f"run {run.run_id} kept no table {table!r}; it has {', '.join(sorted(run.files))}")
     try:
-        found = [of_run.get(name) for name in names]
-        if None in found:
+        contents = [of_run.get(name) for name in names]
+        if None in contents:
             raise FileNotFoundError
-        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in found])
+        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in contents])
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"run {run.run_id} cannot be read: {why(error)}; publish it again") from None
 
 
 def accepted(history: History, run: Run) -> frozenset[str]:
-    """The fingerprints that the baseline of a run accepted; none where it had no baseline."""
+    """Return the fingerprints that the baseline of a run suppressed."""
     if run.facts.get("accepted", True) is None or "runs" not in run.files:
         return frozenset()
     if "baseline" in run.files:
@@ -285,11 +283,11 @@ def accepted(history: History, run: Run) -> frozenset[str]:
 
 
 def accepted_count(run: Run) -> int:
-    """How many findings the baseline of a run accepted; 0 for runs of the past, which do not say."""
+    """Return how many findings the baseline of a run suppressed; 0 for a release that did not count them."""
     return sum((run.facts.get("accepted") or {}).values())
 
 
-# Kept runs for who asks for them again and again: what was read of a run is kept, since no file of one changes.
+# A cache of kept runs, whose files never change.
 
 
 WHO = ("fingerprint", "cluster_id", "severity", "topic", "partition", "transactional_id", "producer_id")
@@ -301,7 +299,7 @@ Log = tuple[str | None, str | None, int | None]  # by LOG
 
 @dataclass(slots=True)
 class Shelf:
-    """A history, and the tables that were read of it. Manifests are read once, tables again where they had to go."""
+    """A history with a cache: manifests are read once, tables again if they had to be evicted."""
 
     history: History
     _manifests: dict[str, Run] = field(default_factory=dict)
@@ -311,65 +309,61 @@ class Shelf:
     _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
 
     def runs(self) -> list[Run]:
-        """What is committed now, the oldest first. Errors: as of :func:`runs.kept`."""
-        return kept(self.history, self._manifests).runs
+        """Return the committed runs, the oldest first. Errors: as for :func:`content_of`."""
+        return content_of(self.history, self._manifests).runs
 
     def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table of a run, or some columns of it. Errors: as of :func:`runs.read`."""
+        """Return a table of a run, or some columns of it. Errors: as for :func:`read`."""
         asked = run.run_id, run.published_at, table, tuple(columns or ())
         with self._lock:
-            found = self._tables.get(asked)
-        if found is None:
-            found = read(self.history, run, table, list(columns) if columns else None)
+            content = self._tables.get(asked)
+        if content is None:
+            content = read(self.history, run, table, list(columns) if columns else None)
         with self._lock:
             before = self._tables.pop(asked, None)
-            self._bytes += found.nbytes - (0 if before is None else before.nbytes)
-            self._tables[asked] = found
+            self._bytes += content.nbytes - (0 if before is None else before.nbytes)
+            self._tables[asked] = content
             while self._bytes > MOST_BYTES and len(self._tables) > 1:
                 _, gone = self._tables.popitem(last=False)
                 self._bytes -= gone.nbytes
-        return found
+        return content
 
     def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
-        """The partitions of which one run had logs and another has none; none where either kept no list of them."""
+        """Return the partitions that had logs ``then`` and have none ``now``; empty if either run did not keep them."""
         two = then.run_id, then.published_at, now.run_id, now.published_at
         if two not in self._less:
-            kept = [
+            log_sets = [
                 set(zip(*(self.read(run, "logs", LOG)[name].to_pylist() for name in LOG), strict=True))
                 for run in (then, now)
                 if "logs" in run.files
             ]
-            self._less[two] = frozenset(kept[0] - kept[1] if len(kept) > 1 else ())
+            self._less[two] = frozenset(log_sets[0] - log_sets[1] if len(log_sets) > 1 else ())
         return self._less[two]
 
     def who(self, run: Run, accepted: bool = True) -> pa.Table:
-        """A run's findings, by what is asked of many runs: :data:`WHO`. Not ``accepted``: without those that its
-        baseline accepts."""
-        found = self.read(run, "findings", WHO)
-        return found if accepted else self.unaccepted(run, found)
+        """Return the columns :data:`WHO` of a run's findings; ``accepted``: with those that its baseline suppresses."""
+        findings = self.read(run, "findings", WHO)
+        return findings if accepted else self.unaccepted(run, findings)
 
-    def unaccepted(self, run: Run, found: pa.Table) -> pa.Table:
-        """Findings of a run without those that its baseline accepts: what is new and gone is asked of these."""
+    def unaccepted(self, run: Run, table: pa.Table) -> pa.Table:
+        """Return the findings of a run that its baseline does not suppress."""
         names = accepted(self.history, run)
         if not names:
-            return found
-        return found.filter(pa.array([name not in names for name in found["fingerprint"].to_pylist()], pa.bool_()))
+            return table
+        return table.filter(pa.array([name not in names for name in table["fingerprint"].to_pylist()], pa.bool_()))
 
 
-# What changed between runs: a finding is gone where a run that looked for it does not have it any more.
+# Changes between runs: a finding is gone if a run that looked for it does not have it.
 #
-# A run that could not read all of its input says of nothing that it is gone. Nor does one whose input lacks a broker,
-# or
-# a log directory of one, that the run with the finding had, or the log that it is about. What nobody looked for stands
-# as
-# it stood, until a run looks.
+# A run did not look for a finding if it could not read all of its input, or if its input lacks a broker or a log
+# directory that the run with the finding had, or the finding's log. The finding keeps its status until a run does.
 
 
-LATELY = 20  # runs before one, which it is compared with where the last of them saw less than it
+LATELY = 20  # runs to compare with if the last ones saw less than this one
 
 
 class KeptFinding(NamedTuple):
-    """A finding as a run has it: the last one of some that have it."""
+    """A finding in the last run that has it."""
 
     run: Run
     severity: str
@@ -377,8 +371,8 @@ class KeptFinding(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Findings by fingerprint: ``new`` and ``still`` as the run has them, ``gone`` and ``unseen``, for which it did not
-    look, as the last run before it that has them."""
+    """Findings by fingerprint. ``new`` and ``still``: as in the run; ``gone`` and ``unseen`` (the run did not look
+    for them): as in the last run before it that has them."""
 
     new: dict[str, KeptFinding]
     gone: dict[str, KeptFinding]
@@ -386,30 +380,30 @@ class Changes(NamedTuple):
     unseen: dict[str, KeptFinding]
 
 
-def of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
-    """What a run changed; ``earlier``: the runs of its group before it, the oldest first. What a baseline accepts is
-    gone when it is accepted, and new when it comes back.
+def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
+    """Compare a run with the runs of its group before it, the oldest first. Findings that a baseline suppresses are
+    gone, and new when it no longer does.
 
-    Cost: seven columns of the findings of the run and of the one before, of :data:`LATELY` where that saw less; three
-    of the logs of runs that may have said that something is gone. Errors: as of :meth:`Shelf.read`.
+    Cost: seven columns of the findings of this run and the one before, of :data:`LATELY` runs if that saw less; three
+    columns of the logs of runs that may show findings as gone. Errors: as for :meth:`Shelf.read`.
     """
     stood: dict[str, KeptFinding] = {}
-    for each in (*_since_whole(earlier, run), run):
-        before, there = stood, found_in(shelf, each)
-        missing = {name: was for name, was in before.items() if name not in there}
-        unseen = {name: was for name, was in missing.items() if unlooked(shelf, each, was)}
-        stood = unseen | there
+    for current in (*_since_whole(earlier, run), run):
+        before, present = stood, found_in(shelf, current)
+        missing = {name: was for name, was in before.items() if name not in present}
+        unseen = {name: was for name, was in missing.items() if why_unseen(shelf, current, was)}
+        stood = unseen | present
     return Changes(
-        {name: found for name, found in there.items() if name not in before},
+        {name: finding for name, finding in present.items() if name not in before},
         {name: was for name, was in missing.items() if name not in unseen},
-        {name: found for name, found in there.items() if name in before},
+        {name: finding for name, finding in present.items() if name in before},
         unseen,
     )
 
 
 def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFinding]:
-    """A run's findings by fingerprint, of several with one the gravest. Not ``accepted``: without what its baseline
-    accepts."""
+    """Return a run's findings by fingerprint, the most severe of each; ``accepted``: with those that its baseline
+    suppresses."""
     table, out = shelf.who(run, accepted), dict[str, KeptFinding]()
     of_each = (table[name].to_pylist() for name in ("fingerprint", "severity", *LOG))
     for name, severity, *log in zip(*of_each, strict=True):
@@ -417,39 +411,39 @@ def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFi
     return out
 
 
-def rows(shelf: Shelf, found: Mapping[str, KeptFinding]) -> list[Fields]:
-    """The findings themselves, as their runs keep them and in their order; several may have one fingerprint."""
+def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
+    """Return the rows of findings as their runs have them, in order; several may have one fingerprint."""
     out = []
-    for run in {was.run.run_id: was.run for was in found.values()}.values():
+    for run in {was.run.run_id: was.run for was in findings.values()}.values():
         table = shelf.unaccepted(run, shelf.read(run, "findings"))
-        names = [name for name, was in found.items() if was.run.run_id == run.run_id]
+        names = [name for name, was in findings.items() if was.run.run_id == run.run_id]
         out += table.filter(pc.is_in(table["fingerprint"], pa.array(names, pa.string()))).to_pylist()
     return out
 
 
 def is_partial(earlier: Sequence[Run], run: Run) -> str:
-    """Why a run does not answer for all that the runs of its group before it saw, in words; empty where it does."""
-    return _partly([each.facts for each in earlier[-LATELY:]], run.facts)
+    """Return why a run does not cover all that the runs of its group before it saw; empty if it does."""
+    return _partly([past.facts for past in earlier[-LATELY:]], run.facts)
 
 
 def _partly(then: Sequence[Values], now: Values) -> str:
     if not now.get("complete", True):
         return "part of the input could not be read"
-    lacks = sorted({name for each in then for name in _lacks(now, each)})
+    lacks = sorted({name for facts in then for name in _lacks(now, facts)})
     return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
-def unlooked(shelf: Shelf, run: Run, was: KeptFinding) -> str:
-    """Why a run without a finding does not say that it is gone, in words; empty where it is.
+def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
+    """Return why a finding that a run lacks may still be there; empty if it is gone.
 
-    A log that is not there was deleted where the run knows that it has all; else it may not have been copied.
+    A missing log was deleted if the run has all logs of the metadata; else it may not have been copied.
     """
-    return unlooked_by(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
+    return why_unseen_by_facts(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
 
 
-def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
-    """The same by the facts of the two runs: ``complete``, ``brokers`` and ``all_logs``; ``lacks_log``: whether the
-    log is among those of the run with the finding, and not among those of the other."""
+def why_unseen_by_facts(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
+    """As :func:`why_unseen`, by the facts ``complete``, ``brokers`` and ``all_logs`` of two runs; ``lacks_log``:
+    whether the log is missing in the second one."""
     why = _partly([then], now)
     if why or now.get("all_logs") or not lacks_log():
         return why
@@ -457,38 +451,37 @@ def unlooked_by(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str
 
 
 def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
-    """The runs before back to the last one that saw whatever the run can have seen."""
+    # Back to the last run that covers all that this run can have seen.
     late = earlier[-LATELY:]
-    whole = (at for at in reversed(range(len(late))) if not is_partial((run,), late[at]))
+    whole = (place for place in reversed(range(len(late))) if not is_partial((run,), late[place]))
     return late[next(whole, 0) :]
 
 
 def _lacks(now: Values, then: Values) -> list[str]:
-    """What of the brokers that another run had is not in the input; nothing where an earlier release kept either."""
-    mine, theirs = (each.get("brokers") for each in (now, then))
-    if mine is None or theirs is None:
+    # An earlier release did not keep brokers.
+    own, theirs = (facts.get("brokers") for facts in (now, then))
+    if own is None or theirs is None:
         return []
-    less = [name for name, dirs in theirs.items() if mine.get(name, 0) < dirs]
-    return [f"a log directory of {name}" if name in mine else name for name in less]
+    less = [name for name, dirs in theirs.items() if own.get(name, 0) < dirs]
+    return [f"a log directory of {name}" if name in own else name for name in less]
 
 
-# How the clusters stand whose runs are kept in one folder: each by its own runs, and whether one is overdue.
+# The status of clusters by their kept runs.
 
 
-GAPS = 10  # between the latest runs, from which it is seen how often a cluster is audited
+GAPS = 10  # between the latest runs, for the expected period
 LEAST_GAPS = 2
-HOUR_MS = 3_600_000  # runs closer than that are somebody's tries, no schedule
+HOUR_MS = 3_600_000  # the shortest expected period: closer runs are no schedule
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterStanding:
-    """A cluster by its kept runs: ``name`` its id (several with commas, empty for none known); ``last`` its latest run.
-    Runs that looked at a part of it stand apart, by what they were asked.
+    """The status of a cluster by its kept runs; runs with another scope count apart.
 
-    ``new`` and ``gone``: findings against the run before, None where there is none. ``since``: the time judged by of
-    the first of its runs from which on each had critical or error findings, None where the last has none.
-    ``every_ms``: how often it is due, None where that is not known. ``silent_ms``: since its last run was published.
-    ``partly``: why that does not answer for all that the runs before it saw, empty where it does.
+    ``name``: the cluster id (several with commas, empty if unknown); ``last``: its latest run; ``new`` and ``gone``:
+    findings against the run before, None without one; ``since``: the evaluation time of the first run of the latest
+    series with critical or error findings; ``every_ms``: the expected period, None if unknown; ``silent_ms``: time
+    since the last run; ``partly``: as :func:`is_partial`.
     """
 
     name: str
@@ -503,61 +496,64 @@ class ClusterStanding:
 
     @property
     def overdue(self) -> bool:
-        """Whether a run should have come by now: it failed, or was not started."""
+        """Whether the next run is late by half a period."""
         return self.every_ms is not None and self.silent_ms > self.every_ms * 3 // 2
 
     @property
     def worst(self) -> str | None:
-        """The worst severity of its last run."""
+        """The highest severity of its last run."""
         return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
 
 
-def by_cluster(known: Sequence[Run]) -> dict[str, list[Run]]:
-    """Runs by :func:`runs.group`, in the order given; first those that looked at all of their input."""
-    found: dict[str, list[Run]] = {}
-    for each in sorted(known, key=lambda run: asked(run) != ""):
-        found.setdefault(group(each), []).append(each)
-    return found
+def by_cluster(all_runs: Sequence[Run]) -> dict[str, list[Run]]:
+    """Group runs by :func:`group`, in the order given; runs with a full scope first."""
+    groups: dict[str, list[Run]] = {}
+    for entry in sorted(all_runs, key=lambda run: scope_of(run) != ""):
+        groups.setdefault(group(entry), []).append(entry)
+    return groups
 
 
 def in_front(groups: Mapping[str, list[Run]]) -> dict[str, list[Run]]:
-    """Of :func:`by_cluster` those that say how their clusters stand: runs that looked at a part do where there are no
-    others."""
-    whole = {cluster(mine[-1]) for mine in groups.values() if not asked(mine[-1])}
-    return {name: mine for name, mine in groups.items() if not asked(mine[-1]) or cluster(mine[-1]) not in whole}
+    """Select the groups that show the status of clusters: runs with a limited scope only if there are no others."""
+    whole = {cluster(series[-1]) for series in groups.values() if not scope_of(series[-1])}
+    return {
+        name: series for name, series in groups.items() if not scope_of(series[-1]) or cluster(series[-1]) not in whole
+    }
 
 
-def standings(shelf: Shelf, known: Sequence[Run], now: datetime, every_ms: int | None = None) -> list[ClusterStanding]:
-    """How each cluster stands, the worst first: by severity, then those that are overdue or were not read whole.
+def standings(
+    shelf: Shelf, all_runs: Sequence[Run], now: datetime, every_ms: int | None = None
+) -> list[ClusterStanding]:
+    """Return the status of each cluster, the worst first: by severity, then overdue or incomplete ones.
 
-    ``every_ms``: how often each is due; None: as often as the median of its latest runs. Cost: the fingerprints of two
-    runs a cluster.
+    ``every_ms``: the expected period; None: the median of its latest runs. Cost: the fingerprints of two runs per
+    cluster.
     """
-    found = [_standing(shelf, name, mine, now, every_ms) for name, mine in by_cluster(known).items()]
-    return sorted(found, key=_order)
+    clusters = [_standing(shelf, name, series, now, every_ms) for name, series in by_cluster(all_runs).items()]
+    return sorted(clusters, key=_order)
 
 
-def _order(each: ClusterStanding) -> tuple[int, bool, bool, str]:
-    severity = len(SEVERITIES) if each.worst is None else SEVERITIES.index(each.worst)
-    return (severity if each.worst in GRAVE else len(GRAVE), not each.overdue, not each.partly, each.name)
+def _order(entry: ClusterStanding) -> tuple[int, bool, bool, str]:
+    severity = len(SEVERITIES) if entry.worst is None else SEVERITIES.index(entry.worst)
+    return (severity if entry.worst in GRAVE else len(GRAVE), not entry.overdue, not entry.partly, entry.name)
 
 
-def _standing(shelf: Shelf, name: str, mine: Sequence[Run], now: datetime, every_ms: int | None) -> ClusterStanding:
+def _standing(shelf: Shelf, name: str, series: Sequence[Run], now: datetime, every_ms: int | None) -> ClusterStanding:
     new = gone = None
-    if len(mine) > 1:
-        change = of(shelf, mine[:-1], mine[-1])
+    if len(series) > 1:
+        change = changes_of(shelf, series[:-1], series[-1])
         new, gone = len(change.new), len(change.gone)
     since = None
-    for each in reversed(mine):
-        if not any(each.facts["counts"].get(severity) for severity in GRAVE):
+    for run in reversed(series):
+        if not any(run.facts["counts"].get(severity) for severity in GRAVE):
             break
-        since = each.facts.get("as_of")
-    if asked(mine[-1]) and len(mine) <= LEAST_GAPS:
-        every_ms = None  # somebody's question, which has no schedule
+        since = run.facts.get("as_of")
+    if scope_of(series[-1]) and len(series) <= LEAST_GAPS:
+        every_ms = None  # a single question has no schedule
     elif every_ms is None:
-        times = [datetime.fromisoformat(each.published_at) for each in mine[-GAPS - 1 :]]
+        times = [datetime.fromisoformat(run.published_at) for run in series[-GAPS - 1 :]]
         gaps = [(late - early).total_seconds() for early, late in itertools.pairwise(times)]
         every_ms = max(HOUR_MS, int(statistics.median(gaps) * 1000)) if len(gaps) >= LEAST_GAPS else None
-    silent = int((now - datetime.fromisoformat(mine[-1].published_at)).total_seconds() * 1000)
-    partly = is_partial(mine[:-1], mine[-1])
-    return ClusterStanding(name, len(mine), mine[-1], new, gone, since, every_ms, max(0, silent), partly)
+    silent = int((now - datetime.fromisoformat(series[-1].published_at)).total_seconds() * 1000)
+    partly = is_partial(series[:-1], series[-1])
+    return ClusterStanding(name, len(series), series[-1], new, gone, since, every_ms, max(0, silent), partly)

@@ -1,4 +1,4 @@
-"""The dashboard's pages."""
+"""The dashboard's pages, served or exported."""
 
 from __future__ import annotations
 
@@ -27,17 +27,13 @@ from auditor.pipeline import summary as pipeline_summary
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import GRAVE, SEVERITIES, iso
 
-# The pages of the dashboard, made of kept runs: for who serves them, and for who writes them as files.
-
-
-LOOKED, MOST_ROWS = 400, 2_000_000  # how far back a finding's runs are looked for: runs, and findings of them
+LOOKED, MOST_ROWS = 400, 2_000_000  # the runs, and their findings, that a finding's history is read from
 _PARTITION, _PRODUCER = ("cluster_id", "topic", "partition"), ("cluster_id", "transactional_id", "producer_id")
 
 
 class FindingHistory(NamedTuple):
-    """Findings over the runs of a cluster: ``since`` is the place of the first run that was looked into; ``places`` has
-    by fingerprint the places of the runs that have it, with its severity there; ``last`` the
-    finding as the last of them has it."""
+    """The findings of a cluster's runs. ``since``: the index of the first run that was read; ``places``: by
+    fingerprint, the severity by the index of the run; ``last``: the finding in the last run that has it."""
 
     since: int
     places: dict[str, dict[int, str]]
@@ -45,28 +41,28 @@ class FindingHistory(NamedTuple):
 
 
 class Site:
-    """The pages over a history as it is now; ``has``: which of them are there, where not all are.
+    """The pages of a history as it is now. ``has``: which pages exist, None for all.
 
-    Cost: a page of all clusters reads the findings of two runs each and what is held in the last; a finding's page the
-    fingerprints of all its cluster's runs (at most :data:`LOOKED`).
+    Cost: the front page reads the findings of two runs per cluster and what is blocked in the last; a finding's page
+    the fingerprints of at most :data:`LOOKED` runs.
     """
 
     def __init__(self, shelf: Shelf, every_ms: int | None = None, has: Callable[[str], bool] | None = None) -> None:
         self.shelf, self.every_ms = shelf, every_ms
-        self.known = shelf.runs()
-        self.by_cluster = runs.by_cluster(self.known)
+        self.all_runs = shelf.runs()
+        self.by_cluster = runs.by_cluster(self.all_runs)
         self._has = has
-        self._seen: dict[str, FindingHistory] = {}
+        self._histories: dict[str, FindingHistory] = {}
 
     @property
     def in_front(self) -> dict[str, list[Run]]:
-        """The runs that say how each cluster stands."""
+        """The runs that show the status of each cluster."""
         return runs.in_front(self.by_cluster)
 
     def page(self, path: str) -> str | None:
-        """A page by its address, see :mod:`auditor.dashboards.overview`; None where there is none.
+        """Return a page by its address (:mod:`auditor.dashboards.overview`); None if there is none.
 
-        Errors: :class:`AuditInputError` where a run cannot be read.
+        Errors: :class:`AuditInputError` if a run cannot be read.
         """
         if path in ("", FRONT):
             return self.front()
@@ -76,56 +72,47 @@ class Site:
             return None if id is None else self.of_cluster(self.by_cluster[id], -1, "../")
         if room == "finding":
             return self.finding(path)
-        for run in self.known:
+        for run in self.all_runs:
             if path == overview.run(run.run_id):
-                mine = self.by_cluster[runs.group(run)]
-                return self.of_cluster(mine, mine.index(run), "../")
+                series = self.by_cluster[runs.group(run)]
+                return self.of_cluster(series, series.index(run), "../")
             if path == overview.report(run.run_id):
                 return self.report(run)
         return None
 
     def front(self) -> str:
-        """The page of all clusters; of one alone, where there is no other, its own."""
-        if len(self.in_front) < 2:
-            mine = next(iter(self.in_front.values()), [])
-            late = [overview.missing(each.silent_ms, each.every_ms) for each in self._standings() if each.overdue]
-            return self.of_cluster(mine, -1, "", *late)
+        """Return the page of all clusters; of a single cluster its own page."""
         rows = []
-        found = self._standings()
-        for each in found:
-            mine = self.by_cluster[each.name]
-            names = ("runs", "since", "overdue", "every_ms", "silent_ms")
-            steps = [_step(run) for run in mine[-overview.MAX_DRAWN :]]
-            rows.append(
-                overview.ClusterRow(
-                    self.board(mine, len(mine) - 1),
-                    run_id=each.last.run_id,
-                    facts=each.last.facts,
-                    published=each.last.published_at,
-                    moments=[step.at for step in steps],
-                    grave=[sum(step.counts[name] for name in GRAVE) for step in steps],
-                    **{name: getattr(each, name) for name in names},
-                )
-            )
+        for entry in self._standings():
+            series = self.by_cluster[entry.name]
+            late = overview.missing(entry.silent_ms, entry.every_ms) if entry.overdue else ""
+            if len(self.in_front) < 2:
+                return self.of_cluster(series, -1, "", late)
+            board = self.board(series, len(series) - 1)
+            steps = [_step(run) for run in series[-overview.MAX_DRAWN :]]
+            published = entry.last.published_at
+            rows.append(overview.ClusterRow(board, entry.runs, steps, published, entry.since, late))
+        if not rows:
+            return self.of_cluster([], -1, "")
         return overview.render_clusters(rows, self._links(""))
 
     def _standings(self) -> list[runs.ClusterStanding]:
-        known = [run for mine in self.in_front.values() for run in mine]
-        return runs.standings(self.shelf, known, datetime.now(UTC), self.every_ms)
+        front_runs = [run for series in self.in_front.values() for run in series]
+        return runs.standings(self.shelf, front_runs, datetime.now(UTC), self.every_ms)
 
-    def of_cluster(self, mine: Sequence[Run], at: int, up: str, late: str = "") -> str:
-        """The page of a cluster as of one of its runs; ``late``: that one is missing, in words. Cost: seven columns of
-        the findings of 60 runs."""
-        if not mine:
+    def of_cluster(self, series: Sequence[Run], index: int, up: str, late: str = "") -> str:
+        """Return the page of a cluster as of one of its runs. ``late``: that the next run is overdue, in words.
+        Cost: seven columns of the findings of 60 runs."""
+        if not series:
             return overview.render_overview([], 0, None, [], [], self._links(up))
-        at %= len(mine)
-        tallies = [self._tallies(each) for each in mine[max(0, at + 1 - overview.MAX_RUNS) : at + 1]]
+        index %= len(series)
+        tallies = [self._tallies(run) for run in series[max(0, index + 1 - overview.MAX_RUNS) : index + 1]]
         partitions, producers = zip(*tallies, strict=True)
-        steps = [_step(each, runs.is_partial(mine[max(0, n - runs.LATELY) : n], each)) for n, each in enumerate(mine)]
+        steps = [_step(run, runs.is_partial(series[max(0, n - runs.LATELY) : n], run)) for n, run in enumerate(series)]
         return overview.render_overview(
             steps,
-            at,
-            self.board(mine, at),
+            index,
+            self.board(series, index),
             partitions,
             producers,
             self._links(up),
@@ -133,71 +120,72 @@ class Site:
             late,
         )
 
-    def board(self, mine: Sequence[Run], at: int) -> Board:
-        """How a cluster stood as of one of its runs."""
-        run = mine[at]
-        found = _rows(self._notable(run).to_pylist())
-        decided = answers.report_of(registry.described(found), self._summary(run)).verdict
-        earlier = mine[:at]
+    def board(self, series: Sequence[Run], index: int) -> Board:
+        """Return the status of a cluster as of one of its runs."""
+        run = series[index]
+        findings = _rows(self._notable(run).to_pylist())
+        decided = answers.report_of(registry.described(findings), self._summary(run)).verdict
+        earlier = series[:index]
         shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
         if not earlier:
             return shown
-        change = runs.of(self.shelf, earlier, run)
-        told = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
-        new, gone = (_rows(runs.rows(self.shelf, part)) for part in told[:2])
-        infos = {name: len(getattr(change, name)) - len(told[place]) for place, name in enumerate(("new", "gone"))}
-        return replace(shown, new=new, gone=gone, still=len(told[2]), unseen=len(told[3]), infos=infos)
+        change = runs.changes_of(self.shelf, earlier, run)
+        parts = [{name: was for name, was in part.items() if was.severity != "info"} for part in change]
+        new, gone = (_rows(runs.rows(self.shelf, part)) for part in parts[:2])
+        infos = {name: len(getattr(change, name)) - len(parts[place]) for place, name in enumerate(("new", "gone"))}
+        return replace(shown, new=new, gone=gone, still=len(parts[2]), unseen=len(parts[3]), infos=infos)
 
     def finding(self, path: str) -> str | None:
-        """The page of a finding; None where no run that is looked into has it."""
+        """Return the page of a finding; None if no run that is read has it."""
         name = path.partition("/")[2].removesuffix(".html")
         id = next(
-            (id for id in self.by_cluster if overview.finding(name) == path and name in self.seen(id).places), None
+            (id for id in self.by_cluster if overview.finding(name) == path and name in self.history_of(id).places),
+            None,
         )
         return None if id is None else self.story(id, name)
 
-    def seen(self, id: str) -> FindingHistory:
-        """Of a cluster's findings where they were seen. Made once."""
-        if id not in self._seen:
-            mine, found, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
-            while found.since and len(mine) - found.since < LOOKED:
-                there = runs.found_in(self.shelf, mine[found.since - 1], accepted=True)
-                rows += len(there)
-                if rows > MOST_ROWS and found.places:
+    def history_of(self, id: str) -> FindingHistory:
+        """Return the history of a cluster's findings. Computed once."""
+        if id not in self._histories:
+            series, history, rows = self.by_cluster[id], FindingHistory(len(self.by_cluster[id]), {}, {}), 0
+            while history.since and len(series) - history.since < LOOKED:
+                findings = runs.found_in(self.shelf, series[history.since - 1], accepted=True)
+                rows += len(findings)
+                if rows > MOST_ROWS and history.places:
                     break
-                found = found._replace(since=found.since - 1)
-                for name, was in there.items():
-                    found.places.setdefault(name, {})[found.since] = was.severity
-                    found.last.setdefault(name, was)
-            self._seen[id] = found
-        return self._seen[id]
+                history = history._replace(since=history.since - 1)
+                for name, was in findings.items():
+                    history.places.setdefault(name, {})[history.since] = was.severity
+                    history.last.setdefault(name, was)
+            self._histories[id] = history
+        return self._histories[id]
 
     def until(self, id: str, fingerprint: str) -> int:
-        """The place of the run that says how a finding of a cluster stands: the last one, or the first without it that
-        looked for it."""
-        mine, was = self.by_cluster[id], self.seen(id).last[fingerprint]
-        later = range(mine.index(was.run) + 1, len(mine))
-        return next((at for at in later if not runs.unlooked(self.shelf, mine[at], was)), len(mine) - 1)
+        """Return the index of the run that shows the status of a finding: the last one, or the first that looked for
+        it and does not have it."""
+        series, was = self.by_cluster[id], self.history_of(id).last[fingerprint]
+        later = range(series.index(was.run) + 1, len(series))
+        return next((index for index in later if not runs.why_unseen(self.shelf, series[index], was)), len(series) - 1)
 
     def story(self, id: str, fingerprint: str) -> str:
-        """The page of a finding of a cluster, which some of its runs that are looked into have."""
-        mine, seen = self.by_cluster[id], self.seen(id)
-        places, was = seen.places[fingerprint], seen.last[fingerprint]
+        """Return the page of a finding of a cluster."""
+        series, history = self.by_cluster[id], self.history_of(id)
+        places, was = history.places[fingerprint], history.last[fingerprint]
         first, now, run = min(places), self.until(id, fingerprint), was.run
-        why = "" if now in places else runs.unlooked(self.shelf, mine[now], was)
+        why = "" if now in places else runs.why_unseen(self.shelf, series[now], was)
         table = self.shelf.read(run, "findings")
         (row, *_) = _rows(table.filter(pc.equal(table["fingerprint"], fingerprint)).to_pylist())
         (described,) = registry.described([row])
         decided = answers.report_of([described], self._summary(run, fingerprint)).verdict
-        held = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
+        blocked = next(iter((*decided.held, *decided.named, *decided.accepted)), None)
         entries = self.shelf.read(run, "baseline").to_pylist() if "baseline" in run.files else ()
         kind = registry.kinds().get(row["kind"] or row["rule"])
         story = FindingOverRuns(
             _cluster(run),
             described,
-            held,
-            [(_step(mine[at]), places.get(at)) for at in range(first, now + 1)],
-            first > seen.since or not seen.since,
+            blocked,
+            [(_step(series[n]), places.get(n)) for n in range(first, now + 1)],
+            first > history.since or not history.since,
             next((e for e in entries if e["fingerprint"] == fingerprint), None),
             {} if kind is None else {"Title": kind.title, **kind.sections},
             why,
@@ -205,35 +193,35 @@ class Site:
         return render_finding(story, self._links("../"), run.facts.get("as_of"))
 
     def report(self, run: Run) -> str:
-        """A run's report, made again from what was kept of it.
+        """Return a run's report, rendered again from the kept tables.
 
-        Runs that were kept before open transactions and timelines were have a report without them.
+        Runs of releases that did not keep open transactions and timelines have a report without them.
         """
         accepted = runs.accepted(self.shelf.history, run)
         findings = _rows(self.shelf.read(run, "findings").to_pylist())
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
         summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
-        kept = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
-        rows = {kind: [json.loads(row["row"]) for row in kept if row["kind"] == kind] for kind in ("open", "timeline")}
+        saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
+        rows = {kind: [json.loads(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
-        return Links(up) if self._has is None else Links(up, self._has)
+        return Links(up, self._has)
 
     def _above_info(self, run: Run) -> pa.Table:
-        found = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
-        return found.filter(pc.not_equal(found["severity"], "info"))
+        findings = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
+        return findings.filter(pc.not_equal(findings["severity"], "info"))
 
     def _notable(self, run: Run) -> pa.Table:
-        """What the verdict goes by: critical and error findings, and those above info that say that readers wait."""
-        told = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
-        found = self._above_info(run)
-        waits = pc.is_in(pc.coalesce(found["kind"], found["rule"]), pa.array(told))
-        return found.filter(pc.or_(waits, pc.is_in(found["severity"], pa.array(GRAVE))))
+        # Critical and error findings, and those above info about blocked readers.
+        blocking = [name for name, kind in registry.kinds().items() if kind.blocks is not None]
+        findings = self._above_info(run)
+        waits = pc.is_in(pc.coalesce(findings["kind"], findings["rule"]), pa.array(blocking))
+        return findings.filter(pc.or_(waits, pc.is_in(findings["severity"], pa.array(GRAVE))))
 
     def _summary(self, run: Run, fingerprint: str | None = None) -> Fields:
-        """So much of a run's summary as the verdict needs; ``fingerprint``: what is held by this finding alone."""
+        # The part of the summary that the verdict needs; ``fingerprint``: with this finding's partition alone.
         facts: Fields = {
             "as_of": run.facts.get("as_of"),
             "complete": run.facts.get("complete", True),
@@ -252,12 +240,11 @@ class Site:
         return facts | {"inputs": [{"log_dir": name, "cluster_id": id} for name, id in inputs.items()]}
 
     def _tallies(self, run: Run) -> list[overview.Tally]:
-        """A run's findings by partition, and by producer."""
-        table, found = self.shelf.who(run, accepted=False), []
+        table, tallies = self.shelf.who(run, accepted=False), []
         for names in (_PARTITION, _PRODUCER):
             counted = table.group_by([*names, "severity"]).aggregate([([], "count_all")])
-            found.append(overview.tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
-        return found
+            tallies.append(overview.tallied(counted.rename_columns({"count_all": "count"}).to_pylist(), names))
+        return tallies
 
 
 def _step(run: Run, partly: str = "") -> RunPoint:
@@ -266,17 +253,15 @@ def _step(run: Run, partly: str = "") -> RunPoint:
 
 def _cluster(run: Run) -> ClusterLabel:
     given = (run.facts.get("named") or {}).get(runs.cluster(run), {})
-    alone = {name: said for name, said in given.items() if name != "name"}
+    alone = {name: value for name, value in given.items() if name != "name"}
     return ClusterLabel(runs.group(run), runs.shown(run), **alone)
 
 
 def _rows(rows: Iterable[Values]) -> list[Fields]:
-    """Findings with their structures, and every key there."""
     return answers.with_all_keys(map(pipeline_summary.unfolded, rows), answers.FINDING)
 
 
 def _held(row: Values) -> Fields:
-    """A row of the kept table of what is held, as the summary has it."""
     times = {name: _iso(row.get(name)) for name in pipeline_summary.SINCE}
     return {**row, **times, "advice": json.loads(row["advice"] or "null")}
 
@@ -285,20 +270,19 @@ def _iso(moment: datetime | None) -> str | None:
     return None if moment is None else iso(round(moment.timestamp() * 1000))
 
 
-# The dashboard as static files, for any web server or bucket: what changed since the last time is written.
+# Export as static files. Only changed pages are written, and none is deleted: a resolved finding keeps its page.
 #
-# Nothing here faces a network, and nothing is taken away: a finding that is gone keeps its page, which says so.
-# ``pages.json``, written last, says of each page what it was made of. Two writers at a time each write whole pages of
-# what they saw; the next one has them all.
+# ``pages.json``, written last, has a digest of what each page is made of. Concurrent exports each write complete pages;
+# the next export is complete again.
 
 
 LIST, KIND = "pages.json", "text/html; charset=utf-8"
-MOST_FINDINGS = 2000  # of a cluster that get a page at a time, those of the last run first, the gravest first
+MOST_FINDINGS = 2000  # pages of findings per cluster and export: those of the last run, the most severe, first
 AT_ONCE = 32  # pages in memory
 
 
 class SitePage(NamedTuple):
-    """A page that is to be there: its address, what it is made of, and how it is made."""
+    """A page: its address, a digest of what it is made of, and a function that renders it."""
 
     path: str
     stamp: str
@@ -307,7 +291,7 @@ class SitePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """What an export did: pages that were written, that were as they had to be, and findings that got none."""
+    """The number of pages written and unchanged, and of findings without a page (``left``)."""
 
     pages: int
     unchanged: int
@@ -315,21 +299,21 @@ class ExportResult:
 
 
 def export(history: History, to: History, every_ms: int | None = None) -> ExportResult:
-    """Writes the pages over a history into a folder of this machine or of a store.
+    """Write the pages of a history into a directory or a store.
 
-    Errors: :class:`AuditInputError` where either cannot be read or written.
+    Errors: :class:`AuditInputError` if either cannot be read or written.
     """
     out = folder(to)
     try:
         before = _stamps(out)
-        there: set[str] = set(before)
-        site = Site(Shelf(history), every_ms, there.__contains__)
+        paths: set[str] = set(before)
+        site = Site(Shelf(history), every_ms, paths.__contains__)
         wanted = list(_pages(site))
-        left = sum(max(0, len(site.seen(id).places) - MOST_FINDINGS) for id in site.by_cluster)
-        there |= {page.path for page in wanted}
+        left = sum(max(0, len(site.history_of(id).places) - MOST_FINDINGS) for id in site.by_cluster)
+        paths |= {page.path for page in wanted}
         due = [page for page in wanted if before.get(page.path) != page.stamp]
-        for at in range(0, len(due), AT_ONCE):
-            texts = {page.path: page.made().encode("utf-8", "replace") for page in due[at : at + AT_ONCE]}
+        for start in range(0, len(due), AT_ONCE):
+            texts = {page.path: page.made().encode("utf-8", "replace") for page in due[start : start + AT_ONCE]}
             side_by_side(partial(_put, out, texts), list(texts))
         stamps = before | {page.path: page.stamp for page in wanted}
         out.put(LIST, (json.dumps({"pages": stamps}, indent=0, sort_keys=True) + "\n").encode(), "application/json")
@@ -343,29 +327,28 @@ def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
 
 
 def _stamps(out: ResultFolder) -> dict[str, str]:
-    """What the pages that are there were made of; none where a list is not there or not ours."""
+    # Empty if there is no list, or one of another program.
     try:
-        found = json.loads(out.get(LIST) or b"{}")["pages"]
+        stamps = json.loads(out.get(LIST) or b"{}")["pages"]
     except (ValueError, KeyError, TypeError):
         return {}
-    return {str(path): str(stamp) for path, stamp in found.items()} if isinstance(found, dict) else {}
+    return {str(path): str(stamp) for path, stamp in stamps.items()} if isinstance(stamps, dict) else {}
 
 
 def _pages(site: Site) -> Iterator[SitePage]:
-    """The pages that are to be there: front and clusters, the report of each cluster's last run, and findings, whose
-    story is that of the runs that looked at all, where these have them."""
-    yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # who is overdue is asked anew
-    told: set[str] = set()
-    for id, mine in site.by_cluster.items():
-        last = mine[-1]
-        yield SitePage(overview.cluster(id), _stamp(*map(_of, mine)), partial(site.of_cluster, mine, -1, "../"))
+    # Findings get the story of the runs with full scope, if these have them.
+    yield SitePage(overview.FRONT, datetime.now(UTC).isoformat(), site.front)  # the time decides who is overdue
+    listed: set[str] = set()
+    for id, series in site.by_cluster.items():
+        last = series[-1]
+        yield SitePage(overview.cluster(id), _stamp(*map(_of, series)), partial(site.of_cluster, series, -1, "../"))
         yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
-        places = site.seen(id).places
-        names = sorted(places.keys() - told, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
-        told.update(places)
+        places = site.history_of(id).places
+        names = sorted(places.keys() - listed, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
+        listed.update(places)
         for name in names:
             until = site.until(id, name)
-            runs = [f"{_of(mine[at])} {places[name].get(at)}" for at in range(min(places[name]), until + 1)]
+            runs = [f"{_of(series[n])} {places[name].get(n)}" for n in range(min(places[name]), until + 1)]
             yield SitePage(overview.finding(name), _stamp(*runs), partial(site.story, id, name))
 
 

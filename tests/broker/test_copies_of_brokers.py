@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from auditor.copying.folders import now_ms
-from auditor.copying.run import copied, looked_again
+from auditor.copying.run import copy_logs, reread_open_logs
 from auditor.pipeline.whole_audit import Audit
 from tests.audited import above_info
 from tests.broker.cluster import Cluster, Driver, Jvm, segment_bytes
@@ -44,7 +44,7 @@ def taken(source: Path, copy: Path) -> Audit:
     """An audit of a copy as the command makes it."""
     begun = now_ms()
     done = copy_of(source, copy)
-    looked_again(copy, begun, done, opened_all, lambda only: copied([str(source)], copy, only=only))
+    reread_open_logs(copy, begun, done, opened_all, lambda only: copy_logs([str(source)], copy, only=only))
     return opened(copy)
 
 

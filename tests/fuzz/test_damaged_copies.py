@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from auditor.base.errors import AuditInputError
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from tests.conftest import NIGHTLY
 from tests.facts import opened
 from tests.fuzz import mutated_directories
@@ -37,7 +37,7 @@ def differ(number: int, root: Path) -> str:
     mutated_directories.write({k: v for k, v in tree.items() if "rsm-manifest" not in k}, source)
     was = found(source, records=records)
     try:
-        copied([str(source)], copy, LIMITS, records=records)
+        copy_logs([str(source)], copy, LIMITS, records=records)
     except AuditInputError:
         return "" if was == NOTHING else "it could not be copied"
     now = found(copy, records=records)

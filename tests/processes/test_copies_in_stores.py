@@ -25,7 +25,7 @@ from auditor.connectors.stores import results as stores_results
 from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.copying import run
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.copying.target import COPYING, README, StoreTarget
 from tests import corpora, failing_store
 from tests.conftest import ROOT
@@ -66,9 +66,9 @@ def objects(server: FailingStore) -> set[str]:
 def test_whatever_happened_it_is_as_a_new_one(
     s3: FailingStore, source: Path, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     change(source)
-    done = copied([str(source.parent)], OUT)
+    done = copy_logs([str(source.parent)], OUT)
     copy_of(source.parent, tmp_path / "new")
     assert rows_of(OUT) == rows_of(str(tmp_path / "new"))
     here = {path.relative_to(tmp_path / "new").parent for path in (tmp_path / "new").rglob("*") if path.is_file()}
@@ -78,10 +78,10 @@ def test_whatever_happened_it_is_as_a_new_one(
 
 
 def test_an_object_is_put_once_and_never_changed(s3: FailingStore, source: Path) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     for change in (appended, rolled):
         change(source)
-        copied([str(source.parent)], OUT)
+        copy_logs([str(source.parent)], OUT)
     puts = Counter(request.key for request in s3.log if request.method == "PUT" and request.size)
     assert sum(name.endswith(".parquet") for name in puts) > 3
     assert {name.rpartition("/")[2] for name, count in puts.items() if count > 1} == {LIST, README}
@@ -90,7 +90,7 @@ def test_an_object_is_put_once_and_never_changed(s3: FailingStore, source: Path)
 def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
     s3: FailingStore, source: Path, tmp_path: Path
 ) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     shutil.copytree(s3.buckets["copies"], tmp_path / "before")
     before = rows_of(OUT)["batches"]
     appended(source)
@@ -106,7 +106,7 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
         assert "decode_errors" not in found
         for folder in ("t-0", "t-1", "__consumer_offsets-0"):
             assert of(found["batches"], folder) in [of(state, folder) for state in (before, after)]
-        copied([str(source.parent)], OUT)
+        copy_logs([str(source.parent)], OUT)
         assert rows_of(OUT)["batches"] == after
     assert number > 5
 
@@ -124,7 +124,7 @@ def many(root: Path, count: int) -> Path:
 def test_a_store_is_asked_side_by_side_and_once_for_what_is_as_it_was(s3: FailingStore, tmp_path: Path) -> None:
     source = many(tmp_path / "in" / "broker-1", 150)
     s3.manner.latency_s = 0.02
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     assert 1 < s3.most <= 8
     at = {request.key: number for number, request in enumerate(s3.log) if request.method == "PUT" and request.size}
     lists = {key.split("/")[-2]: number for key, number in at.items() if key.endswith(LIST)}
@@ -135,7 +135,7 @@ def test_a_store_is_asked_side_by_side_and_once_for_what_is_as_it_was(s3: Failin
     assert lists["__transaction_state-0"] < lists["__cluster_metadata-0"]
     s3.log.clear()
     s3.most = 0
-    done = copied([str(source.parent)], OUT)
+    done = copy_logs([str(source.parent)], OUT)
     assert done.kept == done.segments == 155
     asked = Counter(request.method for request in s3.log)
     assert asked["LIST"] < 10  # of the store as a whole, not of each folder
@@ -150,11 +150,11 @@ def test_a_folder_that_cannot_be_written_ends_those_beside_it(s3: FailingStore, 
         patched.setenv("AUDITOR_STORE_PATIENCE", "0.2")
         s3.manner.faults = [Fault("SlowDown", "many-7", "PUT")]
         with pytest.raises(OSError, match=r"SLOW_DOWN|SlowDown"):
-            copied([str(source.parent)], OUT)
+            copy_logs([str(source.parent)], OUT)
     begun = {key.split("/")[-2] for key in objects(s3) if key.count("/") > 1}
     assert 0 < len(begun) < 150
     s3.manner.faults = []
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     assert rows_of(OUT)["batches"] == rows_of(str(source.parent))["batches"]
 
 
@@ -179,7 +179,7 @@ def _breaks_off(source: Path, number: int) -> bool:
         for name in ("put", "remove"):
             patched.setattr(StoreTarget, name, counted(getattr(StoreTarget, name)))
         try:
-            copied([str(source)], OUT)
+            copy_logs([str(source)], OUT)
         except _Killed:
             return True
     return False
@@ -193,7 +193,7 @@ def test_a_fifth_of_all_requests_fails_and_the_copy_is_the_same(s3: FailingStore
     for change in (None, appended, rolled, trimmed):
         if change is not None:
             change(source)
-        copied([str(source.parent)], OUT)
+        copy_logs([str(source.parent)], OUT)
     failed = sum(request.what != "" for request in s3.log)
     assert 0.1 < failed / len(s3.log) < 0.35
     s3.manner.faults = []
@@ -242,10 +242,10 @@ def test_a_wrong_call_is_one_line(
 
 
 def test_a_copy_in_itself_is_refused(s3: FailingStore, source: Path) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     for out in (OUT, f"{OUT}/inside", "s3://copies"):
         with pytest.raises(AuditInputError, match="lie in each other"):
-            copied([OUT], out)
+            copy_logs([OUT], out)
 
 
 def at_work(server: FailingStore) -> set[str]:
@@ -331,7 +331,7 @@ def test_every_surface_reads_a_copy_there_as_one_here(s3: FailingStore, tmp_path
     import auditor
 
     name = "replicas-41"
-    copied([str(corpora.unpack(name))], OUT)
+    copy_logs([str(corpora.unpack(name))], OUT)
     copy_of(corpora.unpack(name), tmp_path / "tonight")
     as_of = str(corpora.manifest(name)["copied_at"])
     found = {}
@@ -354,7 +354,7 @@ def test_every_surface_reads_a_copy_there_as_one_here(s3: FailingStore, tmp_path
 def test_a_copy_there_that_did_not_change_is_not_read_again_by_who_watches_it(
     s3: FailingStore, source: Path, tmp_path: Path
 ) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     watch, read = watching(OUT, tmp_path / "out")
     settled(watch)
     assert read == [3, 3]
@@ -362,19 +362,19 @@ def test_a_copy_there_that_did_not_change_is_not_read_again_by_who_watches_it(
     watch.look()
     assert not [request.key for request in s3.log if request.key.endswith(".parquet")]
     appended(source)
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     settled(watch)
     assert watch.last is not None
     assert [f.to_json() for f in watch.last.findings] == of_directory(source.parent)
 
 
 def test_what_a_later_copy_replaced_while_it_is_read_is_as_that_has_it(s3: FailingStore, source: Path) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     wanted = frozenset({"batches", "decode_errors"})
     pieces = plan(discover([OUT]), wanted)
     for change in (appended, rolled):
         change(source)
-        copied([str(source.parent)], OUT)
+        copy_logs([str(source.parent)], OUT)
     copy_view.rows_of.cache_clear()  # who reads is another process than who copies
     found: dict[str, int] = Counter()
     for table, rows in (each for piece in pieces for each in read_piece(piece, wanted, How())):
@@ -383,7 +383,7 @@ def test_what_a_later_copy_replaced_while_it_is_read_is_as_that_has_it(s3: Faili
 
 
 def test_partitions_of_a_copy_there_are_those_of_one_log_directory(s3: FailingStore, source: Path) -> None:
-    copied([str(source.parent)], OUT)
+    copy_logs([str(source.parent)], OUT)
     found = discover([f"{OUT}/broker-1/t-0", f"{OUT}/broker-1/t-1"])
     (log_dir,) = found.log_dirs
     assert [replica.folder for replica in log_dir.replicas] == ["t-0", "t-1"]
@@ -405,7 +405,7 @@ def changes_of(source: Path) -> list[Change]:
 
         patched.setattr(StoreTarget, "put", written)
         patched.setattr(StoreTarget, "remove", removed)
-        copied([str(source)], OUT)
+        copy_logs([str(source)], OUT)
     return found
 
 
@@ -414,7 +414,7 @@ def test_one_that_a_later_copy_is_written_over_while_it_is_audited_accuses_nobod
 ) -> None:
     """As in a folder (``tests/whole/test_copies_written_over.py``): of nights that lie in each other it says so."""
     path = began(tmp_path / "in")
-    copied([str(path.parent)], OUT)
+    copy_logs([str(path.parent)], OUT)
     shutil.copytree(s3.buckets["copies"], tmp_path / "before")
     went_on(path)
     changes = changes_of(path.parent)

@@ -9,7 +9,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from auditor import running
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, every_corpus
 from tests.spark.test_pruning import pushes as pushes
@@ -19,7 +19,7 @@ from tests.unit.test_copied_checksums import COUNT, batch
 def test_every_corpus_is_found_the_same_in_a_copy(spark: SparkSession, tmp_path: Path) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
     paths = [Path(path) for path in every_corpus.paths(source) if Path(path).parent == source]
-    copied([str(path) for path in paths], copy, records=True)
+    copy_logs([str(path) for path in paths], copy, records=True)
     of_copies = tuple(str(copy / path.name) for path in paths)
     how = {"as_of": every_corpus.AS_OF, "records": True}
     running.audit(AuditOptions(tuple(map(str, paths)), tmp_path / "a", master="inline[2]", **how))
@@ -39,7 +39,7 @@ def test_what_is_open_is_open_in_parts_too(spark: SparkSession, tmp_path: Path) 
         leap = 5 if first > COUNT else 0
         data = b"".join(batch(n, sequence=n + leap) for n in range(first, first + COUNT))
         (folder / f"{first:020}.log").write_bytes(data)
-    copied([str(folder.parent.parent)], tmp_path / "copy", checksums="none")
+    copy_logs([str(folder.parent.parent)], tmp_path / "copy", checksums="none")
     found = {}
     for out, master, session in (("a", "inline[1]", None), ("b", "local[2]", spark)):
         options = AuditOptions((str(tmp_path / "copy"),), tmp_path / out, master=master, split_size=1 << 20)
@@ -61,7 +61,7 @@ SOME = (  # options and a condition
 def test_sources_read_copies_beside_directories(spark: SparkSession, pushes: bool, tmp_path: Path) -> None:
     """One broker of three as a copy: all rows, some by options and conditions, and columns that were asked for."""
     whole, mixed = corpora.copy("replicas-41", tmp_path / "whole"), tmp_path / "mixed"
-    copied([str(whole / "broker-1")], mixed)
+    copy_logs([str(whole / "broker-1")], mixed)
     for name in ("broker-2", "broker-3"):
         shutil.copytree(whole / name, mixed / name)
 

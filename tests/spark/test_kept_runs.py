@@ -39,7 +39,7 @@ def test_runs_of_two_audits_are_one_table_and_what_was_cured_is_gone(spark: Spar
     }
 
     first, second = runs.committed(history)
-    change, shelf = runs.of(Shelf(history), [first], second), Shelf(history)
+    change, shelf = runs.changes_of(Shelf(history), [first], second), Shelf(history)
     gone, still = (runs.rows(shelf, part) for part in (change.gone, change.still))
     assert {row["kind"] for row in gone} == {"hanging-transaction"}
     assert len(gone) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0

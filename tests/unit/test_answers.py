@@ -52,7 +52,7 @@ def test_what_may_have_ended_since_the_copy_is_not_called_hanging(kind: str) -> 
     """A copy of a running broker: the standing is that of the audit, whose headline says that nothing shows more."""
     young, old = answers.Open(row(kind, standing="unknown")), answers.Open(row(kind, standing="stuck"))
     assert (young.kind, old.kind) == ("undecidable", kind)
-    assert "newer copy" in answers.stands(young)
+    assert "newer copy" in answers.standing_text(young)
 
 
 def test_how_far_readers_are_behind_goes_by_what_they_would_get() -> None:
@@ -77,7 +77,7 @@ def test_an_age_from_the_earliest_start_is_at_most_that(
 
 @pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
 def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: str) -> None:
-    assert lacking in answers.stands(answers.Open(row("undecidable", timeout_ms=timeout, standing="unknown")))
+    assert lacking in answers.standing_text(answers.Open(row("undecidable", timeout_ms=timeout, standing="unknown")))
 
 
 def test_a_start_that_no_brokers_time_bounds_says_so() -> None:

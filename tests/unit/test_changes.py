@@ -27,7 +27,7 @@ ONE, TWO = {"broker 1": 1}, {"broker 2": 1}
 def told(history: Path) -> list[tuple[list[str], list[str], list[str]]]:
     """What is new, gone and not looked for in each run, by the last letters of fingerprints."""
     shelf, known = Shelf(history), runs.committed(history)
-    every = (runs.of(shelf, known[:at], run) for at, run in enumerate(known))
+    every = (runs.changes_of(shelf, known[:at], run) for at, run in enumerate(known))
     return [tuple(sorted(name[1:] for name in part) for part in (c.new, c.gone, c.unseen)) for c in every]  # type: ignore[misc]
 
 

@@ -165,8 +165,8 @@ def test_one_cluster_that_is_overdue_says_so_and_is_no_all_clear(tmp_path: Path)
     site = Site(Shelf(tmp_path), every_ms=3_600_000)
     assert "overdue" not in site.front()
     monday = {"published_at": (now() - datetime.timedelta(days=3)).isoformat()}
-    site.known = [dataclasses.replace(run, **monday) for run in site.known]
-    site.by_cluster = clusters.by_cluster(site.known)
+    site.all_runs = [dataclasses.replace(run, **monday) for run in site.all_runs]
+    site.by_cluster = clusters.by_cluster(site.all_runs)
     page = site.front()
     assert "overdue: no run for 3" in page
     assert 'class="tone-good"' not in page
@@ -179,10 +179,12 @@ def test_many_clusters_are_as_unsure_as_their_runs_were(history: Path) -> None:
     site = Site(Shelf(history))
     tones = []
     for kept in ({}, facts):
-        site.known = [dataclasses.replace(r, facts=r.facts | kept) for r in known if r.run_id in ("well-21", "well-20")]
-        other = dataclasses.replace(site.known[0], facts={**site.known[0].facts, "clusters": ["other"]})
-        site.known.append(other)
-        site.by_cluster = clusters.by_cluster(site.known)
+        site.all_runs = [
+            dataclasses.replace(r, facts=r.facts | kept) for r in known if r.run_id in ("well-21", "well-20")
+        ]
+        other = dataclasses.replace(site.all_runs[0], facts={**site.all_runs[0].facts, "clusters": ["other"]})
+        site.all_runs.append(other)
+        site.by_cluster = clusters.by_cluster(site.all_runs)
         tones.append(Page(site.front()).all("header")[0]["class"])
     assert tones == ["tone-good", "tone-unsure"]
 

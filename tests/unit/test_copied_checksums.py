@@ -15,7 +15,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import UNVERIFIED
 from auditor.connectors.codec.segment import HeaderHop, read_segment
 from auditor.copying import run
-from auditor.copying.run import copied, rests_on, verified
+from auditor.copying.run import copy_logs, referenced_segments, verify_segments
 from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.facts import opened
@@ -61,7 +61,7 @@ def known(copy: Path) -> list[bool | None]:
 
 
 def test_of_large_batches_headers_alone_are_read(source: Path, tmp_path: Path) -> None:
-    done = copied([str(source)], tmp_path / "copy", checksums="none")
+    done = copy_logs([str(source)], tmp_path / "copy", checksums="none")
     whole = (source / "t-0" / NAME).stat().st_size
     assert (done.batches, done.unverified) == (COUNT, 1)
     assert done.bytes_read == COUNT * 128 + whole // COUNT  # and the last batch as a whole
@@ -75,7 +75,7 @@ def test_a_later_run_goes_on_by_segment(source: Path, tmp_path: Path) -> None:
         (source / "t-0" / f"{number * COUNT:020}.log").write_bytes(segment(number * COUNT))
     size = (source / "t-0" / NAME).stat().st_size
     copy = tmp_path / "copy"
-    left = [copied([str(source)], copy, checksums="budget", budget=2 * size).unverified for _ in range(3)]
+    left = [copy_logs([str(source)], copy, checksums="budget", budget=2 * size).unverified for _ in range(3)]
     assert left == [2, 0, 0]
     assert all(known(copy))
     assert len(list(copy.rglob("*.parquet"))) <= 2
@@ -84,7 +84,7 @@ def test_a_later_run_goes_on_by_segment(source: Path, tmp_path: Path) -> None:
 def test_damage_to_a_body_is_neither_seen_nor_denied(source: Path, tmp_path: Path) -> None:
     flipped(source, 500)
     copy = tmp_path / "copy"
-    assert copied([str(source)], copy, checksums="none").unverified == 1
+    assert copy_logs([str(source)], copy, checksums="none").unverified == 1
     assert [f.rule for f in opened(source).findings if f.severity == "critical"] == ["batch-crc-mismatch"]
     assert not [f for f in opened(copy).findings if f.rule == "batch-crc-mismatch"]
     written = tmp_path / "audit"
@@ -92,7 +92,7 @@ def test_damage_to_a_body_is_neither_seen_nor_denied(source: Path, tmp_path: Pat
     summary = json.loads((written / "summary.json").read_text())
     assert any("checksums of 39 batches" in note for note in summary["notes"])
     assert "not all could be decided" in json.dumps(summary)
-    copied([str(source)], copy, checksums="all")
+    copy_logs([str(source)], copy, checksums="all")
     assert known(copy).count(False) == 1
     assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
 
@@ -102,7 +102,7 @@ def test_an_unverified_checksum_lowers_no_severity(source: Path, tmp_path: Path)
     data = segment(0, 20) + b"".join(batch(n, sequence=n + 5) for n in range(20, COUNT))
     (source / "t-0" / NAME).write_bytes(data)
     copy = tmp_path / "copy"
-    copied([str(source)], copy, checksums="none")
+    copy_logs([str(source)], copy, checksums="none")
     was, now = ([f for f in opened(path).findings if f.severity != "info"] for path in (source, copy))
     assert was
     assert [(f.rule, f.offset, f.severity) for f in now] == [(f.rule, f.offset, f.severity) for f in was]
@@ -114,7 +114,7 @@ def test_an_unverified_checksum_lowers_no_severity(source: Path, tmp_path: Path)
     for extra in ([], ["--fail-on-unsure"]):
         arguments = ["audit", str(copy), "--out", str(tmp_path / "audit"), "--master", "inline[1]", "--quiet", *extra]
         assert cli.main(arguments) == 1
-    assert verified([str(source)], copy, rests_on(opened(copy))) == 0
+    assert verify_segments([str(source)], copy, referenced_segments(opened(copy))) == 0
     assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
 
 
@@ -124,7 +124,7 @@ def test_a_copy_proves_nothing_by_an_unverified_batch(at: int, source: Path, tmp
     and what a copy makes of that batch is proved by nothing."""
     flipped(source, at)
     copy = tmp_path / "copy"
-    copied([str(source)], copy, checksums="none")
+    copy_logs([str(source)], copy, checksums="none")
     was, now = ({(f.rule, f.offset) for f in opened(path).findings if _proved(f)} for path in (source, copy))
     assert ("batch-crc-mismatch", 0) in was
     assert now <= was
@@ -167,7 +167,7 @@ def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path
         at = dice.randrange(COUNT) * length + dice.choice([dice.randrange(61), dice.randrange(length)])
         data[at] ^= 1 << dice.randrange(8)
     (broker / "t-0" / NAME).write_bytes(data)
-    copied([str(broker.parent)], copy, checksums="none")
+    copy_logs([str(broker.parent)], copy, checksums="none")
     was, now = (
         {(f.rule, f.offset, f.severity) for f in opened(path).findings if f.severity != "info" and _proved(f)}
         for path in (broker.parent, copy)
@@ -179,7 +179,7 @@ def test_no_damage_is_a_false_alarm_while_checksums_are_open(seed: int, tmp_path
         if not row["crc_ok"]
     }
     assert now <= was | wrong
-    copied([str(broker.parent)], copy, checksums="all")
+    copy_logs([str(broker.parent)], copy, checksums="all")
     rest = [[f.to_json() for f in opened(path).findings] for path in (broker.parent, copy)]
     assert rest[0] == rest[1]
 
@@ -188,5 +188,5 @@ def test_small_batches_are_read_whole(tmp_path: Path) -> None:
     folder = tmp_path / "in" / "t-0"
     folder.mkdir(parents=True)
     (folder / NAME).write_bytes(b"".join(segments.simple(3 * n, 3) for n in range(200)))
-    done = copied([str(folder)], tmp_path / "copy", checksums="none")
+    done = copy_logs([str(folder)], tmp_path / "copy", checksums="none")
     assert (done.unverified, all(known(tmp_path / "copy"))) == (0, True)

@@ -12,7 +12,7 @@ import pytest
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir import copy_view
 from auditor.copying import folders, run
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from tests import corpora, segments
 from tests.copies import copy_of
 from tests.unit.test_copies_again import rows_of
@@ -99,7 +99,7 @@ def test_large_batches_take_twelve_bytes_with_their_indexes(tmp_path: Path) -> N
         f.truncate(count * size - size)  # the last one is not whole: nothing of it is a batch
     (folder / f"{NAME}.index").write_bytes(by_offset)
     (folder / f"{NAME}.timeindex").write_bytes(by_time)
-    done = copied([str(folder)], copy, checksums="none")
+    done = copy_logs([str(folder)], copy, checksums="none")
     assert done.bytes_read < count * size // 100
     batches = len(rows_of(copy)["batches"])
     assert batches > count - 10

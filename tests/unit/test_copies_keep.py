@@ -14,8 +14,8 @@ import pytest
 from auditor import cli
 from auditor.copying import run
 from auditor.copying.folders import InputFolder
-from auditor.copying.run import copied
-from auditor.copying.throttling import time_to_keep
+from auditor.copying.run import copy_logs
+from auditor.copying.throttling import keep_time
 from tests import segments
 from tests.facts import opened
 from tests.growing import batches, broker, rows_of
@@ -70,41 +70,41 @@ def findings(path: Path) -> list[str]:
 
 def test_what_retention_deletes_is_held_for_the_time_and_then_goes(source: Path, tmp_path: Path) -> None:
     copy, now = tmp_path / "copy", run.time.time_ns()
-    copied([str(source.parent)], copy, keep_ms=30 * DAY)
+    copy_logs([str(source.parent)], copy, keep_ms=30 * DAY)
     retention(source)
-    assert copied([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
+    assert copy_logs([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
     assert bases(copy) == list(range(0, 60, 3))
     assert bases(source.parent) == list(range(30, 60, 3))
     assert held(copy) == 2
-    assert copied([str(source.parent)], copy).held == 2  # which says nothing of keeping
+    assert copy_logs([str(source.parent)], copy).held == 2  # which says nothing of keeping
     with pytest.MonkeyPatch.context() as later:
         later.setattr(run.time, "time_ns", lambda: now + 29 * DAY * 1_000_000)
-        assert copied([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
-        assert copied([str(source.parent)], copy, keep_ms=40 * DAY).held == 2
+        assert copy_logs([str(source.parent)], copy, keep_ms=30 * DAY).held == 2
+        assert copy_logs([str(source.parent)], copy, keep_ms=40 * DAY).held == 2
         later.setattr(run.time, "time_ns", lambda: now + 41 * DAY * 1_000_000)
-        assert copied([str(source.parent)], copy).held == 0
+        assert copy_logs([str(source.parent)], copy).held == 0
     assert bases(copy) == bases(source.parent)
     assert held(copy) == 0
     named = {p.name for p in (copy / "broker-1" / "t-0").glob("*.parquet")}
-    copied([str(source.parent)], tmp_path / "new")
+    copy_logs([str(source.parent)], tmp_path / "new")
     assert len(named) == 1
 
 
 def test_without_it_and_with_no_time_nothing_is_held(source: Path, tmp_path: Path) -> None:
     for number, keep in enumerate((None, 0)):
-        copied([str(source.parent)], tmp_path / f"{number}")
+        copy_logs([str(source.parent)], tmp_path / f"{number}")
         retention(source)
-        assert copied([str(source.parent)], tmp_path / f"{number}", keep_ms=keep).held == 0
+        assert copy_logs([str(source.parent)], tmp_path / f"{number}", keep_ms=keep).held == 0
         assert bases(tmp_path / f"{number}") == bases(source.parent)
         (log(source) / segment(0)).write_bytes(batches(0, 5))
         (log(source) / segment(5)).write_bytes(batches(5, 5))
 
 
 def test_what_is_held_goes_at_once_where_it_is_asked(source: Path, tmp_path: Path) -> None:
-    copied([str(source.parent)], tmp_path / "copy")
+    copy_logs([str(source.parent)], tmp_path / "copy")
     retention(source)
-    assert copied([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
-    assert copied([str(source.parent)], tmp_path / "copy", keep_ms=0).held == 0
+    assert copy_logs([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
+    assert copy_logs([str(source.parent)], tmp_path / "copy", keep_ms=0).held == 0
 
 
 def truncated(source: Path) -> None:
@@ -144,23 +144,23 @@ def begins_lower(source: Path) -> None:
 @pytest.mark.parametrize("change", [truncated, cleaned, made_anew, removed, set_aside, begins_lower])
 def test_what_is_no_past_of_this_log_is_not_held(change: Callable[[Path], None], source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
-    copied([str(source.parent)], copy)
+    copy_logs([str(source.parent)], copy)
     change(source)
-    assert copied([str(source.parent)], copy, keep_ms=DAY).held == 0
-    copied([str(source.parent)], tmp_path / "new")
+    assert copy_logs([str(source.parent)], copy, keep_ms=DAY).held == 0
+    copy_logs([str(source.parent)], tmp_path / "new")
     assert rows_of(copy) == rows_of(tmp_path / "new")
 
 
 def test_what_was_held_goes_with_its_topic(source: Path, tmp_path: Path) -> None:
-    copied([str(source.parent)], tmp_path / "copy")
+    copy_logs([str(source.parent)], tmp_path / "copy")
     retention(source)
-    assert copied([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
+    assert copy_logs([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
     (log(source) / "partition.metadata").write_text(OTHER)
-    assert copied([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 0
+    assert copy_logs([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 0
 
 
 def test_what_vanishes_while_it_is_copied_is_held(source: Path, tmp_path: Path) -> None:
-    copied([str(source.parent)], tmp_path / "copy")
+    copy_logs([str(source.parent)], tmp_path / "copy")
     listed = InputFolder.refresh
 
     def vanish(folder: InputFolder) -> None:
@@ -174,7 +174,7 @@ def test_what_vanishes_while_it_is_copied_is_held(source: Path, tmp_path: Path) 
         (log(source) / segment(first)).write_bytes(content)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(InputFolder, "refresh", vanish)
-        assert copied([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
+        assert copy_logs([str(source.parent)], tmp_path / "copy", keep_ms=DAY).held == 2
     assert bases(tmp_path / "copy") == list(range(0, 60, 3))
 
 
@@ -196,11 +196,11 @@ def test_nothing_that_is_held_makes_a_finding_or_hides_one(source: Path, tmp_pat
             if r.random() < 0.8:
                 (log(source) / segment(first)).write_bytes(data if r.random() < 0.8 else data[:-9])
         copy = tmp_path / f"{seed}"
-        copied([str(source.parent)], copy, keep_ms=DAY)
+        copy_logs([str(source.parent)], copy, keep_ms=DAY)
         gone = sorted(log(source).glob("*.log"))[:-1]
         for file in gone[: r.randint(1, 4)]:
             file.unlink()
-        kept = copied([str(source.parent)], copy, keep_ms=DAY).held
+        kept = copy_logs([str(source.parent)], copy, keep_ms=DAY).held
         assert findings(copy) == findings(source.parent)
         assert held(copy) == kept
         said |= {json.loads(line)["rule"] for line in findings(copy)} if kept else set()
@@ -220,6 +220,6 @@ def test_the_command_says_what_is_held_and_an_audit_where_it_stands(
     assert note.startswith("broker-1: 2 segments")
     assert cli.main(["decode", str(tmp_path / "copy" / "broker-1" / "t-0" / segment(0))]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 5
-    assert (time_to_keep("30d"), time_to_keep("12 h"), time_to_keep("90m")) == (30 * DAY, DAY // 2, 5_400_000)
+    assert (keep_time("30d"), keep_time("12 h"), keep_time("90m")) == (30 * DAY, DAY // 2, 5_400_000)
     with pytest.raises(argparse.ArgumentTypeError, match="30d"):
-        time_to_keep("soon")
+        keep_time("soon")

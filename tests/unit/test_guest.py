@@ -15,7 +15,7 @@ from auditor.connectors.stores import remote_files, storage
 from auditor.connectors.stores.remote_files import Pace, ThrottledReader, throttled
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import throttling
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from tests import corpora
 
 PAGE = remote_files.PAGE
@@ -118,7 +118,7 @@ def test_a_copy_leaves_the_cache_as_it_was(tmp_path: Path) -> None:
     before = {path: state(path) for path in files}
     assert any(map(any, before.values()))  # type: ignore[arg-type]
     with throttled(ThrottledReader(FAST, tmp_path / "copy")):
-        done = copied([str(source)], tmp_path / "copy")
+        done = copy_logs([str(source)], tmp_path / "copy")
     assert done.bytes_read > 100_000
     assert {path: state(path) for path in files} == before
 

@@ -105,7 +105,7 @@ def test_a_run_killed_before_its_manifest_changes_nothing(
         patch.setattr(ResultFolder, "put", killed)
         with pytest.raises(KeyboardInterrupt):
             runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    assert runs.kept(tmp_path) == runs.HistoryContent(before, [] if rerun else ["a"])
+    assert runs.content_of(tmp_path) == runs.HistoryContent(before, [] if rerun else ["a"])
     assert [runs.read(tmp_path, run, "findings").num_rows for run in before] == [1] * len(before)
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     assert len(kept(tmp_path)) == 2, "somebody may be writing it just now"

@@ -73,7 +73,7 @@ def test_the_worst_of_the_last_run_comes_first_then_who_is_named_most() -> None:
         for run in rows
     ]
     ranks = overview.rank(tallies)
-    assert [(r.key[1], r.worst, r.seen) for r in ranks] == [
+    assert [(r.key[1], r.worst, r.run_count) for r in ranks] == [
         ("b", ["info", "error"], 2),
         ("a", ["info", "info"], 2),
         ("d", [None, "info"], 1),

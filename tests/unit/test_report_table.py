@@ -39,7 +39,7 @@ def test_blocked_come_first_and_every_open_transaction_once() -> None:
     found = made(held, [*held, behind])
     assert names(found.rows) == [(2, "do-1"), (3, "do-2"), (1, ""), (4, "")]
     assert [row.first.row["producer_id"] for row in found.advised] == [2]
-    assert [row.first.row["producer_id"] for row in found.asked] == [3]
+    assert [row.first.row["producer_id"] for row in found.unsure_advised] == [3]
     assert found.rows[3].note == "behind the one that holds its partition"
     assert found.kinds == {"hanging", "undecidable", "active"}
 
@@ -50,8 +50,8 @@ def test_what_a_remedy_says_already_is_linked_and_not_said_again() -> None:
     grave = samples.finding(rule="timeout-not-enforced", topic="__transaction_state", remedy=text(advice.row()))
     found = made(held, held, [grave])
     assert names(found.rows) == [(3, "do-about-1")]
-    assert found.asked == []
-    assert names(made(held, held).asked) == [(3, "do-1")]
+    assert found.unsure_advised == []
+    assert names(made(held, held).unsure_advised) == [(3, "do-1")]
 
 
 def test_those_without_an_advice_of_their_own_lead_to_their_finding() -> None:

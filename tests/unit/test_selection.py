@@ -41,7 +41,7 @@ def test_severities_are_ordered_and_a_selection_says_what_it_is() -> None:
     chosen = Selection("warning", ("t-1", "u-2"), (3,))
     assert [chosen.shows({"severity": s, "topic": "t", "partition": 1, "broker_id": 3})
             for s in ("critical", "error", "warning", "info")] == [True, True, True, False]  # fmt: skip
-    assert chosen.said() == "partition t-1 or u-2, broker 3, warning and above"
+    assert chosen.text() == "partition t-1 or u-2, broker 3, warning and above"
     assert not Selection().narrow
 
 

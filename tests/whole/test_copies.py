@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import cli
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.copying.target import README
 from auditor.pipeline.options import AuditOptions
 from tests import corpora, every_corpus
@@ -33,7 +33,7 @@ def test_corpora_are_found_the_same_in_a_copy(tmp_path: Path) -> None:
     source, copies = tmp_path / "source", {records: tmp_path / f"copy-{records}" for records in (False, True)}
     paths = [Path(path) for path in every_corpus.paths(source, every_corpus.BY_DAY) if Path(path).parent == source]
     for records, copy in copies.items():
-        copied([str(path) for path in paths], copy, records=records)
+        copy_logs([str(path) for path in paths], copy, records=records)
 
     def found(root: Path, *, records: bool) -> list[bytes]:
         first, *more = (root / path.name for path in paths)
@@ -80,7 +80,7 @@ def test_each_file_is_decoded_as_it_was(corpus: str, tmp_path: Path, capsys: pyt
 
 @pytest.mark.parametrize("name", ["healthy-41", "live-copy-39", "unclean-43"])
 def test_a_partition_of_few_batches_takes_no_more_than_four_kilobytes(name: str, tmp_path: Path) -> None:
-    copied([str(corpora.unpack(name))], tmp_path)
+    copy_logs([str(corpora.unpack(name))], tmp_path)
     for folder in {path.parent for path in tmp_path.rglob(LIST)}:
         if sum(pq.ParquetFile(path).metadata.num_rows for path in folder.glob("*.parquet")) <= 30:
             assert sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) <= 4096, folder

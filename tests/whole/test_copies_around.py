@@ -11,7 +11,7 @@ import pytest
 from auditor import cli, running
 from auditor.connectors.logdir.copy_format import LIST
 from auditor.copying.folders import Folders
-from auditor.copying.run import copied, log_of, names_in, wanted
+from auditor.copying.run import copy_logs, folder_choices, log_of, names_in
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
 from tests.audited import published
@@ -33,9 +33,9 @@ def test_every_critical_finding_is_found_again_in_what_is_taken_first(name: str,
     rows = [json.loads(finding.to_json()) for finding in audit.findings]
     taken: dict[frozenset[str], set[str]] = {}
     for row in (row for row in rows if row["severity"] == "critical"):
-        taken.setdefault(frozenset(next(wanted(row, [str(source)]))), set()).add(row["fingerprint"])
+        taken.setdefault(frozenset(next(folder_choices(row, [str(source)]))), set()).add(row["fingerprint"])
     for number, (folders, fingerprints) in enumerate(taken.items()):
-        copied([str(source)], tmp_path / f"copy-{number}", only=folders)
+        copy_logs([str(source)], tmp_path / f"copy-{number}", only=folders)
         again = {finding.fingerprint for finding in opened(tmp_path / f"copy-{number}", as_of=audit.as_of).findings}
         assert fingerprints - again == set()
 
@@ -74,7 +74,7 @@ def test_the_command_says_which_names_go_along(
 def test_every_name_that_can_be_found_in_it_is_said(tmp_path: Path) -> None:
     """The broker's own names, as other corpora's manifests and folders have them, that are in the bytes of a copy."""
     source = corpora.unpack("groups-43")
-    copied([str(source)], tmp_path / "copy")
+    copy_logs([str(source)], tmp_path / "copy")
     named = names_in(opened(tmp_path / "copy"))
     topics = {log[0] for f in Folders([str(source)], AuditOptions((), "").limits).found.values() if (log := log_of(f))}
     assert topics <= named.topics

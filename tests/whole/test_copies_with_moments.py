@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from auditor.copying import folders, run
-from auditor.copying.run import Done, looked_again
+from auditor.copying.run import CopyResult, reread_open_logs
 from auditor.pipeline.whole_audit import Audit
 from tests import segments
 from tests.audited import above_info
@@ -120,7 +120,7 @@ def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch:
     path = held(tmp_path / "source")
     take = run.OneFolder.take
 
-    def taken(self: run.OneFolder, done: run.Done) -> None:
+    def taken(self: run.OneFolder, done: run.CopyResult) -> None:
         take(self, done)
         if self.folder.name.endswith("pay-0"):
             coordinator = Coordinator(path, 0)
@@ -221,8 +221,8 @@ def test_times_that_a_log_contradicts_are_not_gone_by_and_that_is_said(
     assert "has what was written at" in why
 
 
-def again_of(locked: Path, copy: Path) -> Callable[[frozenset[str]], Done]:
-    return lambda only: run.copied([str(locked.parent)], copy, only=only)
+def again_of(locked: Path, copy: Path) -> Callable[[frozenset[str]], CopyResult]:
+    return lambda only: run.copy_logs([str(locked.parent)], copy, only=only)
 
 
 def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_what_looks_held_and_is_over_by_now_is_read_again(locked: Path, tmp_path
     assert [stands for _, stands, _ in standing(tmp_path / "copy")] == ["stuck"]
     end(pay, pay.data()[0], True, LATER + 550)
     pay.save()
-    rounds = looked_again(tmp_path / "copy", BEGAN, done, opened_all, again_of(locked, tmp_path / "copy"))
+    rounds = reread_open_logs(tmp_path / "copy", BEGAN, done, opened_all, again_of(locked, tmp_path / "copy"))
     assert [each.folders for each in rounds] == [2]
     assert standing(tmp_path / "copy") == []
 
@@ -245,7 +245,7 @@ def test_only_what_an_open_transaction_ends_is_looked_at(locked: Path, tmp_path:
         return opened_all(paths)
 
     done = copy_of(locked.parent, tmp_path / "copy")
-    looked_again(tmp_path / "copy", BEGAN, done, audit, again_of(locked, tmp_path / "copy"))
+    reread_open_logs(tmp_path / "copy", BEGAN, done, audit, again_of(locked, tmp_path / "copy"))
     assert asked[0] == ["__transaction_state-0", "pay-0"]
     pay = Forged(locked, "pay-0")
     end(pay, pay.data()[0], True, LATER + 550)
@@ -253,5 +253,5 @@ def test_only_what_an_open_transaction_ends_is_looked_at(locked: Path, tmp_path:
     for known in (tmp_path / "copy", tmp_path / "new"):  # grown in place, and read from the start
         asked.clear()
         done = copy_of(locked.parent, known)
-        assert looked_again(known, BEGAN, done, audit, again_of(locked, known)) == []
+        assert reread_open_logs(known, BEGAN, done, audit, again_of(locked, known)) == []
         assert asked == []

@@ -15,7 +15,7 @@ import pytest
 from auditor import cli
 from auditor.connectors.logdir.copy_format import digest_of
 from auditor.copying import run
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.outputs.publish import run_report
 from tests import corpora
 from tests.copies import LIST, finds
@@ -106,7 +106,7 @@ def test_odd_records_are_found_in_a_copy_as_they_were(tmp_path: Path) -> None:
     said, blamed = set[str](), 0
     for seed in range(40):
         source, copy = made(tmp_path / f"{seed}", seed), tmp_path / f"{seed}-copy"
-        copied([str(source)], copy, records=True)
+        copy_logs([str(source)], copy, records=True)
         was, now = opened(source, records=True), opened(copy, records=True)
         assert [f.to_json() for f in now.findings] == [f.to_json() for f in was.findings], seed
         assert run_report(now).summary["validation_failures"] == run_report(was).summary["validation_failures"]
@@ -121,8 +121,8 @@ def test_a_copy_of_a_copy_has_what_that_one_has(tmp_path: Path) -> None:
     source = made(tmp_path / "source", 1)
     for records in (True, False):
         one, two = tmp_path / f"one-{records}", tmp_path / f"two-{records}"
-        copied([str(source)], one, records=records)
-        copied([str(one)], two, records=True)
+        copy_logs([str(source)], one, records=records)
+        copy_logs([str(one)], two, records=True)
         assert found(two) == found(one)
     assert found(tmp_path / "two-True") == found(source)
 
@@ -152,11 +152,11 @@ def test_a_copy_without_them_says_what_was_not_looked_at(tmp_path: Path, capsys:
 def test_what_was_taken_with_records_keeps_them(tmp_path: Path) -> None:
     """Whether or not a later copy asks for them: of what is as it was, of what grew, and of what is taken anew."""
     source, copy = made(tmp_path / "source", 7), tmp_path / "copy"
-    copied([str(source)], copy)
+    copy_logs([str(source)], copy)
     assert found(copy) != found(source)
-    assert copied([str(source)], copy, records=True).kept == 0
+    assert copy_logs([str(source)], copy, records=True).kept == 0
     assert found(copy) == found(source)
-    again = copied([str(source)], copy)
+    again = copy_logs([str(source)], copy)
     assert again.kept == again.segments == 2
     file = source / "broker-1" / "t-0" / NAME
     r, data, offset = random.Random(3), b"", 10_000
@@ -165,14 +165,14 @@ def test_what_was_taken_with_records_keeps_them(tmp_path: Path) -> None:
         data, offset = data + one, offset + count
     with file.open("ab") as f:
         f.write(data)
-    assert copied([str(source)], copy).kept == 1
+    assert copy_logs([str(source)], copy).kept == 1
     assert found(copy) == found(source)
     (file.parent / f"{offset:020}.log").write_bytes(odd_batch(r, offset)[0])
-    copied([str(source)], copy, records=True)
+    copy_logs([str(source)], copy, records=True)
     assert found(copy) == found(source)
     content = file.read_bytes()
     file.write_bytes(content[: len(content) // 2])
-    copied([str(source)], copy)
+    copy_logs([str(source)], copy)
     assert found(copy) == found(source)
 
 
@@ -188,7 +188,7 @@ def test_compressed_secrets_are_not_in_it(tmp_path: Path) -> None:
         for codec in range(5)
     )  # fmt: skip
     (folder / NAME).write_bytes(data + batch(secret * 4, 3, base_offset=15))
-    copied([str(tmp_path / "in")], tmp_path / "copy", records=True)
+    copy_logs([str(tmp_path / "in")], tmp_path / "copy", records=True)
     assert not finds(tmp_path / "copy", secret)
     assert finds(tmp_path / "copy", str(TIME + 2).encode())
 
@@ -207,7 +207,7 @@ def test_what_no_records_can_come_to_is_an_error_of_the_segment(tmp_path: Path, 
     (folder.parent.parent / "server.properties").write_text("node.id=1\nlog.cleanup.policy=compact\n")
     data = [batch(record(0, None, b"v") + record(1, b"k", b"v", 5), 2, base_offset=2 * n) for n in range(5)]
     (folder / NAME).write_bytes(b"".join(data))
-    copied([str(tmp_path / "in")], tmp_path / "copy", records=True)
+    copy_logs([str(tmp_path / "in")], tmp_path / "copy", records=True)
     file = next((tmp_path / "copy").rglob("*.parquet"))
     table, change = pq.read_table(file), HOSTILE[what]
     names = {"present": "records_present", "flaws": "record_flaws", "details": "record_details"}

@@ -22,7 +22,7 @@ from auditor.connectors.logdir import copy_view as logdir_copy_view
 from auditor.connectors.logdir.copy_view import CopyView
 from auditor.connectors.logdir.inventory import MIXED
 from auditor.copying import folders, run
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.copying.target import FolderTarget
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
@@ -88,7 +88,7 @@ def changes_of(source: Path, copy: Path) -> list[Change]:
 
         patched.setattr(FolderTarget, "move", moved)
         patched.setattr(FolderTarget, "remove", removed)
-        copied([str(source)], copy)
+        copy_logs([str(source)], copy)
     return found
 
 
@@ -153,7 +153,7 @@ def written(tmp_path: Path, source: Path, replaced: Callable[[], None], **moment
     """A copy of ``source``, and a later one when it was ``replaced``; ``first`` and ``second``: when, where the broker
     runs."""
     with runs_at(source, moments.get("first")):
-        copied([str(source)], tmp_path / "copy")
+        copy_logs([str(source)], tmp_path / "copy")
     replaced()
     shutil.copytree(tmp_path / "copy", tmp_path / "later")
     with runs_at(source, moments.get("second")):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from tests import corpora
 from tests.bare_broker import BEGAN, broker, data, end, finish
 from tests.conftest import NIGHTLY
@@ -78,7 +78,7 @@ def said(root: Path, as_of: int | None) -> list[dict[str, Any]]:
 def as_copied(root: Path, copy: Path, as_of: int | None) -> list[str]:
     """What an audit of a copy without payload finds."""
     shutil.rmtree(copy, ignore_errors=True)
-    copied([str(root)], copy)
+    copy_logs([str(root)], copy)
     return [f.to_json() for f in opened(copy, as_of=as_of).findings]
 
 

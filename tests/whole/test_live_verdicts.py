@@ -66,7 +66,7 @@ def test_what_a_finding_calls_blocked_is_so_for_alerts_too() -> None:
     assert blocked
     for row in blocked:
         assert row.holder.standing == metrics._standing(row) == "overdue"
-        assert "normal" not in answers.stands(row.holder)
+        assert "normal" not in answers.standing_text(row.holder)
 
 
 @pytest.mark.parametrize(("minutes", "severity"), [(59, None), (61, "warning"), (239, "warning"), (241, "critical")])

@@ -209,7 +209,7 @@ def of_findings(told: list[dict[str, Any]]) -> dict[str, str]:
 def again(then: Audit, now: Audit, live: bool = False) -> tuple[int, list[dict[str, Any]]]:
     """The same as the command, of two audits that are there already."""
     summary = json.loads(json.dumps(run_report(then).summary, default=list))
-    asked = recheck.asked(summary, (json.loads(f.to_json()) for f in then.findings))
+    asked = recheck.questions_of(summary, (json.loads(f.to_json()) for f in then.findings))
     told = list(recheck.Newer(now, summary, live).answers(asked))
     return recheck.exit_code(told, now.incomplete()), [each.row() for each in told]
 

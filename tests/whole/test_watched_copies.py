@@ -13,7 +13,7 @@ import pytest
 
 from auditor.commands.watch import Watch, WatchRound
 from auditor.copying import run
-from auditor.copying.run import copied
+from auditor.copying.run import copy_logs
 from auditor.outputs.printing import Journal
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
@@ -61,7 +61,7 @@ def test_a_copy_that_grows_is_reported_as_its_directory_is(tmp_path: Path) -> No
     watch = None
     for share in (0.4, 0.7, 1):
         grow(whole, source, share)
-        copied([str(source)], copy)
+        copy_logs([str(source)], copy)
         watch = watch or watching(copy, out, int(as_of()))[0]
         settled(watch)
         found = (out / "findings.jsonl").read_text().splitlines()
@@ -72,12 +72,12 @@ def test_a_copy_that_grows_is_reported_as_its_directory_is(tmp_path: Path) -> No
 
 def test_whatever_becomes_of_the_directory_it_is_followed(tmp_path: Path) -> None:
     source, copy, out = broker(tmp_path / "in" / "broker-1"), tmp_path / "copy", tmp_path / "out"
-    copied([str(source.parent)], copy, keep_ms=86_400_000)
+    copy_logs([str(source.parent)], copy, keep_ms=86_400_000)
     watch, _ = watching(copy, out)
     settled(watch)
     for change in (appended, rolled, cleaned, trimmed, lambda path: shutil.rmtree(path / "t-1")):
         change(source)
-        copied([str(source.parent)], copy, keep_ms=86_400_000)
+        copy_logs([str(source.parent)], copy, keep_ms=86_400_000)
         while watch.look().changed:
             pass
         assert watch.last is not None
@@ -90,12 +90,12 @@ def test_what_is_verified_later_is_seen_though_no_file_has_another_size(tmp_path
     source, copy = broker(tmp_path / "in" / "broker-1"), tmp_path / "copy"
     leap = b"".join(batch(n, sequence=n + (5 if n >= COUNT // 2 else 0)) for n in range(COUNT))
     (source / "t-0" / f"{0:020}.log").write_bytes(leap)
-    copied([str(source.parent)], copy, checksums="none")
+    copy_logs([str(source.parent)], copy, checksums="none")
     watch, _ = watching(copy, tmp_path / "out")
     settled(watch)
     assert watch.last is not None
     assert [f.to_json() for f in watch.last.findings] != of_directory(source.parent)
-    copied([str(source.parent)], copy, checksums="all")
+    copy_logs([str(source.parent)], copy, checksums="all")
     settled(watch)
     assert [f.to_json() for f in watch.last.findings] == of_directory(source.parent)
 
@@ -103,7 +103,7 @@ def test_what_is_verified_later_is_seen_though_no_file_has_another_size(tmp_path
 def test_a_partition_of_a_copy_is_watched_by_itself(tmp_path: Path) -> None:
     """Two PATHs in one log directory, which are one log directory."""
     source, copy = broker(tmp_path / "in" / "broker-1"), tmp_path / "copy"
-    copied([str(source.parent)], copy)
+    copy_logs([str(source.parent)], copy)
     options = AuditOptions(
         (str(copy / "broker-1" / "t-0"), str(copy / "broker-1" / "t-1")), tmp_path / "out", as_of=AS_OF
     )
@@ -114,5 +114,5 @@ def test_a_partition_of_a_copy_is_watched_by_itself(tmp_path: Path) -> None:
     assert [log_dir.name for log_dir in watch.last.inventory.log_dirs] == ["broker-1"]
     with (source / "t-1" / f"{0:020}.log").open("ab") as f:
         f.write(batches(2, 3))
-    copied([str(source.parent)], copy)
+    copy_logs([str(source.parent)], copy)
     assert settled(watch).audit.inventory.log_dirs[0].replicas[1].segments[0].size == len(batches(0, 5))
