@@ -15,7 +15,7 @@ import pytest
 from auditor.connectors.stores import storage
 from auditor.inline import ReadSoFar
 from auditor.processes.isolation import Pool
-from auditor.processes.worker import SAY_EVERY_S
+from auditor.processes.worker import REPORT_EVERY_S
 from auditor.spark import session
 
 
@@ -40,7 +40,7 @@ def read_slowly(task: tuple[int, str]) -> None:
     number, once = task
     for k in range(4):
         storage.closed(f"/d/t-{number}/{k}.log")
-        time.sleep(1.1 * SAY_EVERY_S)
+        time.sleep(1.1 * REPORT_EVERY_S)
     if once and not Path(once).exists():
         Path(once).touch()
         os.kill(os.getpid(), signal.SIGKILL)

@@ -133,7 +133,7 @@ def test_a_safeguard_reads_what_its_kinds_declare() -> None:
             one: safeguards.Safeguard | None = first
             while one is not None:
                 shapes = shapes_read(one.applies)["finding"] if one.applies.__name__ != "<lambda>" else set()
-                if one.at is safeguards.SettingLocation.PRODUCER:
+                if one.current.location is safeguards.SettingLocation.PRODUCER:
                     shapes.add("OpenTransactionEvidence")
                 seen += len(shapes)
                 found += lacking(kind, shapes)
