@@ -192,7 +192,7 @@ def read(
     ``notes`` gets what is left alone there.
     """
 
-    def found() -> Iterator[KeptFacts]:
+    def row() -> Iterator[KeptFacts]:
         kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
         named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
         positions, left_alone = content = work.known()
@@ -210,7 +210,7 @@ def read(
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()
 
-    return KeptReplicas(found)
+    return KeptReplicas(row)
 
 
 def _lists(named: list[tuple[ReplicaTask, bytes]]) -> Iterator[list[tuple[ReplicaTask, bytes]]]:
@@ -248,9 +248,9 @@ BARE_OFFSET = re.compile(r'(?<!["\w])offset\b(?!["\w]|\s+\d)', re.I)  # not the 
 def duckdb() -> ModuleType:
     """Return the module. Errors: :class:`AuditInputError` where it is not installed."""
     require("duckdb")
-    import duckdb as found
+    import duckdb
 
-    return found
+    return duckdb
 
 
 def _connected() -> Any:
@@ -386,7 +386,7 @@ class InlineRunner(Runner):
         if work is not None:
             return read(tasks, work, self.read, self.work_notes)
 
-        def found() -> Iterator[KeptFacts]:
+        def facts_in_order() -> Iterator[KeptFacts]:
             large_first = plan.largest_first(plan.sharing(tasks))
             sizes = array("q", plan.bytes_of(large_first).tobytes())
             read = None
@@ -398,7 +398,7 @@ class InlineRunner(Runner):
                     read.ends(number)
                 yield from rows
 
-        return KeptReplicas(found)
+        return KeptReplicas(facts_in_order)
 
     def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
         """Hold the facts, without resume points, which no judge needs."""

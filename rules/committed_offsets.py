@@ -134,7 +134,7 @@ def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], seve
         severity,
         message + (" (the files may have been copied at different times)" if doubt else ""),
         doubt=doubt,
-        at=t.row,
+        data=t.row,
         transactional_id=t.owner,
         group_id=groups[0] if len(groups) == 1 else None,
         time_ms=t.since,

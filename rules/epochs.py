@@ -418,7 +418,7 @@ def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding
         "error",
         f"Producer {t['producer_id']} ({entry.transactional_id}) wrote to {log.name} at offset {t['first_offset']}, a "
         "partition that its transaction does not have",
-        at=t,
+        data=t,
         transactional_id=entry.transactional_id,
         outcome="blocked" if t["marker_offset"] < 0 else "at_risk",
         evidence={"partitions": sorted(entry.partitions), "coordinator_offset": entry.offset, "records": t["records"]},

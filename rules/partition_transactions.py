@@ -66,7 +66,7 @@ def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str,
     return log.finding(
         severity,
         message,
-        at=t.row,
+        data=t.row,
         transactional_id=t.owner,
         time_ms=t.since,
         evidence=evidence,
@@ -361,7 +361,7 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
             severity,
             f"Producer {t['producer_id']} (epoch {t['producer_epoch']}) wrote to {log.name} at offset {offset} after "
             f"its transaction was over: {why}; {fate}",
-            at=t,
+            data=t,
             outcome="blocked" if t["marker_offset"] < 0 else ended_with_another(t),
             evidence={
                 "previous_marker_offset": t["prev_marker_offset"],
@@ -612,7 +612,7 @@ def _finding(log: LogView, t: np.void, window: TransactionWindow, added: StateRe
         f"The marker at offset {t['marker_offset']} {'closed' if merged.confidence == 'proved' else 'seems to close'} "
         f"data of producer {t['producer_id']} that began at offset {t['first_offset']}, {duration(merged.lead_ms)} "
         f"before its transaction had {log.name}",
-        at=t,
+        data=t,
         transactional_id=window.transactional_id,
         outcome=ended_with_another(t),
         evidence={

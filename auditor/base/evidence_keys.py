@@ -57,7 +57,7 @@ class LateDataEvidence(ClassEvidence, total=False):
 
 
 class OpenTransactionEvidence(LateDataEvidence, total=False):
-    """Of an open transaction."""
+    """Keys of findings about an open transaction."""
 
     age_ms: int
     timeout_ms: int
@@ -168,7 +168,7 @@ class HoleEvidence(TypedDict, total=False):
 
 
 class ReplicaPlace(TypedDict, total=False):
-    """A replica."""
+    """Keys that place a replica."""
 
     log_dir: str
     broker_id: int | None
@@ -204,7 +204,7 @@ class FlawsEvidence(TypedDict, total=False):
 
 
 class IndexEntryEvidence(TypedDict, total=False):
-    """Of an entry of an index."""
+    """Keys of findings about one index entry."""
 
     segment_position: int
 

@@ -138,7 +138,6 @@ class SparkRunner(Runner):
         return spark_tables.frame(self.spark, audit, _facts(audit, name), name)
 
     def query(self, audit: Audited, text: str, tables: frozenset[str]) -> pa.Table:
-        """Query Spark."""
         from auditor.spark.spark_tables import query
 
         return query(self.spark, audit, text, tables)
@@ -152,7 +151,6 @@ class SparkRunner(Runner):
         return here is None or not hasattr(self.spark, "_jvm")
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
-        """Count with Spark."""
         from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, written, table), table)

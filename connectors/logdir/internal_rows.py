@@ -101,7 +101,7 @@ class RecordProblems:
         return DecodeError(*batch, "limit", detail)
 
     def errors(self) -> list[DecodeError]:
-        """All of them as errors."""
+        """Return the records that could not be decoded."""
         return [error for _offset, _position, error in self.unreadable] + self.unknown
 
 

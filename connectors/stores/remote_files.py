@@ -273,7 +273,6 @@ class ThrottledFile(io.FileIO):
         self.ours = -1
 
     def close(self) -> None:
-        """Close the file."""
         if not self.closed and self.ours >= 0:
             self._give_back_the_last()
         if not self.closed:
@@ -415,7 +414,6 @@ class RemoteFile:
         return self.at
 
     def close(self) -> None:
-        """Close the file."""
         for future in self._coming.values():
             future.cancel()
         self._coming.clear()

@@ -103,7 +103,7 @@ class BinaryFile(Protocol):
         """Go to a byte."""
 
     def close(self) -> None:
-        """Close the file."""
+        """Release what the open file holds."""
 
 
 class View(Protocol):

@@ -218,7 +218,7 @@ def row(
 
 def _family(name: str, *rows: KindRow) -> tuple[KindRow, ...]:
     assert name in FAMILIES
-    return tuple(replace(each, family=each.family or name, rule_family=name) for each in rows)
+    return tuple(replace(kind_row, family=kind_row.family or name, rule_family=name) for kind_row in rows)
 
 
 # What explains findings of several kinds below.

@@ -130,9 +130,9 @@ class Kind:
     @property
     def severity(self) -> str:
         """How severe its findings are, in words."""
-        said = [f"{name} {when}".strip() for name, when in self.severities.items()]
+        texts = [f"{name} {when}".strip() for name, when in self.severities.items()]
         graver = [name for name in self.raised if highest(name, *self.severities) == name]
-        return "; ".join(said + [f"{name} where what it explains is" for name in graver])
+        return "; ".join(texts + [f"{name} where what it explains is" for name in graver])
 
     @property
     def source(self) -> str:
@@ -148,12 +148,12 @@ class Kind:
         """Whether it may find anything in a log that has so much."""
         return not self.needs or any(need in has for need in self.needs)
 
-    def completed(self, found: Iterable[Finding]) -> Iterator[Finding]:
+    def completed(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Its findings with its rule and kind, and with outcome, source and advice where they say none of their own.
 
         Errors: AssertionError for a finding of another kind, or with an outcome that the kind does not declare.
         """
-        for finding in found:
+        for finding in findings:
             if finding.kind not in ("", self.id):
                 raise AssertionError(f"rule {self.id} yields a finding of {finding.kind}")
             if finding.outcome and finding.outcome not in self.outcomes:
@@ -219,7 +219,7 @@ class Rule:
     @property
     def prevented_by(self) -> tuple[Safeguard, ...]:
         """What would have prevented findings of any of its kinds."""
-        return tuple(dict.fromkeys(each for kind in self.kinds for each in kind.prevented_by))
+        return tuple(dict.fromkeys(safeguard for kind in self.kinds for safeguard in kind.prevented_by))
 
     def said(self, section: str) -> list[tuple[str, str]]:
         """A section of its page: what holds for all of it, after "", and what each kind says itself, after its id."""
@@ -298,9 +298,9 @@ def load() -> Mapping[str, Rule]:
     Errors: AssertionError where a row has no check, where a page lacks a section, where ``absorbed_by`` names what is
     no rule and no kind, or where kinds absorb each other.
     """
-    for found in pkgutil.iter_modules(rules.__path__):
-        if not found.ispkg:
-            importlib.import_module(f"{rules.__name__}.{found.name}")
+    for module in pkgutil.iter_modules(rules.__path__):
+        if not module.ispkg:
+            importlib.import_module(f"{rules.__name__}.{module.name}")
     if without := KINDS.keys() - CATALOGUE.keys():
         raise AssertionError(f"no check registers {sorted(without)}")
     of_rules: dict[str, tuple[str, ...]] = {}
@@ -310,7 +310,7 @@ def load() -> Mapping[str, Rule]:
     made = [_made(rule, several, names) for rule, several in of_rules.items()]
     raised = _raised(made, _order(made))
     whole = (replace(rule, kinds=tuple(replace(k, raised=raised[k.id]) for k in rule.kinds)) for rule in made)
-    return MappingProxyType({each.id: each for each in whole})
+    return MappingProxyType({known_rule.id: known_rule for known_rule in whole})
 
 
 @functools.cache
@@ -331,7 +331,7 @@ def meant(name: str) -> str:
 
 def rule_of(name: str) -> Rule | None:
     """The rule with this id, or with a kind of this id."""
-    return load()[each[0].rule] if (each := named(name)) else None
+    return load()[matches[0].rule] if (matches := named(name)) else None
 
 
 def _made(id: str, several: tuple[str, ...], names: Mapping[str, tuple[str, ...]]) -> Rule:
@@ -380,8 +380,8 @@ def _raised(made: Iterable[Rule], order: list[str]) -> dict[str, tuple[str, ...]
 
 def judge(log: LogView, chosen: Iterable[Kind]) -> Iterator[Finding]:
     """Findings of the chosen kinds about one log."""
-    for each in chosen:
-        yield from each.completed(each.check(log))
+    for kind in chosen:
+        yield from kind.completed(kind.check(log))
 
 
 def described(rows: Iterable[Values]) -> list[Fields]:
@@ -393,11 +393,11 @@ def described(rows: Iterable[Values]) -> list[Fields]:
     return [_described(row, kinds().get(row.get("kind") or row["rule"])) for row in rows]
 
 
-def _described(row: Values, each: Kind | None) -> Fields:
-    if each is None:
+def _described(row: Values, kind: Kind | None) -> Fields:
+    if kind is None:
         return {**row, "declared": None}
-    outcome = row.get("outcome") or each.outcome(row.get("severity") or "info")
-    return {**row, "outcome": outcome, "declared": each.declared}
+    outcome = row.get("outcome") or kind.outcome(row.get("severity") or "info")
+    return {**row, "outcome": outcome, "declared": kind.declared}
 
 
 # Rules as text: the catalogue and a rule's page, for terminals and for the docs.
@@ -467,12 +467,12 @@ def page(rule: Rule) -> str:
     outcomes = [(kind.id, _outcomes(kind)) for kind in rule.kinds if kind.outcomes]
     if len(rule.kinds) == 1:
         lines.append(f"Severity: {_remarks(rule)}")
-        lines += [f"Outcome: {said}" for _, said in outcomes]
+        lines += [f"Outcome: {sentence}" for _, sentence in outcomes]
     else:
         lines += ["", "Severity, by kind of findings:"]
         lines += [line for text in _severities(rule) for line in _wrapped(text)]
         lines += ["", "Outcome of critical and error findings, by kind:"] if outcomes else []
-        lines += [line for name, said in outcomes for line in _wrapped(f"{name}: {said}")]
+        lines += [line for name, sentence in outcomes for line in _wrapped(f"{name}: {sentence}")]
     lines.append("")
     sections: dict[str, list[str]] = {}
     for name in SECTIONS:
@@ -486,7 +486,7 @@ def page(rule: Rule) -> str:
         listed = _listed(rule) if name == "Can be wrong" else [line for text in texts for line in _wrapped(text)]
         lines += [name + ":", *listed, ""]
     if words := words_in([rule.title, *(text for texts in sections.values() for text in texts)]):
-        lines += ["Words:", *(line for word, said in words.items() for line in _wrapped(f"{word}: {said}", "    ")), ""]
+        lines += ["Words:", *(line for word, says in words.items() for line in _wrapped(f"{word}: {says}", "    ")), ""]
     return "\n".join(lines)
 
 

@@ -65,7 +65,8 @@ class Safeguard:
     """A setting or practice: its name, where it is set, and what it does.
 
     ``rank`` orders safeguards that would have prevented equally many: the lowest first. ``current``: the setting whose
-    current value decides. ``since``, ``below``: the releases that have it. ``or_else``: proposed where this one does not apply. ``of_each``: set per
+    current value decides. ``since``, ``below``: the releases that have it. ``or_else``: proposed where this one does
+    not apply. ``of_each``: set per
     topic; ``static``: cannot be changed on a running broker; ``replicas``: the replica count that setting it by a
     command requires. ``applies``: whether it applies to a finding.
     """

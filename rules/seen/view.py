@@ -43,7 +43,7 @@ LAST_MS = 253402300800000  # the end of the year 9999
 
 @dataclass(slots=True)
 class Finding:
-    """One cause, said once. Fields and their order are the contract's; null where one does not apply.
+    """One cause, reported once. Fields and their order are the contract's; null if one does not apply.
 
     ``offset`` and ``last_offset`` are inclusive; ``timestamp`` is in UTC with milliseconds, in rows and lines
     ISO-8601; ``position`` a byte in ``file``, which is relative to the log directory named in ``evidence["log_dir"]``.
@@ -80,36 +80,37 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        """What to do on one line, made of the advice; empty where there is none yet."""
+        """The advice on one line; empty if there is none yet."""
         return "" if self.advice is None else text(self.advice.row())
 
     def to_dict(self) -> Fields:
-        """The fields in the contract's order, ``advice`` as an object."""
+        """Return the fields in the contract's order, ``advice`` as an object."""
         row = {name: getattr(self, name) for name in FIELDS}
         advice = None if self.advice is None else self.advice.row()
         return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
     def carried(self) -> Fields:
-        """All that it is made of, for :meth:`of` in another process."""
+        """Return all fields, for :meth:`of` in another process."""
         row = {name: getattr(self, name) for name in MADE_OF}
         advice = None if self.advice is None else self.advice.carried()
         return row | {"timestamp": iso_text(self.timestamp), "advice": advice}
 
     @classmethod
     def of(cls, row: Values) -> Finding:
-        """What :meth:`carried` or :meth:`to_dict` made."""
+        """Restore a finding from the result of :meth:`carried` or :meth:`to_dict`."""
         given = {name: row[name] for name in MADE_OF}
-        at = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])
-        return cls(**given | {"timestamp": at, "advice": None if row["advice"] is None else Advice.of(row["advice"])})
+        timestamp = None if row["timestamp"] is None else datetime.fromisoformat(row["timestamp"])
+        advice = None if row["advice"] is None else Advice.of(row["advice"])
+        return cls(**given | {"timestamp": timestamp, "advice": advice})
 
     def to_json(self) -> str:
-        """One line: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 kept as it is."""
+        """Return one line of JSON: fields in the contract's order, keys of ``evidence`` sorted, UTF-8 not escaped."""
         row = self.to_dict()
         row["evidence"] = json.loads(json.dumps(self.evidence, sort_keys=True, ensure_ascii=False))
         return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode("utf-8")
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Severity, topic, partition, broker, offset, then the other fields in order; nulls first."""
+        """Order by severity, topic, partition, broker, offset, then the other fields; nulls first."""
         row = self.to_dict()
         row["evidence"] = json.dumps(self.evidence, sort_keys=True, ensure_ascii=False)
         lead = ("topic", "partition", "broker_id", "offset")
@@ -251,7 +252,7 @@ class LogView:
 
     @property
     def copies(self) -> list[ReplicaFacts]:
-        """All copies, of whichever topic."""
+        """All replicas, also those of an earlier topic of the same name."""
         return self.replicas if self.is_gone else [*self.replicas, *self.of_another]
 
     @property
@@ -363,28 +364,26 @@ class LogView:
         *,
         replica: ReplicaFacts | None = None,
         segment: int = -1,
-        at: np.void | None = None,
+        data: np.void | None = None,
         marker: np.void | None = None,
         doubt: bool = False,
         lost: bool = False,
         verified: bool = False,
         **fields: Any,
     ) -> Finding:
-        """A finding about this log, at its leader's replica or another one; ``evidence`` gets the log directory.
+        """Make a finding about this log, at its leader's replica or another one.
 
-        Its rule and kind are those of the check that yields it: ``Kind.completed`` sets them.
+        ``evidence`` gets the log directory; ``Kind.completed`` sets rule and kind. ``data``, ``marker``: the
+        transaction whose data or marker it is about; they give place, producer and time where ``fields`` do not.
 
-        ``at``, ``marker``: the transaction whose data, or whose marker, it is about, which say its place, producer and
-        time where ``fields`` do not.
-
-        ``doubt``: whether it rests on something that may only be absent because a file was copied too early, or of
-        another time than its neighbours; ``lost``: whether it may be in a batch with a CRC mismatch. Then it is an
-        info, undecidable, and ``if_true`` is what it would be. What rests on unverified batches is not proved,
+        ``doubt``: it rests on something that may be absent only because a file was copied too early, or at another time
+        than its neighbours. ``lost``: the evidence may be in a batch with a CRC mismatch. In both cases it is an info,
+        undecidable, and ``if_true`` is what it would be. A finding that rests on unverified batches is not proved,
         unless it is ``verified``: derived from computed checksums alone.
         """
         c = replica or self.leader
-        if at is not None:
-            fields = self._data_of(at) | fields
+        if data is not None:
+            fields = self._data_of(data) | fields
         elif marker is not None:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
@@ -395,10 +394,10 @@ class LogView:
             why = {"in_flight": True} if unsure else {"missing": "records of a batch with a CRC mismatch"}
             evidence |= {**why, "confidence": "undecidable"}
         if not verified and (ranges := self._unverified(c, fields, evidence)):
-            mine = between(ranges, fields | {"evidence": evidence})
-            not_proved(evidence, mine or ranges)
-            if mine and fields.get("advice") is not None:
-                fields["advice"] = verified_first(fields["advice"], mine)
+            own_ranges = between(ranges, fields | {"evidence": evidence})
+            not_proved(evidence, own_ranges or ranges)
+            if own_ranges and fields.get("advice") is not None:
+                fields["advice"] = verified_first(fields["advice"], own_ranges)
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")
         others = [o.log_dir for o in self.replicas if o is not c]

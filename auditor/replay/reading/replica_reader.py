@@ -503,7 +503,6 @@ class ReplicaReader:
             self.policies.take(b, self.audit.steps)
 
     def end_segment(self, after: int = -1) -> None:
-        """End the segment."""
         self.audit.end_segment(after)
         if self.policies is not None:
             self.policies.end_segment(after)
