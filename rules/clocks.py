@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
-from auditor.base.numbers import setting_number
 from auditor.base.words import duration, few, plural
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.model import policies

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from auditor.base.advice import IF_FLINK, Advice, CheckCommand, Verdict, may_be_flinks
 from auditor.base.at_rest import Fields
+from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.numbers import LAST_EPOCH
 from auditor.base.words import plural
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.numbers import LAST_SEQUENCE
+from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
-from auditor.base.numbers import SEQUENCES
+from auditor.base.errors import SEQUENCES
 from auditor.base.words import duration, plural
 from auditor.facts.events import (
     AFTER_UNREADABLE,

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import AuditInputError
-from auditor.base.numbers import parse_int
+from auditor.base.errors import AuditInputError, parse_int
 from auditor.base.words import did_you_mean, few
 
 # TOML files.

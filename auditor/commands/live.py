@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 from auditor import running
 from auditor.base.at_rest import Fields
-from auditor.base.errors import MIB, AuditInputError, require
-from auditor.base.numbers import setting_number
+from auditor.base.errors import MIB, AuditInputError, require, setting_number
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
 from auditor.connectors.live import client_properties
 from auditor.connectors.live.client_properties import CONNECTION_OPTIONS, MAX_BYTES, MAX_RATE

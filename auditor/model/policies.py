@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from auditor.base.numbers import setting_number
+from auditor.base.errors import setting_number
 
 # Broker policies as data: what each generation of brokers decides differently, over one algorithm.
 #

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.numbers import LAST_EPOCH, LAST_SEQUENCE
+from auditor.base.errors import LAST_EPOCH, LAST_SEQUENCE
 from auditor.model.policies import (
     DUPLICATE,
     DUPLICATE_SEQUENCE_NUMBER,

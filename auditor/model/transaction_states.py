@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-from auditor.base.numbers import LAST_EPOCH
+from auditor.base.errors import LAST_EPOCH
 
 # Transaction states, and the value that the transaction log holds for an id.
 #

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError, Limits
-from auditor.base.numbers import setting_number
+from auditor.base.errors import DecodeError, Limits, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata

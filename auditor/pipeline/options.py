@@ -13,8 +13,7 @@ from pathlib import Path
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, AuditInputError, Limits
-from auditor.base.numbers import SEQUENCES, parse_int
+from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, SEQUENCES, AuditInputError, Limits, parse_int
 from auditor.base.user_input import Names, Scope, Since, moment_ms
 from auditor.base.words import SEVERITIES
 from auditor.model.policies import AUTO, CHOICES

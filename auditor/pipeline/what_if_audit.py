@@ -9,9 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, setting_number
 from auditor.base.evidence_keys import PolicyEvidence, read
-from auditor.base.numbers import setting_number
 from auditor.base.words import plural
 from auditor.connectors.logdir.files import Inventory
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
+from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.numbers import SEQUENCES
 from auditor.connectors.schema import LOG_KEY, declared
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
 from auditor.model.policies import (

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.base.numbers import SEQUENCES
+from auditor.base.errors import DEFAULT_LIMITS, SEQUENCES, DecodeError, Limits
 from auditor.connectors.codec import batches as col
 from auditor.connectors.codec.batches import (
     CODEC_MASK,

@@ -9,8 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.base.numbers import parse_int, setting_number
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, parse_int, setting_number
 
 # Text lines with their positions, and Java's ``.properties`` syntax.
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import MIB, AuditInputError, require
-from auditor.base.numbers import setting_number
+from auditor.base.errors import MIB, AuditInputError, require, setting_number
 from auditor.connectors.codec.small_files import logical_lines, split_property
 
 # Java's property files, and the login lines (JAAS) in them.

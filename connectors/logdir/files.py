@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.at_rest import RowsAtRest
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
-from auditor.base.numbers import parse_int
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, parse_int
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import (
     OF_BROKERS,

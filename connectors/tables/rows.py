@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DEFAULT_LIMITS, RECORD_AT, AuditInputError, DecodeError, Limits
-from auditor.base.numbers import SEQUENCES
+from auditor.base.errors import DEFAULT_LIMITS, RECORD_AT, SEQUENCES, AuditInputError, DecodeError, Limits
 from auditor.connectors import kafka_names, schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import indexes, small_files

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
-from auditor.base.numbers import setting_number
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, setting_number
 from auditor.base.user_input import Scope, since_of
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC

@@ -8,6 +8,7 @@ from datetime import timedelta
 from operator import attrgetter
 from typing import Any
 
+from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import (
     CommittedOffsetEvidence,
     CoordinatorEpochEvidence,
@@ -29,7 +30,6 @@ from auditor.base.evidence_keys import (
     TransactionsEvidence,
     read,
 )
-from auditor.base.numbers import SEQUENCES
 from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding
 

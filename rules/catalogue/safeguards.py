@@ -9,6 +9,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
+from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import (
     Evidence,
     ForgottenEvidence,
@@ -17,7 +18,6 @@ from auditor.base.evidence_keys import (
     OpenTransactionEvidence,
     read,
 )
-from auditor.base.numbers import setting_number
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.model.policies import BY_ID, BY_TRANSACTIONAL_ID, Version
 from auditor.rules.lib.repairs import PLACE

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DamagedField, DecodeError
-from auditor.base.numbers import SEQUENCES
+from auditor.base.errors import SEQUENCES, DamagedField, DecodeError
 from auditor.facts.batch_sums import touches
 from auditor.facts.events import Culprits, Event, EventKind
 from auditor.facts.offsets import WatchedOffsets, in_force_of

@@ -8,8 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.errors import BREAKS_OFF, DecodeError
-from auditor.base.numbers import setting_number
+from auditor.base.errors import BREAKS_OFF, DecodeError, setting_number
 from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import Difference, LargestCreateTime, ReplicaFacts, SnapshotLink
 from auditor.rules.seen.cluster_view import DAY_MS, HOUR_MS, Cluster

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.numbers import SEQUENCES, setting_number
+from auditor.base.errors import SEQUENCES, setting_number
 from auditor.base.words import few, plural
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs

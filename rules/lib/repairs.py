@@ -8,8 +8,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, may_be_flinks
-from auditor.base.errors import DAMAGED_FIELD
-from auditor.base.numbers import setting_number
+from auditor.base.errors import DAMAGED_FIELD, setting_number
 from auditor.base.words import few, plural
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from auditor.base.numbers import setting_number
+from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.facts.replica_facts import ReplicaFacts

@@ -12,7 +12,7 @@ import numpy as np
 
 from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
-from auditor.base.numbers import LAST_EPOCH
+from auditor.base.errors import LAST_EPOCH
 from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from auditor.base.numbers import LAST_SEQUENCE
+from auditor.base.errors import LAST_SEQUENCE
 from auditor.model.policies import Policy, policy
 from auditor.model.producers import NONE
 from tests.conformance.cases import Result

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from auditor.base.numbers import LAST_EPOCH
+from auditor.base.errors import LAST_EPOCH
 from auditor.model.transaction_states import (
     COMPLETED,
     COMPLETION_OF,

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from kafka.record.util import calc_crc32c
 
-from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError
-from auditor.base.numbers import setting_number
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, setting_number
 from auditor.connectors.codec import indexes
 from auditor.connectors.codec import indexes as index_files
 from auditor.connectors.codec.indexes import decode_offset_index, decode_time_index, decode_txn_index

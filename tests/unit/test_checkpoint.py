@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base.errors import REASONS
-from auditor.base.numbers import parse_int
+from auditor.base.errors import REASONS, parse_int
 from auditor.connectors.codec.small_files import (
     EpochStart,
     MetaProperties,

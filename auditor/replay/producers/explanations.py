@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.numbers import LAST_SEQUENCE, SEQUENCES
+from auditor.base.errors import LAST_SEQUENCE, SEQUENCES
 from auditor.connectors.codec.primitives import crc_of_change
 from auditor.facts.events import AFTER_UNREADABLE, IN_TRANSACTION, KNOWN_BELOW, STATE_MAY_BE_LOST
 from auditor.model import producers as model

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.numbers import LAST_EPOCH, SEQUENCES
+from auditor.base.errors import LAST_EPOCH, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts

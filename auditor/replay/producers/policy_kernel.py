@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.numbers import LAST_SEQUENCE
+from auditor.base.errors import LAST_SEQUENCE
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
