@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
 
 from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import MIB, is_unread
@@ -420,12 +419,19 @@ def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) 
 # Causes of failed Spark queries: a mistake in the query, a dead Python worker, or Spark itself.
 
 
-try:
-    from py4j.protocol import Py4JError
-except ImportError:  # Spark Connect alone
-    FAILED: tuple[type[Exception], ...] = (PySparkException,)  # how a job's end comes to the driver
-else:
-    FAILED = (PySparkException, Py4JError)
+@cache
+def failures() -> tuple[type[Exception], ...]:
+    """Return the exceptions that a failed job raises in the driver."""
+    # Imported only now: this module is loaded in a thread beside the one that starts Spark, and pyspark does not allow
+    # that two threads import it at a time.
+    from pyspark.errors import PySparkException
+
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:  # Spark Connect alone
+        return (PySparkException,)
+    return PySparkException, Py4JError
+
 
 # An executor that is lost takes its workers along: what a file costs may have been too much for its container.
 DIED = re.compile(r"Python worker exited|ExecutorLostFailure")
@@ -444,6 +450,8 @@ def mistake(error: BaseException) -> str | None:
     """Return what is wrong with the query, in one line; None where Spark or our code failed."""
     message = str(error).strip()
     lacks_room = "OutOfMemoryError" in message or os.strerror(errno.ENOSPC) in message
+    from pyspark.errors import PySparkException
+
     no_answer = not isinstance(error, PySparkException) and "Trace:" not in message and "\n\tat " not in message
     stopped = isinstance(error.__context__, KeyboardInterrupt)
     if worker_died(error) or lacks_room or no_answer or stopped or OURS.search(message) or lacking(error):
@@ -500,7 +508,7 @@ def _read_missing(
         rows = _missing(spark, missing, work).persist()
         try:
             return rows if rows.count() else None
-        except FAILED as error:
+        except failures() as error:
             rows.unpersist()
             if not worker_died(error) or not left:
                 raise

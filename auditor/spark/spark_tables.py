@@ -62,7 +62,7 @@ def without_fatal_files(
     """
     try:
         return work()
-    except jobs.FAILED as error:
+    except jobs.failures() as error:
         if not jobs.worker_died(error):
             raise
         refused = audit.refused()
@@ -254,7 +254,7 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
         raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
-    except jobs.FAILED as error:
+    except jobs.failures() as error:
         if (wrong := jobs.mistake(error)) is None:
             raise
         raise AuditInputError(wrong) from None

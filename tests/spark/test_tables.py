@@ -104,12 +104,12 @@ def test_where_a_worker_dies_files_that_kill_are_looked_for(
 ) -> None:
     """Here none does: then it is Spark's failure, and no mistake in the question."""
     from auditor.spark import spark_tables
-    from auditor.spark.jobs import FAILED, worker_died
+    from auditor.spark.jobs import failures, worker_died
 
     looked: list[Any] = []
     monkeypatch.setattr(spark_tables, "_find", lambda *_: looked.append(True) or [])
     spark.udf.register("dies", dies, "int")
-    with pytest.raises(FAILED) as raised:
+    with pytest.raises(failures()) as raised:
         ask(spark, "hanging-36", "select dies(size) from batches")
     assert worker_died(raised.value)
     assert looked == [True]
