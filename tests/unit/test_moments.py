@@ -93,10 +93,10 @@ def test_what_a_log_must_have() -> None:
 
 def test_a_finding_in_doubt_is_an_info_that_says_what_it_would_be() -> None:
     view = LogView([made.facts(log_end=9)], Cluster(NOW, NOW))
-    f = view.finding("hanging-transaction", "critical", "m", doubt=True, evidence={"confidence": "proved"})
+    f = view.finding("critical", "m", doubt=True, evidence={"confidence": "proved"})
     assert (f.severity, f.if_true) == ("info", "critical")
     assert (f.evidence["confidence"], f.evidence["in_flight"]) == ("undecidable", True)
-    f = view.finding("hanging-transaction", "critical", "m", doubt=False)
+    f = view.finding("critical", "m", doubt=False)
     assert (f.severity, f.if_true, f.evidence["confidence"]) == ("critical", None, "proved")
     assert "in_flight" not in f.evidence
 

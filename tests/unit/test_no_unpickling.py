@@ -42,8 +42,8 @@ LIBC = "the C library of this process, by no name of a file"
 CONSTANT = "imports a module by a name that stands in our source, not in any input"
 ALLOWED = {
     "auditor/__init__.py::__getattr__": CONSTANT,
-    "auditor/copying/throttling.py::behind_all_others": LIBC,
-    "auditor/copying/throttling.py::sparing": LIBC,
+    "auditor/copying/throttling.py::lower_priority": LIBC,
+    "auditor/copying/throttling.py::trim_freed_memory": LIBC,
     "auditor/base/machine_code.py::_Cache": "machine code, kept where only this user can write",
     "auditor/base/machine_code.py::_load_numba": CONSTANT,
     "auditor/base/machine_code.py::module": CONSTANT,
