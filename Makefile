@@ -138,7 +138,7 @@ mutants: export JAVA_IS_OPTIONAL = 1
 mutants: setup ## flip every comparison of the model, one at a time; a test must fail (about 40 minutes; MUTANTS="--sample 20 --tiers": which make target sees them)
 	@$(WITH_JAVA) $(BIN)/python -m tests.mutation $(MUTANTS)
 
-map: ## every module by its room, with the first line of its docstring
+map: ## every module by its package, with the first line of its docstring
 	@python3 scripts/modules.py
 
 picture: setup ## the pictures in the README, made from the demo (needs Chromium)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-ROOMS = ("auditor", "connectors", "rules", "dashboards", "airflow_dags", "tests", "bench", "scripts")
+PACKAGES = ("auditor", "connectors", "rules", "dashboards", "airflow_dags", "tests", "bench", "scripts")
 
 
 def first_line(path: Path) -> tuple[str, int]:
@@ -15,8 +15,8 @@ def first_line(path: Path) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Tests are left out: they are named for their subjects. Links lead to rooms that stand for themselves."""
-    for folder in sorted({path.parent for room in ROOMS for path in Path(room).rglob("*.py")}):
+    """Tests are left out: they are named for their subjects. Links lead to packages that are listed by themselves."""
+    for folder in sorted({path.parent for package in PACKAGES for path in Path(package).rglob("*.py")}):
         if folder.is_relative_to("tests/data"):
             continue
         known = {p.name: first_line(p) for p in sorted(folder.glob("*.py")) if not p.name.startswith("test_")}
