@@ -23,6 +23,7 @@ from auditor.base.words import few, plural
 from auditor.connectors import schema
 from auditor.dashboards import answers
 from auditor.dashboards.answers import RunReport
+from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.outputs import runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF, write_whole
@@ -65,8 +66,6 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     report = _with_verdict(audit, summary)
     write_findings(audit, folder)
     write_whole(folder / "report.html", report_page(audit, report))
-    from auditor.dashboards.metrics import write_metrics  # only now: it loads Prometheus' client
-
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
         keep(audit, report, judged)
