@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import TOGETHER, ExternalSort, Fields, RowsAtRest, dumps, loads
+from auditor.base.at_rest import TOGETHER, ExternalSort, Fields, RowsAtRest, dumps
 from auditor.base.errors import AuditInputError, DecodeError, is_unread, require
 from auditor.pipeline import derived_tables, plan, summary, table_parts, table_tasks
 from auditor.pipeline.cluster_context import Brief
@@ -22,16 +22,19 @@ from auditor.pipeline.derived_tables import Keyed, shares_of
 from auditor.pipeline.plan import TASK_BYTES, file_bytes
 from auditor.pipeline.runner import (
     Audited,
+    Bunch,
     Judged,
     JudgeLog,
     KeptFacts,
     Log,
+    Logs,
     Replicas,
     Runner,
     briefs_of,
     judge_list,
     judged_rows,
     kept,
+    log_of,
     read_kept,
 )
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
@@ -57,30 +60,6 @@ if TYPE_CHECKING:
 LISTS_PER_PROCESS = 4
 LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
 LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are compressed already
-
-
-class Bunch(NamedTuple):
-    """Facts of all replicas of some logs, in order. ``size``: their bytes. Packed, except for few large ones."""
-
-    size: int
-    content: bytes | list[KeptFacts]
-
-    @property
-    def rows(self) -> list[KeptFacts]:
-        """A row per replica."""
-        return loads(self.content) if isinstance(self.content, bytes) else self.content
-
-
-class Logs:
-    """The logs of some bunches, unpacked as they are read: what one task judges."""
-
-    def __init__(self, bunches: Sequence[Bunch]) -> None:
-        self.bunches = bunches
-
-    def __iter__(self) -> Iterator[Log]:
-        for bunch in self.bunches:
-            for key, rows in itertools.groupby(bunch.rows, key=_log):
-                yield key[0], [row.facts for row in rows]
 
 
 class KeptReplicas(Replicas):
@@ -142,15 +121,11 @@ class KeptReplicas(Replicas):
         self._bunches = []
 
 
-def _log(row: KeptFacts) -> tuple[str, str, int]:
-    return row[:3]
-
-
 def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
     """Groups of rows to pack together, in the order of their logs, each log whole."""
     bunch: list[KeptFacts] = []
     size = 0
-    for _, of_log in itertools.groupby(rows, key=_log):
+    for _, of_log in itertools.groupby(rows, key=log_of):
         replicas = list(of_log)
         more = sum(len(row.facts) for row in replicas)
         if bunch and (len(bunch) + len(replicas) > TOGETHER or size + more > LIST_BYTES):
@@ -192,7 +167,7 @@ def read(
     ``notes`` gets what is left alone there.
     """
 
-    def row() -> Iterator[KeptFacts]:
+    def facts_of_all() -> Iterator[KeptFacts]:
         kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
         named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
         positions, left_alone = content = work.known()
@@ -210,7 +185,7 @@ def read(
         if others := [task for task in tasks if not is_kept(task)]:
             yield from read_others(others).rows()
 
-    return KeptReplicas(row)
+    return KeptReplicas(facts_of_all)
 
 
 def _lists(named: list[tuple[ReplicaTask, bytes]]) -> Iterator[list[tuple[ReplicaTask, bytes]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 import sys
@@ -9,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -236,6 +236,38 @@ Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts 
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
+
+
+def log_of(row: KeptFacts) -> tuple[str, str, int]:
+    """Return what names the log of a replica: the join key of its cluster, topic and partition."""
+    return row[:3]
+
+
+# Bunch and Logs are here, and not with their maker, since workers load this module before they are forked.
+class Bunch(NamedTuple):
+    """Facts of all replicas of some logs, in order. ``size``: their bytes. Packed, except for few large ones."""
+
+    size: int
+    content: bytes | list[KeptFacts]
+
+    @property
+    def rows(self) -> list[KeptFacts]:
+        """A row per replica."""
+        return loads(self.content) if isinstance(self.content, bytes) else self.content
+
+
+class Logs:
+    """The logs of some bunches, unpacked as they are read: what one task judges."""
+
+    def __init__(self, bunches: Sequence[Bunch]) -> None:
+        self.bunches = bunches
+
+    def __iter__(self) -> Iterator[Log]:
+        for bunch in self.bunches:
+            for key, rows in itertools.groupby(bunch.rows, key=log_of):
+                yield key[0], [row.facts for row in rows]
+
+
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -299,7 +331,7 @@ def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
     Many rows are parsed at once, since they then share the strings of their keys.
     """
     left = iter(texts)
-    while some := list(islice(left, _AT_ONCE)):
+    while some := list(itertools.islice(left, _AT_ONCE)):
         for kind, text in some:
             if kind == LOG:
                 yield LOG, loads(text)

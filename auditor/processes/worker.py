@@ -26,7 +26,7 @@ from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opene
 REPORT_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 LOADED = (
-    "auditor.base.compiled",
+    "auditor.base.machine_code",
     "auditor.replay.reading.replica_reader",
     "auditor.pipeline.runner",
     "auditor.pipeline.cluster_settings",

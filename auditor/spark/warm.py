@@ -4,7 +4,7 @@ With ``run``, for ``make demo``, what only a what-if and tables use is left to t
 time.
 
 Reads the demo's logs in this process, as the workers of an audit and of a what-if would; without this, the first audit
-waits for it. The location of machine code is decided by :mod:`auditor.base.compiled`. Takes half a minute, a few
+waits for it. The location of machine code is decided by :mod:`auditor.base.code_cache`. Takes half a minute, a few
 seconds where nothing changed. The classes (:mod:`auditor.spark.session`) take as long again, once.
 """
 

@@ -12,7 +12,7 @@ import os
 
 from pyspark import daemon
 
-LOADED = ("pyspark.worker", "auditor.spark.jobs", "auditor.base.compiled", "auditor.replay.reading.replica_reader")
+LOADED = ("pyspark.worker", "auditor.spark.jobs", "auditor.base.machine_code", "auditor.replay.reading.replica_reader")
 ONE_THREAD = "OPENBLAS_NUM_THREADS"  # numpy's library would start others, which a fork leaves behind
 
 

@@ -56,7 +56,7 @@ ALLOWED = {
     "auditor/facts/coordinator_log.py::CoordinatorLog.read_ids": OWN_MEMORY,
     "auditor/facts/coordinator_log.py::CoordinatorLog.topics": OWN_MEMORY,
     "auditor/inline.py::_read_list": OWN_WORKERS,
-    "auditor/inline.py::Bunch.rows": OWN_MEMORY,
+    "auditor/pipeline/runner.py::Bunch.rows": OWN_MEMORY,
     "auditor/inline.py::_shares": OWN_WORKERS,
     "auditor/pipeline/runner.py::_brief": OWN_TASKS,
     "auditor/pipeline/runner.py::judged_rows": OWN_TASKS,
