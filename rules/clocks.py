@@ -11,6 +11,7 @@ from auditor.base.advice import Advice
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
+from auditor.facts.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
@@ -18,7 +19,6 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import error_code

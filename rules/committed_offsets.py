@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
+from auditor.facts.coordinator_history import TransactionWindow
 from auditor.facts.offsets import ShareOffset
 from auditor.model.groups import GroupPartition, Member, OffsetCommit
 from auditor.model.offset_watch import AlternatingCommits, Zombie, since
@@ -18,7 +19,6 @@ from auditor.rules.lib.evidence import lost_between, watched
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.partition_transactions import who
 from auditor.rules.seen.cluster_view import LeaderBounds
-from auditor.rules.seen.coordinator_history import TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso, lowered
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.blocking import BlockedState

@@ -12,6 +12,7 @@ from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
 from auditor.rules.catalogue.registry import rule
@@ -20,7 +21,6 @@ from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import COORDINATOR_CHECK_MS
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking, open_transactions
 from auditor.rules.transactions.coordinated import (

@@ -15,6 +15,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
+from auditor.facts.coordinator_history import SKEW_MS, arrived
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
@@ -24,11 +25,10 @@ from auditor.rules.markers import TOPIC
 from auditor.rules.producer_memory import SHOWN
 from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
-from auditor.rules.seen.coordinator_history import SKEW_MS, arrived
 from auditor.rules.seen.view import Finding, LogView, iso, runs
 from auditor.rules.transactions.coordinated import raised
+from auditor.rules.transactions.open_transactions import around, at_the_latest
 from auditor.rules.transactions.windows import marker_window, matching, naming, owner_complete, skew
-from auditor.rules.transactions.written_times import around, at_the_latest
 
 # Epochs in partitions: regressions, fast bumps, exhaustion.
 

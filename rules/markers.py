@@ -9,11 +9,11 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
+from auditor.facts.coordinator_history import TransactionWindow
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.resolution.resolve import in_flight
-from auditor.rules.seen.coordinator_history import TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.coordinated import (
@@ -25,7 +25,7 @@ from auditor.rules.transactions.coordinated import (
     skipped_key,
     until_it_is_fixed,
 )
-from auditor.rules.transactions.open_transactions import open_of
+from auditor.rules.transactions.open_transactions import closed, ended_behind, must_have_marker, open_of
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
@@ -38,7 +38,6 @@ from auditor.rules.transactions.windows import (
     skew,
     unmarked_windows,
 )
-from auditor.rules.transactions.written_times import closed, ended_behind, must_have_marker
 
 TOPIC = "__transaction_state"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"

@@ -14,6 +14,7 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
 from auditor.rules.catalogue.registry import rule
@@ -21,7 +22,6 @@ from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whol
 from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
-from auditor.rules.seen.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.blocking import BlockedState
@@ -30,6 +30,7 @@ from auditor.rules.transactions.open_transactions import (
     OpenTransaction,
     lost_ends,
     open_transactions,
+    recorded,
     unreadable_behind,
 )
 from auditor.rules.transactions.windows import (
@@ -42,7 +43,6 @@ from auditor.rules.transactions.windows import (
     skew,
     window_after,
 )
-from auditor.rules.transactions.written_times import recorded
 
 # Open transactions at the end of a partition.
 

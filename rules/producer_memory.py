@@ -11,6 +11,7 @@ from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
+from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
 from auditor.model import policies
@@ -32,7 +33,6 @@ from auditor.rules.lib.log_bounds import (
     whole_from,
 )
 from auditor.rules.seen.cluster_view import DAY_MS
-from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
 from auditor.rules.transactions.coordinated import may_be_held
 

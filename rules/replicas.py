@@ -11,10 +11,10 @@ from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import MissingRangeEvidence, read
 from auditor.base.words import plural
+from auditor.facts.batch_headers import COMPARED
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.headers import COMPARED
 from auditor.rules.lib.lost_batches import TOP, lost_of, never_visible, tail_advice, unsent, why_not_lost
 from auditor.rules.lib.replica_pairs import Gap, Pair, row_of, watermark
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs

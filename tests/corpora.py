@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent / "data" / "corpora"
 CAMPAIGNS = Path(__file__).parent / "data" / "campaigns"
 FORMATS = Path(__file__).parent / "data" / "formats"
 CONFORMANCE = Path(__file__).parent / "data" / "conformance"
+INCIDENTS = Path(__file__).parent / "data" / "incidents"
 
 
 def names(*, text: bool = False) -> list[str]:
@@ -38,7 +39,15 @@ def campaigns() -> list[str]:
     return sorted(path.parent.name for path in CAMPAIGNS.glob("*/data.tar.gz"))
 
 
+def incidents() -> list[str]:
+    """The forged directories, each with what an audit has to find in ``expect.json``; ``unpack`` has all of them."""
+    found: list[str] = json.loads((INCIDENTS / "names.json").read_text(encoding="utf-8"))
+    return found
+
+
 def _folder(name: str) -> Path:
+    if name == INCIDENTS.name:
+        return INCIDENTS
     return next((root / name for root in (ROOT, CAMPAIGNS) if (root / name).is_dir()), FORMATS / name)
 
 

@@ -25,16 +25,24 @@ MAX_FILE_LINES = 900
 MAX_FILE_BYTES = 5 << 20
 
 # Who must not import whom; what stands after "but" in an entry is let through. A room not named may import anything.
-ABOVE_FACTS = ("auditor.processes", "auditor.replay", "auditor.rules", "auditor.pipeline", "auditor.spark",
-               "auditor.outputs", "auditor.commands", "auditor.dashboards", "auditor.inline", "auditor.running",
-               "auditor.cli")  # fmt: skip
+ABOVE_FACTS = ("auditor.processes", "auditor.replay", "auditor.evidence", "auditor.transactions", "auditor.rules",
+               "auditor.pipeline", "auditor.spark", "auditor.outputs", "auditor.commands", "auditor.dashboards",
+               "auditor.inline", "auditor.running", "auditor.cli")  # fmt: skip
 BELOW_PIPELINE = ("auditor.base", "auditor.facts", "auditor.model", "auditor.connectors", "auditor.processes",
-                  "auditor.replay", "auditor.rules")  # fmt: skip
+                  "auditor.replay", "auditor.evidence", "auditor.transactions", "auditor.rules")  # fmt: skip
 LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/base": (frozenset({"pyspark", "pandas", "auditor"}), frozenset({"auditor.base"})),
     "auditor/facts": (
         frozenset({"pyspark", "pandas", "auditor"}),
         frozenset({"auditor.base", "auditor.facts", "auditor.model"}),
+    ),
+    "auditor/evidence": (
+        frozenset({"pyspark", "pandas", "auditor"}),
+        frozenset({"auditor.base", "auditor.facts", "auditor.model", "auditor.evidence"}),
+    ),
+    "auditor/transactions": (
+        frozenset({"pyspark", "pandas", "auditor"}),
+        frozenset({"auditor.base", "auditor.facts", "auditor.model", "auditor.evidence", "auditor.transactions"}),
     ),
     "connectors": (frozenset({"auditor"}), frozenset({"auditor.base", "auditor.connectors"})),
     "connectors/codec": (
@@ -52,7 +60,15 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/replay": (frozenset({"pyspark", *ABOVE_FACTS}), frozenset({"auditor.replay"})),
     "rules": (
         frozenset({"auditor.connectors", *ABOVE_FACTS}),
-        frozenset({"auditor.rules", "auditor.connectors.schema", "auditor.connectors.codec.batches"}),  # names of flaws
+        frozenset(
+            {
+                "auditor.evidence",
+                "auditor.transactions",
+                "auditor.rules",
+                "auditor.connectors.schema",
+                "auditor.connectors.codec.batches",  # names of flaws
+            }
+        ),
     ),
     "auditor/pipeline": (frozenset({"pyspark", "auditor"}), frozenset({*BELOW_PIPELINE, "auditor.pipeline"})),
     "dashboards": (

@@ -604,7 +604,7 @@ def _path_of(where: Path | str) -> Path:
 # Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.
 #
 # Data is read before its coordinator's log: a transaction that ended in between is open in the one and complete in the
-# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.written_times`).
+# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.open_transactions`).
 
 
 ROUNDS = 3

@@ -25,6 +25,8 @@ from auditor.dashboards import answers
 from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
+from auditor.facts import crash_recovery
+from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.outputs import runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF, write_whole
 from auditor.outputs.runs import LOG
@@ -35,8 +37,7 @@ from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry, safeguards
-from auditor.rules.lib import crash_recovery, repairs
-from auditor.rules.seen.coordinator_history import CoordinatorHistory
+from auditor.rules.lib import repairs
 from auditor.rules.seen.view import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from auditor.base.errors import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.logdir.files import Inventory, LogDir
+from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
@@ -37,7 +38,6 @@ from auditor.rules.seen.cluster_view import (
     standing,
     topic_ids,
 )
-from auditor.rules.seen.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 # Briefs: the part of each replica's facts that must be known everywhere before any log is judged.

@@ -25,10 +25,10 @@ from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import coordinated, written_times
+from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.blocking import judged
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
-from auditor.rules.transactions.open_transactions import open_transactions
+from auditor.rules.transactions.open_transactions import last_seen, open_transactions, written_bounds
 
 # Table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
 
@@ -349,7 +349,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
-        "last_seen_by_broker": written_times.last_seen(log, replica),
+        "last_seen_by_broker": last_seen(log, replica),
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
@@ -390,7 +390,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
     """Bounds of when each transaction began: between markers, and not before its coordinator added the partition."""
-    earliest, latest = written_times.written_bounds(log, replica)
+    earliest, latest = written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
     return {"began_not_before": earliest, "began_not_after": latest}

@@ -12,6 +12,7 @@ from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
 from auditor.base.words import plural
+from auditor.facts import crash_recovery
 from auditor.facts.batch_sums import touches
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.pipeline import summary
@@ -19,7 +20,6 @@ from auditor.rules import placement
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Need
 from auditor.rules.catalogue.registry import Kind, there
-from auditor.rules.lib import crash_recovery
 from auditor.rules.lib.evidence import readers
 from auditor.rules.lib.log_bounds import PROVED, verdict
 from auditor.rules.lib.replica_pairs import unread_again

@@ -19,8 +19,8 @@ from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
-from auditor.rules.transactions import blocking, written_times
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.transactions import blocking
+from auditor.rules.transactions.open_transactions import OpenTransaction, around, open_transactions
 
 # Ends for readers of a replica.
 
@@ -282,7 +282,7 @@ class _LagReading:
         if row[walking.MAGIC] >= 1 and row[walking.ATTRIBUTES] & walking.LOG_APPEND_TIME:
             earliest = latest = int(row[walking.MAX_TIMESTAMP])
         else:
-            earliest, latest = written_times.around(self.log, int(row[walking.PRODUCER_ID]), offset)
+            earliest, latest = around(self.log, int(row[walking.PRODUCER_ID]), offset)
         if (let_on := self._let_on(offset)) >= 0:
             earliest = latest = let_on
         return {"first_offset": offset, "since_not_before": earliest, "since_not_after": latest}

@@ -37,6 +37,7 @@ from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTIO
 from auditor.connectors.schema import Key, from_errors
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
+from auditor.facts.coordinator_history import NONE, SKEW_MS, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.model.policies import ReleaseEvidence
@@ -49,7 +50,6 @@ from auditor.pipeline.whole_audit import NOTHING_READABLE, NOTHING_VISIBLE, Audi
 from auditor.replay.reading.other_replicas import NOWHERE, LiveReader, LiveTask
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import NONE, SKEW_MS, CoordinatorHistory, join
 from auditor.rules.seen.view import Finding, is_compacted
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica
 from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.stores.storage import StorageLocation
+from auditor.facts.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.cluster_view import RECOVERING, TRANSACTION_STATE, Cluster, ReadTimes
-from auditor.rules.seen.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
 from auditor.rules.seen.view import iso
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 

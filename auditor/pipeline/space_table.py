@@ -12,6 +12,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors.schema import LOG_KEY, declared, from_dicts
 from auditor.facts.batch_sums import touches
+from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
@@ -25,7 +26,6 @@ from auditor.model.log_maintenance import (
 from auditor.pipeline.lag_table import holder, readable_end, stable_end
 from auditor.rules.lib.log_bounds import TopicSetting, setting
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import LogView
 
 # Table ``space``: what keeps each segment on its broker's disk, by which setting, and until when.

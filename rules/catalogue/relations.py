@@ -30,7 +30,7 @@ from auditor.base.evidence_keys import (
     TransactionsEvidence,
     read,
 )
-from auditor.rules.seen.coordinator_history import SKEW_MS
+from auditor.facts.coordinator_history import SKEW_MS
 from auditor.rules.seen.view import Finding
 
 Test = Callable[[Finding, Finding], bool]

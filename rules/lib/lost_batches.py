@@ -11,9 +11,9 @@ from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import SEQUENCES, setting_number
 from auditor.base.words import few, plural
+from auditor.facts.batch_headers import Columns, joined
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib import repairs
-from auditor.rules.lib.headers import Columns, joined
 from auditor.rules.lib.replica_pairs import Pair, batches_of
 from auditor.rules.seen.view import LogView, iso
 

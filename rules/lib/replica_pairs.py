@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.headers import (
+from auditor.facts.batch_headers import (
     COMPARED,
     Allowance,
     Columns,
@@ -19,6 +18,7 @@ from auditor.rules.lib.headers import (
     differing,
     overlaps,
 )
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import SEVERITIES, LogView, once
@@ -183,7 +183,8 @@ def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, 
 #
 # Only what replication makes equal is compared: at or above both log starts, and where neither replica was cleaned (a
 # cleaner rewrites batches, on each replica at its own pace). Cost: a few passes over the batches of both replicas, in
-# pieces, or over the sums of their ranges (:mod:`auditor.rules.lib.headers`); memory: 80 bytes per batch that differs.
+# pieces, or over the sums of their ranges (:mod:`auditor.facts.batch_headers`); memory: 80 bytes per batch that
+# differs.
 
 
 UNDECIDED = ("unreadable", "vanished", "limit", "batch_limit", "bad_magic")  # bytes there that may hold the batches

@@ -9,16 +9,17 @@ from typing import NamedTuple
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model import policies
-from auditor.model.policies import ReleaseEvidence
-from auditor.rules.seen.coordinator_history import (
+from auditor.evidence.cluster_clocks import Clocks
+from auditor.facts.coordinator_history import (
     COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
     SKEW_MS,
     CoordinatorHistory,
     arrived,
 )
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model import policies
+from auditor.model.policies import ReleaseEvidence
 
 # Elections, by the controller's records.
 
@@ -272,7 +273,8 @@ DEFAULT_COUNT = 50
 class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
-    ``as_of`` is the evaluation time of the audit; ``newest_time`` the newest broker-written time of the input.
+    ``as_of`` is the evaluation time of the audit; ``newest_time`` the newest broker-written time of the input;
+    ``clocks``: those of its brokers.
     ``releases``: what the input shows of each broker's release, by broker id. ``made_anew``: re-created topics: when
     the previous one was removed, when this one was created (ms), and the first producer id not allocated by then, each
     None where unknown. ``unknown_settings``: by broker, the settings of its file with an unknown value.
@@ -313,6 +315,7 @@ class Cluster:
 
     as_of: int
     newest_time: int
+    clocks: Clocks = field(default_factory=Clocks)
     policy: dict[str, str] = field(default_factory=dict)
     releases: dict[int | None, ReleaseEvidence] = field(default_factory=dict)
     coordinator: CoordinatorHistory | None = None

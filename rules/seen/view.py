@@ -19,12 +19,12 @@ from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
 from auditor.facts.batch_sums import touches
+from auditor.facts.coordinator_history import arrived
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.rules.seen.cluster_view import Cluster, standing
-from auditor.rules.seen.coordinator_history import arrived
 
 # The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3).
 

@@ -11,6 +11,7 @@ import numpy as np
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
+from auditor.facts.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
@@ -18,19 +19,19 @@ from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
 from auditor.rules.seen.view import LogView, highest, iso, once, unverified, verified_first
-from auditor.rules.transactions import open_transactions, written_times
+from auditor.rules.transactions import open_transactions
 from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.open_transactions import (
     DAMAGED,
     OpenTransaction,
     decision_may_be_lost,
     open_at_coordinator,
+    open_in_time,
+    read_of,
     time_allowed,
 )
 from auditor.rules.transactions.windows import begins_inside, matching, missing_behind, naming, owner_complete
-from auditor.rules.transactions.written_times import open_in_time, read_of
 
 # What holds back a partition's last stable offset, and whether that is normal.
 #
@@ -79,10 +80,10 @@ class BlockingStatus:
 def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
     """Bound when the transaction began here by broker clocks: earliest and latest, ms; -1: no bound.
 
-    See :func:`auditor.rules.transactions.written_times.around`. Where the coordinator has it with this partition, it
-    began after the start stored there and before the decision.
+    See :func:`auditor.rules.transactions.open_transactions.around`. Where the coordinator has it with this partition,
+    it began after the start stored there and before the decision.
     """
-    earliest, latest = written_times.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
+    earliest, latest = open_transactions.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
     if t.entry is not None and _is_its_own(t) and log.name in t.entry.partitions:
         earliest = max(earliest, t.entry.start)
         if t.entry.state in PREPARED:

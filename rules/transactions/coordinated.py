@@ -13,6 +13,15 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
+from auditor.facts.coordinator_history import (
+    SKEW_MS,
+    CoordinatorHistory,
+    TransactionEnds,
+    TransactionWindow,
+    ends_of,
+    first_rows,
+    last_rows,
+)
 from auditor.facts.coordinator_log import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -43,17 +52,8 @@ from auditor.model.transaction_states import (
 )
 from auditor.rules.lib.evidence import CONSUMER_OFFSETS, watched
 from auditor.rules.lib.log_bounds import whole_from
-from auditor.rules.seen.coordinator_history import (
-    SKEW_MS,
-    CoordinatorHistory,
-    TransactionEnds,
-    TransactionWindow,
-    ends_of,
-    first_rows,
-    last_rows,
-)
 from auditor.rules.seen.view import LogView, iso, once
-from auditor.rules.transactions.open_transactions import open_transactions
+from auditor.rules.transactions.open_transactions import around, closed, open_transactions
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     closed_behind,
@@ -64,7 +64,6 @@ from auditor.rules.transactions.windows import (
     unmarked_windows,
     windows_of_markers,
 )
-from auditor.rules.transactions.written_times import around, closed
 
 # Transactions by the coordinators' logs, for transaction-abort-rate and the table coordinated_transactions.
 

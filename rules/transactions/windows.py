@@ -10,8 +10,8 @@ from itertools import pairwise
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.rules.seen.view import LogView, once
 
 # Match each marker of a producer in one partition to the coordinator's decision.
@@ -38,7 +38,7 @@ def paired(
 ) -> np.ndarray:
     """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` of one producer, in log order; ``given``:
+    ``windows``: rows of :data:`auditor.facts.coordinator_history.WINDOW` of one producer, in log order; ``given``:
     times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in partition
     order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
     complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
@@ -309,7 +309,7 @@ MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "c
 class Matching:
     """The markers of one producer in one partition, matched with the coordinator's transactions that name it.
 
-    ``windows``: rows of :data:`auditor.rules.seen.coordinator_history.WINDOW` in log order, from row ``first`` of
+    ``windows``: rows of :data:`auditor.facts.coordinator_history.WINDOW` in log order, from row ``first`` of
     ``named`` on. ``markers``: offsets, ascending; ``numbers``: the window of each, -1 for none. ``unmarked``: numbers
     of the prepared windows without a marker.
 

@@ -23,8 +23,8 @@ from auditor.connectors.tables.rows import batch_rows
 from auditor.connectors.text.dump import parse_dump
 from auditor.connectors.text.internal_topics import parse_console
 from auditor.connectors.text.lines import normalise, sniff
+from auditor.facts.coordinator_history import naming
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader
-from auditor.rules.seen.coordinator_history import naming
 from tests.internal_tables import same_both_ways
 from tests.segments import accounted, batch, chunks, record
 

@@ -6,10 +6,10 @@ import shlex
 
 import pytest
 
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from tests import made
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from auditor.facts.coordinator_history import build_history
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.pipeline import derived_tables
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import build_history
 from auditor.rules.transactions import coordinated
 from auditor.rules.transactions.coordinated import BRANCH, Share, summed
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution import finding_limits
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
 from bench import growth
 from tests import made, segments

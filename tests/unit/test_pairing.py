@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.rules.seen.coordinator_history import ABORT, COMMIT, WINDOW
+from auditor.facts.coordinator_history import ABORT, COMMIT, WINDOW
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, paired
 
 LAST = 100_000  # ms, of the last marker in the partition

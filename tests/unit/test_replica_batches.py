@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from auditor.base.errors import DecodeError
+from auditor.facts import batch_headers
+from auditor.facts.batch_headers import FOR_EVIDENCE, Allowance, Columns, ReplicaBatches
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.reading.segment_checks import DIGEST
-from auditor.rules.lib import headers
 from auditor.rules.lib import replica_pairs as comparing
-from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance, Columns, ReplicaBatches
 from auditor.rules.lib.repairs import keeps_out
 from auditor.rules.lib.replica_pairs import Pair, pairs, row_of, unread_again
 from tests.facts import log_of
@@ -180,7 +180,7 @@ def test_by_sums_is_as_by_headers(seed: int) -> None:
     for shifts in (((4, 4), (2, 5), (9, 9))[seed % 3], ((4, None), (None, 4))[seed % 2]):
         replicas = [replica if s is None else summed(replica, s) for replica, s in zip(two(seed), shifts, strict=True)]
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(headers, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
+            patched.setattr(batch_headers, "AT_A_TIME", (8, 64, 131_072)[seed % 3])
             found, rows = compared(replicas)
         assert rows == all_rows
         assert_the_same(found, expected)
@@ -303,7 +303,7 @@ def test_only_so_much_is_read_again_and_where_it_ends_is_named(monkeypatch: pyte
     replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in ((1, rows), (2, other))]
     for replica in replicas:
         replica.log_start, replica.leader_epochs, replica.high_watermark = 0, [], replica.log_end
-    monkeypatch.setattr(headers, "AT_A_TIME", 64)
+    monkeypatch.setattr(batch_headers, "AT_A_TIME", 64)
     log = log_of(replicas)
     monkeypatch.setattr(comparing, "Allowance", lambda: Allowance(FOR_EVIDENCE + 70 * 500))
     (pair,) = pairs(log)
@@ -335,7 +335,7 @@ def test_a_log_out_of_order_that_is_too_long_is_named(monkeypatch: pytest.Monkey
     for shape in ([rows, [*rows, rows[0]]], [[*rows, rows[0]], rows]):
         replicas = [summed(replica_of(rng, broker, its, 60)) for broker, its in enumerate(shape, 1)]
         for most, allowance in ((100, Allowance()), (10_000, Allowance(FOR_EVIDENCE + 100))):
-            monkeypatch.setattr(headers, "MOST_AT_ONCE", most)
+            monkeypatch.setattr(batch_headers, "MOST_AT_ONCE", most)
             log = log_of(replicas)
             monkeypatch.setattr(comparing, "allowance", lambda _, given=allowance: given)
             (pair,) = pairs(log)
@@ -369,8 +369,8 @@ def test_batches_that_are_gone_are_not_left_out_for_a_limit() -> None:
 
 
 def test_only_so_many_that_differ_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headers, "AT_A_TIME", 64)
-    monkeypatch.setattr(headers, "MOST_APART", 200)
+    monkeypatch.setattr(batch_headers, "AT_A_TIME", 64)
+    monkeypatch.setattr(batch_headers, "MOST_APART", 200)
     rng = random.Random(4)
     rows = history(rng, 2_000)
     replicas = [summed(replica_of(rng, b, its, 60)) for b, its in ((1, rows), (2, [row | {"crc": 5} for row in rows]))]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from auditor.connectors.live.live_cluster import ListedTransaction
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import Finding
 from tests import made
 from tests.facts import judge, log_of

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from auditor.facts.coordinator_history import CoordinatorHistory, StateRecord, build_history
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.groups import GroupPartition
 from auditor.rules.lib.evidence import story_of
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import CoordinatorHistory, StateRecord, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made
 

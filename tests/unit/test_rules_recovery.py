@@ -14,11 +14,11 @@ from kafka.record.util import calc_crc32c
 from auditor.base.errors import Limits
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
+from auditor.facts.crash_recovery import both_runs, directory, dry_run
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.segment_checks import RecoveryScan
 from auditor.replay.task import ReplicaTask
-from auditor.rules.lib.crash_recovery import both_runs, directory, dry_run
 from tests import corpora
 from tests.facts import corpus_logs
 from tests.segments import batch, chunks, record, simple

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
+from auditor.facts.batch_headers import COMPARED
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.headers import COMPARED
 from auditor.rules.lib.replica_pairs import pairs
 from auditor.rules.seen.view import Finding
 from tests import corpora

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from auditor.facts.coordinator_history import STAMP, WINDOW, CoordinatorHistory, StateRecord, build_history, naming
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import STAMP, WINDOW, CoordinatorHistory, StateRecord, build_history, naming
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking, windows
 from auditor.rules.transactions.open_transactions import open_transactions

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 
 from auditor.base.advice import Act, Advice, Moves, Verdict
 from auditor.base.advice import text as advice_text
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import ReleaseEvidence
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import Kind
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Alone, Cluster
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from tests.facts import log_of
 from tests.made import facts

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from auditor.base.advice import Advice, Verdict, text
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import open_transactions

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.facts.events import EventKind, events_of
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, made, segments
 from tests.audited import above_info, audit_folder

@@ -11,12 +11,12 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from auditor.facts.batch_headers import FOR_EVIDENCE, Allowance
 from auditor.facts.batch_sums import BatchSums
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading import segment_checks
 from auditor.rules.lib import replica_pairs
-from auditor.rules.lib.headers import FOR_EVIDENCE, Allowance
 from tests import corpora, segments
 from tests.facts import corpus_audit, here, opened
 

@@ -206,7 +206,7 @@ class SegmentPoint(NamedTuple):
 #
 # Follows ``LogSegment.recover`` of 4.1: batches are taken in file order until one is not whole or has a CRC mismatch;
 # offsets matter only where the rebuilt indexes get an entry. Which batches prevent a start, and what becomes of the
-# log, is decided in rules/lib/crash_recovery.py.
+# log, is decided in auditor/facts/crash_recovery.py.
 
 
 INDEX_INTERVAL_BYTES = 4096  # index.interval.bytes, its default

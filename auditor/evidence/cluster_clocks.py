@@ -1,0 +1,87 @@
+"""What time it is for a cluster and for each of its brokers, and the order of times that different clocks wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Generic, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+ONE_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
+TWO_CLOCKS_MS = 30_000  # clocks of two brokers
+INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
+OVERDUE_MS = 20_000  # past the timeout and the coordinator's interval: what it does is in its log by then
+
+
+class Confidence(StrEnum):
+    """How certain an answer is."""
+
+    PROVED = "proved"
+    LIKELY = "likely"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Answer(NamedTuple, Generic[T]):
+    """An answer from evidence, how certain it is, and why."""
+
+    value: T
+    confidence: Confidence
+    why: str
+
+
+class Order(StrEnum):
+    """Whether one time is before another, as far as their clocks allow to say."""
+
+    BEFORE = "before"
+    AFTER = "after"
+    EITHER = "either"
+
+
+class BrokerTime:
+    """A time that a broker wrote, and whose clock it is.
+
+    Has no order and no arithmetic: only this package compares times. ``broker``: None where it is unknown.
+    """
+
+    __slots__ = ("__ms", "broker")
+
+    def __init__(self, ms: int, broker: int | None) -> None:
+        self.__ms = ms
+        self.broker = broker
+
+    def ms_for_display(self) -> int:
+        """Return the milliseconds for a record, row or message; never to be compared."""
+        return self.__ms
+
+    def __repr__(self) -> str:
+        return f"BrokerTime({self.__ms}, {self.broker})"
+
+
+@dataclass(slots=True)
+class Clocks:
+    """The clocks of one cluster's brokers. Times are ms.
+
+    ``newest``: the newest broker-written time of each broker (None: unknown broker), behind the last fall of each log's
+    clock; ``given``: the evaluation time that the user gave, None for none.
+    """
+
+    newest: Mapping[int | None, int] = field(default_factory=dict)
+    given: int | None = None
+    intervals: Mapping[int | None, int] = field(default_factory=dict)
+
+    def order(self, one: BrokerTime, other: BrokerTime) -> Order:
+        """Return the order of two times: beyond what one clock, or two, may differ by."""
+        same = one.broker is not None and one.broker == other.broker
+        slack = ONE_CLOCK_MS if same else TWO_CLOCKS_MS
+        apart = one.ms_for_display() - other.ms_for_display()
+        return Order.BEFORE if apart < -slack else Order.AFTER if apart > slack else Order.EITHER
+
+    def interval_ms(self, broker: int | None) -> int:
+        """Return how often a coordinator looks for transactions past their timeout, ms, by its settings."""
+        return self.intervals.get(broker, INTERVAL_MS)
+
+    def overdue_after_ms(self, broker: int | None, timeout_ms: int) -> int:
+        """Return after how many ms an open transaction is overdue at its coordinator: the one threshold."""
+        return timeout_ms + self.interval_ms(broker) + OVERDUE_MS

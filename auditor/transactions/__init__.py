@@ -1,0 +1,1 @@
+"""Transactions: one record of each, made once after the replay and read everywhere."""
