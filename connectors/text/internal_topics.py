@@ -321,6 +321,13 @@ _STATE = re.compile(
     rb" pendingState=\w+, topicPartitions=(?:Hash)?Set\(([^)]*)\), txnStartTimestamp=(-?[0-9]{1,19}),"
     rb" txnLastUpdateTimestamp=(-?[0-9]{1,19})\)(?=\n|\Z)"
 )
+_STATE_FIELD = rb", %s=?(-?[0-9]{1,19})(?=[,)])"  # formatters of other builds: other names, signs and order
+_STATE_NUMBERS = tuple(
+    re.compile(_STATE_FIELD % name)
+    for name in (b"producerId", b"producerEpoch", b"txnTimeoutMs", b"txnStartTimestamp", b"txnLastUpdateTimestamp")
+)
+_STATE_NAME = re.compile(rb", state=?(\w+)(?=[,)])")
+_STATE_PARTITIONS = re.compile(rb", (?:topicP|p)artitions=?(?:(?:Hash)?Set\(([^)\n]*)\)|\[([^\]\n]*)\])")
 _COMMIT = re.compile(
     rb"OffsetAndMetadata\(offset=(?P<offset>-?[0-9]{1,19}), leaderEpoch=Optional(?:\.empty|\[(?P<epoch>[0-9]{1,10})\]),"
     rb" metadata=.*, commitTimestamp=(?P<committed>-?[0-9]{1,19}),"
@@ -424,11 +431,17 @@ class _TopicReader:
             return -1
         transactional_id = self.text[position:middle]
         again = middle + len(_TRANSACTION)
-        match = _STATE.match(self.text, again + len(transactional_id))
-        if not match or not self.text.startswith(transactional_id, again):
+        if not self.text.startswith(transactional_id, again):
             return -1
-        texts = [item.decode("utf-8", "replace") for item in match.groups()]
-        producer_id, epoch, timeout, state, partitions, start, updated = texts
+        match = _STATE.match(self.text, again + len(transactional_id))
+        if match is not None:
+            found, end = match.groups(), match.end()
+        else:
+            end = line_end(self.text, again + len(transactional_id))
+            found = _state_by_names(self.text[again + len(transactional_id) : end])
+        if not found:
+            return -1
+        producer_id, epoch, timeout, state, partitions, start, updated = (b.decode("utf-8", "replace") for b in found)
         row = transaction(
             transactional_id.decode("utf-8", "replace"),
             state,
@@ -439,8 +452,8 @@ class _TopicReader:
             start_timestamp=int(start),
             last_update_timestamp=int(updated),
         )
-        self._take(row, position, match.end())
-        return match.end()
+        self._take(row, position, end)
+        return end
 
     def _keyed(self, line: bytes) -> Row | Unread | None:
         # A line "key::value" of any old formatter.
@@ -474,6 +487,16 @@ class _TopicReader:
             reason, detail = "truncated", "the last record is cut short"
         self.result.errors.append(DecodeError(self.file, position, end - position, reason, detail))
         return end + 1 if self.text[end : end + 1] == b"\n" else max(end, position + 1)
+
+
+def _state_by_names(fields: bytes) -> tuple[bytes, ...]:
+    # The fields of a transaction in the order of :data:`_STATE`, empty where one is missing or the line is cut short.
+    numbers = [pattern.search(fields) for pattern in _STATE_NUMBERS]
+    state, partitions = _STATE_NAME.search(fields), _STATE_PARTITIONS.search(fields)
+    if None in numbers or state is None or partitions is None or not fields.endswith(b")"):
+        return ()
+    producer_id, epoch, timeout, start, updated = (match[1] for match in numbers if match is not None)
+    return producer_id, epoch, timeout, state[1], partitions[1] or partitions[2] or b"", start, updated
 
 
 def _json_end(text: bytes, position: int) -> int:

@@ -200,6 +200,13 @@ _CONSOLE = re.compile(
 )
 _MAX_LINES = 400
 
+# What stands before every line where a text was pasted or logged: spaces, quote signs, a container's name and a bar, a
+# time stamp. Numbers in it may differ from line to line.
+_PREFIX = re.compile(
+    r"(?:[ \t>]|[\w./-]{1,64}[ \t]*\|[ \t]|\[?\d{4}-\d\d-\d\d[T ][\d:.,]{8,20}(?:Z|[+-]\d\d:?\d\d)?\]?[ \t])+(?=\S)"
+)
+_ID_TWICE = re.compile(r"(.*)::TransactionMetadata\(transactionalId=(.*), producerId")
+
 
 def decode_text(data: bytes) -> str:
     """The text of a dump: UTF-8, or as its byte order mark says (PowerShell writes UTF-16).
@@ -214,21 +221,57 @@ def sniff(head: bytes) -> str | None:
     """The kind of a text dump by its first bytes (:data:`HEAD_BYTES` are enough), None for any other file.
 
     ``dump``: output of kafka-dump-log.sh for segments, snapshots and indexes. ``console``: output of the console
-    consumer for internal topics with a formatter.
+    consumer for internal topics with a formatter. Both also where every line has the same prefix.
     """
-    text = decode_text(head)
+    return _recognised(decode_text(head))[0]
+
+
+def _recognised(text: str) -> tuple[str | None, str]:
+    # The kind of a text, and the prefix of its first line that is of this kind.
     if "\0" in text:
-        return None
-    for line in text.splitlines()[:_MAX_LINES]:
+        return None, ""
+    rows = text.splitlines()[:_MAX_LINES]
+    for line in rows:
         if _DUMP.fullmatch(line):
-            return "dump"
+            return "dump", ""
         if _CONSOLE.fullmatch(line):
-            return "console"
-    return None
+            return "console", _shared_prefix([row for row in rows if _CONSOLE.fullmatch(row)])
+    for line in rows:
+        match = _PREFIX.match(line)
+        if match is not None and _DUMP.fullmatch(line, match.end()):
+            return "dump", match[0]
+        # The sign before a record is the tool's own.
+        if match is not None and match[0].endswith("| ") and _DUMP.fullmatch(line, match.end() - 2):
+            return "dump", match[0][:-2]
+        if match is not None and _CONSOLE.fullmatch(line, match.end()):
+            return "console", match[0]
+    return None, ""
+
+
+def _shared_prefix(rows: list[str]) -> str:
+    # Of a formatter's lines, which begin with an id: what stands before the id that is printed twice, or before the
+    # group and topic in brackets. Lines that begin with an id alone show no prefix.
+    prefixes = set()
+    for row in rows:
+        twice = _ID_TWICE.match(row)
+        if twice is not None and twice[1].endswith(twice[2]):
+            prefixes.add(twice[1].removesuffix(twice[2]))
+        elif twice is None and (match := _PREFIX.match(row)) is not None and row.startswith("[", match.end()):
+            prefixes.add(match[0])
+    return prefixes.pop() if len({_without_numbers(prefix) for prefix in prefixes}) == 1 else ""
+
+
+def _without_numbers(prefix: str) -> str:
+    return re.sub(r"\d+", "0", prefix)
 
 
 def normalise(data: bytes) -> bytes:
-    """A dump as UTF-8 without a byte order mark and with LF line ends."""
+    """A dump as UTF-8 without a byte order mark, with LF line ends, and without a prefix that its lines share."""
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
         data = decode_text(data).encode("utf-8", "replace")
-    return data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n")
+    _, prefix = _recognised(decode_text(data[:HEAD_BYTES]))
+    if not prefix:
+        return data
+    pattern = re.sub(rb"\d+", rb"\\d+", re.escape(prefix.encode()))
+    return re.sub(rb"(?m)^" + pattern, b"", data)

@@ -301,6 +301,30 @@ def test_other_encodings_and_line_ends() -> None:
         assert same(parse_dump(normalise(data)), expected)
 
 
+PREFIXES = (
+    "    ",
+    "\t",
+    "> ",
+    ">> ",
+    "kafka-1  | ",
+    "broker_2|  ",
+    "2026-11-28T10:{n:02d}:00.12{n}Z ",
+    "[2026-11-28 10:00:0{n}] ",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("around", [("", ""), ("Full dump:\n\n```\n", "```\nThat is all.\n")])
+def test_what_stands_before_every_line_is_no_part_of_it(prefix: str, around: tuple[str, str]) -> None:
+    text = f"Dumping a-0/0.log\n{BATCH_41}\n{RECORDS_41}"
+    pasted = "".join(prefix.format(n=n) + line for n, line in enumerate(text.splitlines(keepends=True)))
+    data = (around[0] + pasted + around[1]).encode()
+    assert sniff(data) == "dump"
+    assert [section.path for section in parse_dump(normalise(data)).sections] == ["a-0/0.log"]
+    batches = [repr(section.batches) for section in parse_dump(normalise(data)).sections]
+    assert batches == [repr(section.batches) for section in parse_dump(text.encode()).sections]
+
+
 def same(first: Dump, second: Dump) -> bool:
     return repr(first) == repr(second)
 

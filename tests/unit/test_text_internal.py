@@ -10,7 +10,7 @@ import pytest
 from auditor.connectors.codec.group_topics import GroupMetadataRow, OffsetCommitRow
 from auditor.connectors.codec.transaction_log import TransactionLogRow
 from auditor.connectors.text.internal_topics import Row, Unread, parse_console, read_printed
-from auditor.connectors.text.lines import sniff
+from auditor.connectors.text.lines import normalise, sniff
 from tests import corpora
 
 VALUE = {
@@ -144,6 +144,28 @@ def test_console_transactions_of_old_releases(kind: str, name: str) -> None:
     first = OLD._replace(transactional_id=name, start_timestamp=1700000000000)
     assert sniff(text.encode()) == "console"
     assert rows(text) == [first, TransactionLogRow("other", True)]
+
+
+@pytest.mark.parametrize("prefix", ["    ", "> ", "kafka-1  | ", "2026-11-28T10:00:00.123Z "])
+@pytest.mark.parametrize("name", ["my-id", "a, b=c", " x", "> y"])
+def test_what_stands_before_every_line_is_no_part_of_an_id(prefix: str, name: str) -> None:
+    text = f"{name}::TransactionMetadata(transactionalId={name}, {STATE.format('Set')}\n[G,inp,3]::NULL\n"
+    pasted = "".join(prefix + line for line in text.splitlines(keepends=True)).encode()
+    assert sniff(pasted) == "console"
+    assert normalise(pasted) == text.encode()
+
+
+def test_console_transactions_of_other_builds_are_read_by_the_names_of_fields() -> None:
+    text = (
+        "a::TransactionMetadata(transactionalId=a, producerId4015, prevProducerId=7, producerEpoch=2, state=Ongoing,"
+        " txnTimeoutMs=60000, pendingState=None, txnStartTimestamp=5, txnLastUpdateTimestamp=6, "
+        "partitions=[t-0, t-1])\n"
+    )
+    (row,) = rows(text)
+    assert isinstance(row, TransactionLogRow)
+    assert (row.producer_id, row.producer_epoch, row.state, row.partitions) == (4015, 2, "Ongoing", ["t-0", "t-1"])
+    assert (row.timeout_ms, row.start_timestamp, row.last_update_timestamp) == (60_000, 5, 6)
+    assert rows(text[:-10] + "\n", errors=1) == []
 
 
 def test_console_transactions_need_their_id_twice() -> None:
