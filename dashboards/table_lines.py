@@ -27,6 +27,7 @@ def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     if not rows:
         yield "No compacted log is in the input.\n"
         return
+    rows = sorted(rows, key=lambda row: row["stands"] != "held")
     counts = Counter(row["stands"] for row in rows)
     yield f"{plural(len(rows), 'compacted log')}: {', '.join(f'{n} {s}' for s, n in counts.items())}\n"
     for why, n in Counter(row["undecided"] for row in rows if row["undecided"]).items():
@@ -70,8 +71,10 @@ def cleaner_note(row: Values) -> str:
     if HELD[row["held_by"]]:
         producer = row["held_producer_id"]
         who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
-        until = f" until {instant(row['held_until'])}" if row["held_until"] else who
-        notes.append(f"held at {row['first_uncleanable_offset']} by {HELD[row['held_by']]}{until}")
+        since = f" since {instant(row['held_since'])}" if row["held_since"] else ""
+        until = f" until {instant(row['held_until'])}" if row["held_until"] else who + since
+        bytes_behind = f"; {size(row['held_bytes'])} behind it wait" if row["held_bytes"] > 0 else ""
+        notes.append(f"held at offset {row['held_at']} by {HELD[row['held_by']]}{until}{bytes_behind}")
     if row["horizons"]:
         notes.append(
             f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"

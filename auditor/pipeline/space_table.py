@@ -201,7 +201,7 @@ CLEANER = declared(
     "cleaner",
     LOG_KEY,
     """
-    stands:string clean, below_ratio (not dirty enough), due (cleaned at the next pass), faulty (it may stop) or off
+    stands:string held (segments wait), faulty (it may stop), due (at the next pass), below_ratio, clean or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
     first_uncleanable_offset:long the base offset of the first segment that it would leave alone
@@ -209,6 +209,9 @@ CLEANER = declared(
     held_until:time of min_compaction_lag, when that segment is old enough; null else
     held_by_transaction:string of last_stable_offset, the transactional id that is open there; null where not known
     held_producer_id:long its producer id
+    held_at:long of last_stable_offset, that offset; of min_compaction_lag, where that segment begins; null else
+    held_since:time of last_stable_offset, when the transaction began there; null where not known
+    held_bytes:long bytes behind the cleanable part that wait: without the active segment; 0 where nothing holds them
     dirty_offsets:long offsets from the first dirty one to the end of the log
     clean_bytes:long bytes of the segments below the first dirty offset
     cleanable_bytes:long bytes of the segments that it would clean
@@ -263,8 +266,10 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
     splits = log_maintenance.splits(log.cluster.release(replica.broker_id))
     fault = _fault(replica, state.first_uncleanable, splits)
     off = log.cluster.broker_setting(replica.broker_id, "log.cleaner.enable") == "false"
+    behind = sum(s.size for s in segments if s.base >= state.first_uncleanable)
+    held = 0 if state.because == log_maintenance.ACTIVE else behind - segments[-1].size
     return {
-        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(state),
+        "stands": "off" if off else "faulty" if fault and fault.stops else _stands(state, held),
         "checkpoint": replica.cleaner_offset,
         "first_dirty_offset": state.first_dirty,
         "first_uncleanable_offset": state.first_uncleanable,
@@ -272,11 +277,12 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms
         if state.because == log_maintenance.LAG
         else None,
-        **_holder(log, replica, state, end),
+        **_holder(log, replica, state, end, stable),
+        "held_bytes": held,
         "dirty_offsets": replica.log_end - state.first_dirty,
         "clean_bytes": state.clean_bytes,
         "cleanable_bytes": state.cleanable_bytes,
-        "uncleanable_bytes": sum(s.size for s in segments if s.base >= state.first_uncleanable),
+        "uncleanable_bytes": behind,
         "dirty_ratio": state.ratio,
         "min_dirty_ratio": rules.min_ratio,
         "ratio_by": ratio.by,
@@ -305,16 +311,23 @@ def _ratio(value: str) -> float:
         return 0.5
 
 
-def _stands(state: CleanerState) -> str:
+def _stands(state: CleanerState, held: int) -> str:
     if state.due:
         return "due"
-    return "below_ratio" if state.cleanable_bytes else "clean"
+    return "below_ratio" if state.cleanable_bytes else "held" if held > 0 else "clean"
 
 
-def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int) -> Fields:
-    """The producer whose transaction holds back the cleaner, if one does."""
-    producer = holder(replica, end) if state.because == log_maintenance.STABLE else None
+def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, stable: int) -> Fields:
+    # The producer whose transaction holds back the cleaner, if one does, and since when.
+    if state.because != log_maintenance.STABLE:
+        return {"held_at": state.first_uncleanable if state.because == log_maintenance.LAG else None}
+    producer = holder(replica, end)
+    rows = replica.transactions
+    mine = rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]
+    begun = log.time(int(mine["first_time"][np.argmin(mine["first_offset"])])) if len(mine) else -1
     return {
+        "held_at": stable,
+        "held_since": begun if begun >= 0 else None,
         "held_by_transaction": None if producer is None else log.owner(producer),
         "held_producer_id": producer,
     }

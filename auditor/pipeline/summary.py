@@ -186,7 +186,6 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     row = space_table.row_of(log, replica)
     if row is None or row["undecided"] is not None:
         return
-    size = row["uncleanable_bytes"] - replica.scans[-1].size
     if row["stands"] == "faulty":
         yield _row(
             CLEANER,
@@ -194,12 +193,12 @@ def _cleaner(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
             row["cleanable_bytes"],
             f"the cleaner may stop at byte {row['fault_position']} of {row['fault_file']}: {row['fault']}",
         )
-    elif row["held_producer_id"] is not None and size > 0:
+    elif row["held_producer_id"] is not None and row["held_bytes"] > 0:
         who = row["held_by_transaction"] or f"producer {row['held_producer_id']}"
         yield _row(
             CLEANER,
             replica,
-            size,
+            row["held_bytes"],
             f"nothing is cleaned from offset {row['first_uncleanable_offset']} on while {who} has its transaction open",
         )
 

@@ -132,9 +132,27 @@ def test_a_follower_that_is_behind_its_leader_is_held_by_what_it_has_open() -> N
         0,
         None,
     )
-    assert "held at 5 by the last stable offset, open by producer 0" in table_lines.cleaner_note(shown_row(found))
+    assert "held at offset 5 by the last stable offset, open by producer 0" in table_lines.cleaner_note(
+        shown_row(found)
+    )
     says = [aside["says"] for aside in of_log(log)]
     assert says == ["nothing is cleaned from offset 5 on while producer 0 has its transaction open"]
+
+
+def test_a_log_that_an_open_transaction_keeps_from_being_cleaned_is_held_and_comes_first() -> None:
+    """All but the active segment waits behind the transaction: nothing can be cleaned, and the log is not clean."""
+    scans = scanned(0, 0, 1)[0], scanned(5, 5, 6)[0], scanned(8, 8)[0]
+    held = replica(*scans, transactions=transactions({"producer_id": 7, "first_offset": 1, "first_time": 1_000}))
+    found = row(held)
+    waiting = sum(scan.size for scan in scans[:2])
+    assert (found["stands"], found["held_at"], found["held_bytes"]) == ("held", 1, waiting)
+    assert (found["cleanable_bytes"], found["held_producer_id"]) == (0, 7)
+    clean = row(replica(scanned(0, 0)[0]))
+    assert (clean["stands"], clean["held_bytes"]) == ("clean", 0)
+    place = {"broker_id": 1, "topic": "t", "partition": 0}
+    since = {"held_since": "2026-11-28T10:00:00.000Z"}
+    first, *_ = table_lines.cleaner_lines([place | shown_row(clean), place | shown_row(found) | since], every=True)
+    assert first == "2 compacted logs: 1 held, 1 clean\n"
 
 
 def test_what_the_high_watermark_alone_holds_is_nobodys_transaction() -> None:
