@@ -270,17 +270,23 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
 
 
 WITHOUT = " without having been in sync "
+CHECKPOINT = "the metadata checkpoint has "  # where an election was not seen: only its result is known
 
 
 def _one_start(f: Finding) -> Hashable:
     # The start of a broker that had led last, alone, and leads again: all its partitions at that time.
     election = read(ElectionEvidence, f.evidence)
+    if election.get("metadata_offset") is None:
+        return (CHECKPOINT, election["leader"], f.severity)
     alone = election.get("last_known_eligible_before") == [election.get("leader")]
     return (f.timestamp, election["leader"], f.message.partition(WITHOUT)[2]) if alone else None
 
 
 def _elected(findings: Sequence[Finding]) -> str:
     leader, how = read(ElectionEvidence, findings[0].evidence)["leader"], findings[0].message.partition(WITHOUT)[2]
+    if not how:
+        first = findings[0]
+        return first.message.replace(f"{first.topic}-{first.partition}", plural(len(findings), "partition"), 1)
     return f"Broker {leader} became leader of {plural(len(findings), 'partition')}{WITHOUT}{how}"
 
 
@@ -300,7 +306,8 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     last known eligible replica: it led last, so only its own unflushed tail can be gone. Info, too, where the last
     leader's own copy of the metadata ends before the record that took the new leader out of the in-sync set: it had
     stopped by then, and until then could commit nothing without the new leader; what it had appended beyond that is
-    named by replica-divergence.
+    named by replica-divergence. A partition that a metadata checkpoint has as recovering is a warning: when its leader
+    was elected is not known. Nothing is said of one with a single replica, which never leaves that state.
     Why it matters: what only the replicas before had, acknowledged or not, is lost when they follow the new leader, and
     their offsets are given out again; consumers, groups and transactions refer to records that no longer exist.
     Can be wrong: the new leader may have had everything by chance: a warning where the replica of the leader before,
@@ -312,7 +319,8 @@ def unclean_election(log: LogView) -> Iterator[Finding]:
     Source: KIP-704, KIP-966; ReplicationControlManager, PartitionChangeBuilder
     """
     for election in log.cluster.elected(log.topic, log.partition):
-        if not election.clean:
+        only_state = election.offset is None  # of a checkpoint: a partition of one replica stays recovering for ever
+        if not election.clean and not (only_state and log.cluster.replicas.get((log.topic, log.partition)) == 1):
             yield _unclean(log, election)
 
 
@@ -331,10 +339,19 @@ def _unclean(log: LogView, election: Election) -> Finding:
     compared = None if as_it_was is None or as_it_was.undecided else as_it_was
     whole = compared is not None and lost is None and begins is not None and compared.replica.log_end <= begins
     severity, meaning = _harm(election, lost, whole=whole)
+    message = (
+        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
+        f"({_in_sync(election.isr_before)}): {meaning}"
+    )
+    if election.offset is None:
+        severity = severity if lost else "warning"
+        message = (
+            f"{CHECKPOINT[0].upper()}{CHECKPOINT[1:]}{log.name} as recovering: at some time before, broker "
+            f"{election.leader} was elected its leader and was not in sync"
+        )
     return log.finding(
         severity,
-        f"Broker {election.leader} became leader of {log.name} with epoch {election.leader_epoch}{WITHOUT}"
-        f"({_in_sync(election.isr_before)}): {meaning}",
+        message,
         offset=begins,
         doubt=severity != "info" and log.cluster.may_be_uncommitted(election.offset),
         time_ms=election.time,

@@ -154,6 +154,19 @@ def test_a_leader_that_was_in_sync_as_long_as_the_last_one_ran_lacks_nothing_com
     assert [(f.partition, f.severity) for f in found if f.kind == "replica-divergence"] == [(0, "critical")]
 
 
+@pytest.mark.parametrize(("replicas", "found"), [(1, []), (3, ["warning"])])
+def test_what_a_metadata_checkpoint_has_was_not_seen_happening(tmp_path: Path, replicas: int, found: list[str]) -> None:
+    """A partition of one replica stays recovering for ever after an election by its last known leader (KIP-966)."""
+    logs = logs_below(forked(tmp_path))
+    for log in logs:
+        state = Election("", 1, 7, 1, (1,), (), (), (), True, False, None, None)
+        log.cluster.elections = {("trio.log", 0): [state]}
+        log.cluster.replicas["trio.log", 0] = replicas
+    judged = [f for f in judge(logs, *RULES) if f.kind == "unclean-election"]
+    assert [f.severity for f in judged] == found
+    assert all("checkpoint" in f.message for f in judged)
+
+
 STATE = PartitionState("t", 0, "id", (1, 2, 3), (1,), 1, 5, 9)
 
 
