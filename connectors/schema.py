@@ -122,6 +122,8 @@ BATCHES = _decoded(
     flaws:int what is wrong with the header, as bits; 0: nothing. 1: more records declared than offsets, 2: fewer, \
 4: negative span, 8: unknown codec, 16 to 2048: no sound control batch, 4096 to 16384: producer fields that \
 contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
+    inferred:json columns whose stored value contradicts the batches around it, with the value that an audit uses; \
+null where there is none
 """,
 )
 RECORDS = _decoded(

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 
 # Columns that a frame may lack; what they would say is then not known.
-OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "flaws": 0, "delete_horizon": None}
+OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "flaws": 0, "delete_horizon": None,
+            "inferred": None}  # fmt: skip
 NEEDED = tuple(n for n in BATCHES.names if n not in OPTIONAL and n != "last_sequence")  # which follows from others
 COLUMNS = pa.schema([f for f in BATCHES if f.name != "last_sequence"])
 KEY = ("cluster_id", "log_dir", "broker_id", "topic", "partition")

@@ -99,7 +99,7 @@ class Tables:
                 decoded.unknown.clear()
                 for name, batch in decoded.drain(key):
                     self._write(name, batch)
-            self._write("batches", batch_rows(key, task.file, chunk.batches))
+            self._write("batches", batch_rows(key, task.file, chunk.batches, damaged=chunk.damaged_fields()))
             if "records" in self.writers and chunk.raw is not None:
                 payload = self.options.include_payload
                 runs = decode_records(chunk.raw, chunk.batches, limits=task.limits, payload=payload)

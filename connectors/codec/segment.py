@@ -80,15 +80,20 @@ class Chunk:
     of_records: tuple[int, ...] = ()
     flipped: tuple[DecodeError, ...] = ()
 
+    def damaged_fields(self) -> list[tuple[int, DamagedField]]:
+        """The damaged fields of its batches, each with the number of the row that has the expected value."""
+        fields = ((e.position, DamagedField.of(e)) for e in self.body_errors)
+        damaged = [(position, field) for position, field in fields if field is not None]
+        places = np.searchsorted(self.rows[:, walking.POSITION], [position for position, _ in damaged])
+        return [(number, field) for number, (_, field) in zip(places.tolist(), damaged, strict=True)]
+
     def as_stored(self) -> Chunk:
         """The chunk with damaged fields as a broker reads them: a batch with a damaged length or magic has no row."""
-        fields = ((e.position, DamagedField.of(e)) for e in self.body_errors)
-        if not (damaged := [(position, field) for position, field in fields if field is not None]):
+        if not (damaged := self.damaged_fields()):
             return self
         rows, errors, sound = self.rows.copy(), list(self.errors), np.ones(len(self.rows), bool)
-        places = np.searchsorted(rows[:, walking.POSITION], [position for position, _ in damaged])
-        for number, (position, field) in zip(places.tolist(), damaged, strict=True):
-            size = int(rows[number, walking.SIZE])
+        for number, field in damaged:
+            position, size = int(rows[number, walking.POSITION]), int(rows[number, walking.SIZE])
             if field.name == "base offset":
                 rows[number, walking.BASE_OFFSET] = field.stored
                 rows[number, walking.LAST_OFFSET] = signed64(

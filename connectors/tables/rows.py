@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DEFAULT_LIMITS, RECORD_AT, SEQUENCES, AuditInputError, DecodeError, Limits
+from auditor.base.errors import (
+    DEFAULT_LIMITS,
+    RECORD_AT,
+    SEQUENCES,
+    AuditInputError,
+    DamagedField,
+    DecodeError,
+    Limits,
+)
 from auditor.connectors import kafka_names, schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec import indexes, small_files
@@ -36,6 +44,7 @@ from auditor.connectors.codec.cluster_metadata import (
     decode_metadata_record,
     unknown_level,
 )
+from auditor.connectors.codec.damaged_fields import signed64
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.indexes import decode_snapshot
 from auditor.connectors.codec.records import Decoded, decode_stored, records_of
@@ -70,13 +79,27 @@ CONTROL_TYPES = texts(
     ]
 )
 _UNKNOWN_TYPE, _NO_TYPE = len(CONTROL_TYPES) - 2, len(CONTROL_TYPES) - 1
+COLUMNS_OF_FIELDS = {
+    "base offset": ("base_offset", "last_offset"),
+    "length": ("size",),
+    "leader epoch": ("partition_leader_epoch",),
+    "magic": ("magic",),
+}
 _LISTED = ("position", "size", "magic", "base_offset", "last_offset", "record_count", "partition_leader_epoch", "crc",
            "base_timestamp", "max_timestamp", "coordinator_epoch", "producer_id", "producer_epoch", "base_sequence",
            "flaws")  # fmt: skip
 
 
-def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[str] = ()) -> pa.RecordBatch:
-    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show, where none is null."""
+def batch_rows(
+    key: Key,
+    file: str,
+    batches: BatchColumns,
+    unknown: Collection[str] = (),
+    damaged: Sequence[tuple[int, DamagedField]] = (),
+) -> pa.RecordBatch:
+    """Rows of ``batches`` in file order. ``unknown``: columns that a text dump may not show, where none is null;
+    ``damaged``: fields of which ``batches`` have the expected value, by the number of the row: rows have the stored
+    one."""
     attributes = np.where(batches.magic < 2, batches.attributes & (CODEC_MASK | LOG_APPEND_TIME), batches.attributes)
     control = attributes & CONTROL != 0
     horizon = np.where(attributes & DELETE_HORIZON != 0, batches.base_timestamp, -1)
@@ -95,11 +118,26 @@ def batch_rows(key: Key, file: str, batches: BatchColumns, unknown: Collection[s
         "last_sequence": sequence_after(batches.base_sequence, batches.last_offset - batches.base_offset),
         "delete_horizon": horizon,
     }
+    if damaged:
+        columns |= _as_stored(columns, damaged)
     for name in unknown:
         column = columns.get(name)
         if isinstance(column, np.ndarray) and name != "is_control":
             columns[name] = array_of(column, column == (0 if name == "crc" else -1))
     return from_columns(schema.BATCHES, key, len(batches.position), columns)
+
+
+def _as_stored(columns: Fields, damaged: Sequence[tuple[int, DamagedField]]) -> Fields:
+    # Columns with stored values, and ``inferred`` with the expected ones.
+    inferred: list[dict[str, int]] = [{} for _ in columns["position"]]
+    stored: Fields = {}
+    for number, field in damaged:
+        by = field.stored - field.expected
+        for name in COLUMNS_OF_FIELDS[field.name]:
+            column = stored.setdefault(name, columns[name].astype(np.int64))
+            inferred[number][name] = int(column[number])
+            column[number] = signed64(int(column[number]) + by)
+    return stored | {"inferred": pa.array([json.dumps(names) if names else None for names in inferred], pa.string())}
 
 
 def batches_of(rows: pa.RecordBatch) -> BatchColumns:
@@ -118,6 +156,10 @@ def batches_of(rows: pa.RecordBatch) -> BatchColumns:
     flaws |= np.where(np.asarray(pc.fill_null(crc_ok, True)), 0, FLAW_CRC)
     flaws |= np.where(np.asarray(crc_ok.is_null()), UNVERIFIED, 0)
     columns = {name: _numbers(rows, name, 0 if name == "crc" else -1) for name in _LISTED if name != "flaws"}
+    for number in np.flatnonzero(np.asarray(rows.column("inferred").is_valid())).tolist():
+        for name, value in _inferred(rows.column("inferred")[number].as_py()):
+            columns[name] = columns[name].copy()
+            columns[name][number] = value
     uncounted = np.asarray(rows.column("record_count").is_null())  # as in text dumps: computed from the offsets
     columns["record_count"] = np.where(
         uncounted, columns["last_offset"] - columns["base_offset"] + 1, columns["record_count"]
@@ -126,6 +168,18 @@ def batches_of(rows: pa.RecordBatch) -> BatchColumns:
     columns |= {"attributes": bits, "flaws": flaws, "control_type": np.asarray(kind)}
     dtypes = zip(BatchColumns._fields, BATCH_DTYPES, strict=True)
     return BatchColumns(**{name: columns[name].astype(dtype) for name, dtype in dtypes})
+
+
+def _inferred(text: str) -> Iterator[tuple[str, int]]:
+    # A table may come from anywhere: what no audit writes is ignored.
+    try:
+        named = json.loads(text)
+    except ValueError:
+        return
+    for name in itertools.chain.from_iterable(COLUMNS_OF_FIELDS.values()):
+        value = named.get(name) if isinstance(named, dict) else None
+        if isinstance(value, int) and signed64(value) == value:
+            yield name, value
 
 
 def _is(rows: pa.RecordBatch, name: str, value: str) -> np.ndarray:
@@ -344,7 +398,7 @@ def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
     name, key = piece.file.name, piece.key
     if "batches" in wanted:
-        yield "batches", batch_rows(key, name, chunk.batches)
+        yield "batches", batch_rows(key, name, chunk.batches, damaged=chunk.damaged_fields())
     if chunk.data is not None and "records" in wanted:
         runs = decode_stored(chunk.data, chunk.origin, chunk.batches, limits=how.limits, payload=how.payload)
         for rows in record_rows(key, name, chunk.batches, runs, how.payload):

@@ -5,16 +5,20 @@ Every expectation is arithmetic on how the bytes were put together.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from auditor.base.errors import MIB, DamagedField
+from auditor.connectors.codec.batches import OVERHEAD
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
+from auditor.connectors.tables.rows import batch_rows, batches_of
 from tests.segments import accounted, chunks, simple
 
 AT = {"base offset": (0, ">q"), "length": (8, ">i"), "leader epoch": (12, ">i"), "magic": (16, ">b")}
@@ -71,6 +75,39 @@ def test_a_base_offset_between_its_neighbours(number: int, bit: int, crc: bool) 
     rows, fields = read([*sound[:number], put(sound[number], "base offset", stored), *sound[number + 1 :]], crc=crc)
     assert rows == read(sound)[0]
     assert fields == [DamagedField("base offset", stored, 3 * number, sure=True)]
+
+
+STORED = {  # column and value as stored, and the columns that an audit reads otherwise
+    "base offset": (("base_offset", 6 ^ 1 << 40), {"base_offset": 6, "last_offset": 8}),
+    "leader epoch": (("partition_leader_epoch", 1 << 5), {"partition_leader_epoch": 0}),
+    "length": (("size", len(log(6)[0]) ^ 1 << 20), {"size": len(log(6)[0])}),
+    "magic": (("magic", 3), {"magic": 2}),
+}
+
+
+@pytest.mark.parametrize("field", STORED)
+def test_the_table_has_what_is_stored_and_names_what_is_inferred(field: str) -> None:
+    (column, stored), inferred = STORED[field]
+    sound = log(0, 3, 6, 9, 12)
+    written = stored - OVERHEAD if field == "length" else stored
+    (chunk,) = chunks(b"".join([*sound[:2], put(sound[2], field, written), *sound[3:]]), offsets=offset_range(0))
+    table = batch_rows((None, 1, "d", "t", 0), "f", chunk.batches, damaged=chunk.damaged_fields())
+    rows = table.to_pylist()
+    assert [row[column] for row in rows][2] == stored
+    assert [json.loads(row["inferred"] or "{}") for row in rows] == [{}, {}, inferred, {}, {}]
+    for ours, theirs in zip(batches_of(table), chunk.batches, strict=True):
+        assert np.array_equal(ours, theirs)  # what an audit of this table reads
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "7", '{"size": "x"}', '{"flaws": 1}', '{"base_offset": 9223372036854775808}']
+)
+def test_a_table_from_elsewhere_infers_nothing_else(text: str) -> None:
+    (chunk,) = chunks(b"".join(log(0, 3)), offsets=offset_range(0))
+    table = batch_rows((None, 1, "d", "t", 0), "f", chunk.batches)
+    at = table.schema.get_field_index("inferred")
+    changed = table.set_column(at, table.schema.field(at), pa.array([text, None], pa.string()))
+    assert all(map(np.array_equal, batches_of(changed), chunk.batches))
 
 
 def test_what_cannot_be_told_stays_as_it_is_stored() -> None:
