@@ -817,15 +817,15 @@ def _explained(
         return Order.EITHER if ms < 0 else cluster.clocks.order(written, by_coordinator(entry))
 
     for before, begin, behind in zip([None, *naming], naming, [*naming[1:], None], strict=False):
-        first = before is None or before.number != begin.number
-        if not first or order(here.appended, begin.entry) is Order.BEFORE:
+        same = before is not None and before.number == begin.number and before.entry.start == begin.entry.start
+        if same or order(here.appended, begin.entry) is Order.BEFORE:
             continue
         if behind is not None and order(here.appended, behind.entry) is not Order.BEFORE:
             continue
-        if before is None and whole:
+        ended = begin.ended
+        if whole and naming[0].number == begin.number:
             yield begin.entry.offset
             continue
-        ended = begin.ended
         late = not log.policy().verifies and (ended is None or not ended.commit)  # of a request that came late
         marked = ended is not None and order(here.ended_before, ended) is not Order.BEFORE and here.ended_before >= 0
         if not late and (marked or order(here.appended, begin.entry) is Order.AFTER):
