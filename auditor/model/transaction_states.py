@@ -173,10 +173,10 @@ def _first_problem(new: TransactionValue) -> list[str]:
 
 def _identity_problems(cached: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
     if new.producer_id != old.producer_id:
-        rotated = new.state == TransactionState.EMPTY or (
-            new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
-        )
-        if not rotated:
+        # A coordinator rotates an id only where its epochs are used up (TransactionCoordinator).
+        by_init = new.state == TransactionState.EMPTY and old.producer_epoch >= EXHAUSTED_EPOCH
+        by_end = new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
+        if not (by_init or by_end):
             return ["producer_id_changed"]
         return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
     rise = new.producer_epoch - old.producer_epoch

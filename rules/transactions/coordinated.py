@@ -45,6 +45,7 @@ from auditor.facts.coordinator_log import (
 from auditor.facts.events import EventKind
 from auditor.model import policies
 from auditor.model.transaction_states import (
+    EXHAUSTED_EPOCH,
     NO_TIMESTAMP,
     CachedTransaction,
     IdAccount,
@@ -642,7 +643,7 @@ def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
 # last record before which nothing matters.
 
 
-KIND_BITS = 22  # of a number of _kinds
+KIND_BITS = 23  # of a number of _kinds
 LATEST = 64  # records of an id that matter for what its coordinator may have in memory
 
 
@@ -861,6 +862,7 @@ def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.
         columns["client_version"][rows + 1] >= 2,
         producer == old_producer,
         old_epoch == LAST_EPOCH,
+        old_epoch >= EXHAUSTED_EPOCH,
         epoch == LAST_EPOCH,
         epoch == 0,
         timeout == old_timeout,
