@@ -384,18 +384,23 @@ def committed_offset_out_of_range(log: LogView) -> Iterator[Finding]:
         )
 
 
-@rule("mixed-processing-guarantees", when={"info": "where an upgrade is over"})
+@rule("mixed-processing-guarantees", when={"info": "where an upgrade is over, or for plain commits"})
 def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
-    """A group commits with both kinds of exactly-once ids at the same time
+    """A group commits with several guarantees at the same time
 
     Checks: in one group, offset commits in transactions by ids of a Streams task (<app>-<n>_<n>, exactly_once) and by
     ids of a Streams thread (<app>-<uuid>-<n>, exactly_once_v2), both in the last generation that commits, or, where the
     log has no generations, each before the last of the other. Where one kind is alone in a later generation, the group
     has been brought from one to the other, instance by instance: info; where they never met, nothing.
+    Also a commit outside a transaction, to a group with members, between two commits in transactions of the same
+    partition: info, the first in each group.
     Why it matters: the older kind is fenced by its id, the newer by the group's generation. Neither fences the other: a
-    task that moves from one to the other can be processed by both, its records written twice.
-    Can be wrong: an upgrade that is under way; ids of other applications that look alike.
-    What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide.
+    task that moves from one to the other can be processed by both, its records written twice. An offset that is
+    committed outside a transaction does not belong to any output: after a failure records are lost or written twice.
+    Can be wrong: an upgrade that is under way; ids of other applications that look alike; a rollback between two
+    versions of an application, for plain commits.
+    What to do: bring all instances to exactly_once_v2, with the two rolling restarts of the upgrade guide. For plain
+    commits set enable.auto.commit=false and commit only with sendOffsetsToTransaction.
     Source: KIP-447, Upgrade path
     """
     for group, producers in sorted(watched(log).committers.items()):
@@ -405,6 +410,18 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
         severity = _both_kinds(tasks, threads) if tasks and threads else None
         if severity is not None:
             yield _mixed(log, group, severity, tasks, threads)
+    for _, (before, plain, after) in sorted(watched(log).mixed.items()):
+        yield at_commit(
+            log,
+            "info",
+            plain,
+            f"{place_of(plain)} has offset {plain.value} committed outside a transaction, between {before.value} and "
+            f"{after.value} that {writer(log, before)} and {writer(log, after)} committed in transactions",
+            evidence={
+                "offsets": [before.value, plain.value, after.value],
+                "record_offsets": [before.record_offset, plain.record_offset, after.record_offset],
+            },
+        )
 
 
 Committer = tuple[str, OffsetCommit, OffsetCommit]  # a transactional id with its producer's first and last commit

@@ -78,7 +78,8 @@ def illegal_transition(log: LogView) -> Iterator[Finding]:
 
     Checks: a record of an id, in a region never cleaned, whose state the coordinator never writes behind the record
     before it, nor behind an earlier one where those between may have failed under the same coordinator epoch
-    (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only.
+    (coordinator-append-failed); a stored Dead or PrepareEpochFence, which live in memory only. The append of an Ongoing
+    record did not fail where a partition that it added has an open transaction of its producer and epoch.
     Can be wrong: records of coordinators that are older than Kafka 2.5 and failed to fence twice.
     What to do: check elections of this __transaction_state partition; move its leadership so that it is reloaded.
     Source: KIP-98, KIP-890; TransactionState.validPreviousStates
@@ -109,7 +110,8 @@ def transition_invariant_broken(log: LogView) -> Iterator[Finding]:
 
     Checks: neighbouring records, in a region never cleaned: partitions shrink or differ at the decision, the time-out
     changes outside of Empty, the start changes inside a transaction, where no append that failed explains it; a record
-    by itself: Complete with partitions, Empty with a start, any other state without one.
+    by itself: Complete with partitions, any state but Empty without a start; Empty with a start that is not that of the
+    transaction before.
     Can be wrong: clocks that went back are legal and not reported.
     What to do: check elections of this __transaction_state partition, and compare its replicas; move its leadership so
     that it is reloaded.
@@ -523,6 +525,7 @@ def coordinator_append_failed(log: LogView) -> Iterator[Finding]:
     finding for each stretch of time, with less than ten minutes from one to the next.
     Why it matters: nothing is lost by it, its client was told COORDINATOR_NOT_AVAILABLE and tries again. But the
     partition had too few replicas in sync, or slow ones, and the transactions of its ids waited for them.
+    Not of an Ongoing record whose transaction has data in a partition: clients write only after it was appended.
     Can be wrong: a record that failed and that the next one follows all the same is not seen: there may be more.
     What to do: see whether this __transaction_state partition has all its replicas in sync (kafka-topics.sh --describe
     --topic __transaction_state), and what its followers' brokers had at that time: a restart, a slow disk or network.

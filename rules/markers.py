@@ -411,7 +411,7 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     """A marker has a coordinator epoch that never was
 
     Checks: a marker whose coordinator epoch lies above the last leader epoch of the __transaction_state partition that
-    owns its id.
+    owns its id, by its batches, its leader epoch checkpoint and the metadata.
     Why it matters: the marker comes from another cluster, or was forged.
     Can be wrong: __transaction_state was copied before the marker came (then the finding says so: in flight).
     What to do: look whether this segment was copied or restored from another cluster (cluster.id in meta.properties):

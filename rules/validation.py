@@ -10,7 +10,7 @@ from auditor.base.words import plural
 from auditor.connectors.codec import batches as col
 from auditor.facts.events import Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.model.batch_validation import ERRORS, FINE, OF_HEADER, OFFSET_RANGE
+from auditor.model.batch_validation import ERRORS, FINE, LEADERS_LOOK_AT, OF_HEADER, OFFSET_RANGE
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.evidence import LENGTH, MAGIC, blamed, damaged_fields
@@ -202,8 +202,10 @@ def _invalid(
     control: bool = False,
     **evidence: object,
 ) -> Finding:
-    # ``cause``: why a leader would have refused the batch.
+    # ``cause``: why a leader would have refused the batch. It ignores other fields of headers (LogValidator), so that
+    # the batch may be counted for its records.
     e = run[0]
+    counted = cause in OF_HEADER and (e["kind"] != EventKind.HEADER_FLAW or control or e["flaws"] & LEADERS_LOOK_AT)
     return log.at_event(
         "error",
         f"Malformed from offset {e['base_offset']} of {log.name} on: {plural(len(run), 'batch')} ({'; '.join(what)})",
@@ -212,7 +214,7 @@ def _invalid(
         evidence={
             "flaws": what,
             "batches": len(run),
-            "metric": BROKER_METRIC + METRICS["invalid_offset_or_sequence"] if cause in OF_HEADER else None,
+            "metric": BROKER_METRIC + METRICS["invalid_offset_or_sequence"] if counted else None,
             **(error_code(ERRORS[cause]) if cause != FINE else {}),
             **evidence,
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from auditor.facts.packed import Packed, packed, unpacked
 from auditor.model.groups import Generation, GroupPartition, OffsetCommit
-from auditor.model.offset_watch import AlternatingCommits, Zombie
+from auditor.model.offset_watch import AlternatingCommits, PlainBetween, Zombie
 
 # Facts about a partition of ``__consumer_offsets``: what the rules need, and the current values.
 
@@ -89,7 +89,8 @@ class WatchedOffsets:
     """For the first five see :class:`auditor.model.offset_watch.Rivals` and :class:`auditor.model.offset_watch.Values`.
 
     ``committers``: by group, every producer's first and last commit in a transaction. ``pending``: values that wait for
-    the end of a producer's transaction. ``groups``: all groups that have a record.
+    the end of a producer's transaction. ``groups``: all groups that have a record. ``mixed``: see
+    :class:`auditor.model.offset_watch.Committers`.
     """
 
     zombies: list[Zombie]
@@ -101,6 +102,7 @@ class WatchedOffsets:
     pending: dict[int, list[OffsetCommit]]
     in_force: InForce
     groups: list[str] = field(default_factory=list)
+    mixed: Mapping[str, PlainBetween] = field(default_factory=dict)
 
 
 def in_force(

@@ -231,17 +231,41 @@ class Values:
         return None in map(self.assignments.tenure, (aborted, c))
 
 
+class PlainBetween(NamedTuple):
+    """A commit outside a transaction between two in transactions, of one partition of a group with members."""
+
+    before: OffsetCommit
+    plain: OffsetCommit
+    after: OffsetCommit
+
+
 @dataclass(slots=True)
 class Committers:
-    """Watches who commits in transactions; ``seen``: each producer's first and last commit, by group."""
+    """Watches who commits in transactions, and which groups commit outside of them as well.
+
+    ``seen``: each producer's first and last commit, by group; ``mixed``: by group the first :class:`PlainBetween`.
+    """
 
     seen: dict[str, dict[int, tuple[OffsetCommit, OffsetCommit]]] = field(default_factory=dict)
+    mixed: dict[str, PlainBetween] = field(default_factory=dict)
+    _last: dict[GroupPartition, OffsetCommit] = field(default_factory=dict)
+    _plain: dict[GroupPartition, list[OffsetCommit]] = field(default_factory=dict)  # the first and the last behind it
 
     def live(self, commit: OffsetCommit) -> None:
         """Note a producer's commit."""
-        if not commit.plain:
-            commits = self.seen.setdefault(commit.place.group, {})
-            commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
+        if commit.plain:
+            return
+        place = commit.place
+        commits = self.seen.setdefault(place.group, {})
+        commits[commit.producer_id] = commits.get(commit.producer_id, (commit,))[0], commit
+        before, plain = self._last.get(place), self._plain.pop(place, [])
+        if before is not None and plain and plain[0].record_offset < commit.record_offset:
+            self.mixed.setdefault(place.group, PlainBetween(before, plain[0], commit))
+        if behind := [c for c in plain if c.record_offset > commit.record_offset]:
+            self._plain[place] = behind
+        self._last[place] = commit
 
     def decided(self, commit: OffsetCommit, outcome: str, before: OffsetCommit | None) -> None:
-        """Ignore decisions: who wrote matters, not when it was decided."""
+        """Note plain commits but those into an empty group, which are resets by an operator."""
+        if commit.plain and not (commit.generation is not None and commit.generation.empty):
+            self._plain.setdefault(commit.place, [])[1:] = [commit]

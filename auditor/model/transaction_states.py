@@ -93,7 +93,7 @@ def value_problem(value: TransactionValue) -> list[str]:
     """Return codes of what is wrong with a log record by itself; empty for a valid one.
 
     Codes: `state_never_written`, `producer_id_negative`, `epoch_negative`, `partitions_not_empty` (Empty, Complete*),
-    `start_present` (Empty), `start_missing` (every other state).
+    `start_missing` (every state but Empty).
     """
     empty = value.state == TransactionState.EMPTY
     checks = {
@@ -101,7 +101,6 @@ def value_problem(value: TransactionValue) -> list[str]:
         "producer_id_negative": value.producer_id < 0,
         "epoch_negative": value.producer_epoch < 0,
         "partitions_not_empty": value.state in IDLE and bool(value.partitions),
-        "start_present": empty and value.start_ts != NO_TIMESTAMP,
         "start_missing": not empty and value.state not in NEVER_WRITTEN and value.start_ts == NO_TIMESTAMP,
     }
     return [code for code, broken in checks.items() if broken]
@@ -149,8 +148,9 @@ def step_problem(cached: CachedTransaction, new: TransactionValue | None) -> lis
 
     Update times may go backwards. Codes: `illegal_state`, `producer_id_changed`, `epoch_not_reset` (new producer id or
     new id, epoch not 0), `epoch_regressed`, `epoch_jumped`, `timeout_changed`, `partitions_shrunk`,
-    `partitions_differ`, `start_changed`, `start_not_update`. Source: TransactionMetadata.completeTransitionTo; fencing
-    aborts bump the epoch by 1, or by 2 at transaction.version 2 before 4.0.
+    `partitions_differ`, `start_changed`, `start_not_update`, `start_present` (Empty with a start other than that of
+    the transaction before, which coordinators keep in memory). Source: TransactionMetadata.completeTransitionTo;
+    fencing aborts bump the epoch by 1, or by 2 at transaction.version 2 before 4.0.
     """
     old = cached.value
     if old is None:
@@ -166,15 +166,17 @@ def step_problem(cached: CachedTransaction, new: TransactionValue | None) -> lis
 def _first_problem(new: TransactionValue) -> list[str]:
     if new.state != TransactionState.EMPTY:
         return ["illegal_state"]
-    return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
+    if new.producer_epoch != 0:
+        return ["epoch_not_reset"]
+    return [] if new.start_ts == NO_TIMESTAMP else ["start_present"]
 
 
 def _identity_problems(cached: CachedTransaction, old: TransactionValue, new: TransactionValue) -> list[str]:
     if new.producer_id != old.producer_id:
-        rotated = new.state == TransactionState.EMPTY or (
-            new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
-        )
-        if not rotated:
+        # A coordinator rotates an id only where its epochs are used up (TransactionCoordinator).
+        by_init = new.state == TransactionState.EMPTY and old.producer_epoch >= EXHAUSTED_EPOCH
+        by_end = new.state in COMPLETED and bumps_epoch(new.client_tv) and old.producer_epoch == LAST_EPOCH
+        if not (by_init or by_end):
             return ["producer_id_changed"]
         return [] if new.producer_epoch == 0 else ["epoch_not_reset"]
     rise = new.producer_epoch - old.producer_epoch
@@ -197,12 +199,14 @@ def _legal_rises(cached: CachedTransaction, new: TransactionValue) -> range:
 
 def _content_problems(old: TransactionValue, new: TransactionValue) -> list[str]:
     inside = old.state not in IDLE  # a transaction was open or being ended
+    empty = new.state == TransactionState.EMPTY
     checks = {
-        "timeout_changed": new.state != TransactionState.EMPTY and new.timeout_ms != old.timeout_ms,
+        "timeout_changed": not empty and new.timeout_ms != old.timeout_ms,
         "partitions_shrunk": new.state == TransactionState.ONGOING and not old.partitions <= new.partitions,
         "partitions_differ": new.state in PREPARED and new.partitions != old.partitions,
         "start_changed": inside and new.start_ts != old.start_ts,
         "start_not_update": not inside and new.state == TransactionState.ONGOING and new.start_ts != new.last_update_ts,
+        "start_present": empty and new.start_ts not in (NO_TIMESTAMP, old.start_ts),
     }
     return [code for code, broken in checks.items() if broken]
 
@@ -272,8 +276,8 @@ class IdAccount:
         """Return the possible states in memory now, that of the last record first."""
         return list(self._states)
 
-    def take(self, new: TransactionValue | None, coordinator_epoch: int) -> Judgement:
-        """Judge the id's next record and go on from it."""
+    def take(self, new: TransactionValue | None, coordinator_epoch: int, *, appended: bool = False) -> Judgement:
+        """Judge the id's next record and go on from it; ``appended``: its append cannot have failed."""
         if coordinator_epoch != self._epoch:  # it was loaded from the log
             self._epoch, self._states, self._blind = coordinator_epoch, {self._last: 0}, False
         legal = {
@@ -284,7 +288,7 @@ class IdAccount:
         judgement = Judgement([], min(legal.values())) if legal else Judgement(step_problem(self._last, new))
         if self._blind:  # behind a tombstone that may have failed, of an id that nothing else is known of
             judgement = Judgement([], judgement.failed)
-        self._go_on(legal, new)
+        self._go_on({} if appended else legal, new)
         return judgement
 
     def _go_on(self, legal: dict[CachedTransaction, int], new: TransactionValue | None) -> None:

@@ -154,7 +154,13 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
     begun = transactions[(transactions["marker_offset"] < 0) & (transactions["first_offset"] >= 0)]
     begun = begun[np.argsort(begun["first_offset"], kind="stable")[:MOST_OPEN]]
     return {
-        int(t["producer_id"]): OpenHere(int(t["first_offset"]), int(t["last_epoch"]), int(t["prev_marker_time"]))
+        int(t["producer_id"]): OpenHere(
+            int(t["first_offset"]),
+            int(t["last_epoch"]),
+            int(t["prev_marker_time"]),
+            int(t["first_time"]) if t["first_append_time"] and t["producer_epoch"] == t["last_epoch"] else -1,
+            int(t["first_leader_epoch"]),
+        )
         for t in begun
     }
 
@@ -350,7 +356,8 @@ def _cluster(
     _note_transactions(cluster, leading, undecided)
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
-    cluster.coordinator = _coordinator(cluster, [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    of_coordinators = [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE]
+    cluster.coordinator = _coordinator(cluster, of_coordinators, metadata)
     if cluster.coordinator is not None:
         logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
         cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
@@ -569,16 +576,19 @@ def _broker_state(metadata: ClusterMetadata, number: int) -> str:
     return SHUTTING_DOWN if broker.in_controlled_shutdown else "fenced" if broker.fenced else UP
 
 
-def _coordinator(cluster: Cluster, briefs: list[Brief]) -> CoordinatorHistory | None:
+def _coordinator(cluster: Cluster, briefs: list[Brief], metadata: ClusterMetadata | None) -> CoordinatorHistory | None:
     if not briefs:
         return None
+    # A follower learns of a leader epoch by its first batch, the metadata before the new coordinator writes anything.
+    states = () if metadata is None else metadata.partitions.values()
+    epochs = {state.partition: state.leader_epoch for state in states if state.topic == TRANSACTION_STATE}
     briefs.sort(key=lambda b: b.partition)
     logs = {b.partition: b.coordinator_log for b in briefs if b.coordinator_log is not None}
     history = join(cluster.partition_counts.get(TRANSACTION_STATE, 0), logs)
     history.count_known = cluster.knows_count(TRANSACTION_STATE)
     for b in briefs:
         p = b.partition
-        history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
+        history.complete_from[p], history.leader_epochs[p] = b.intact_from, max(b.rank[0], epochs.get(p, -1))
         history.brokers[p] = b.broker_id
         history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
         if b.broken_at is not None:

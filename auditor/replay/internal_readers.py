@@ -779,6 +779,7 @@ class OffsetsReader(RecordProblems):
             falls=self.watch.falls(),
             skips=self.watch.skips,
             committers=self.committers.seen,
+            mixed=self.committers.mixed,
             pending=pending,
             in_force=in_force(table, groups, topics, self.files, self.known_generations),
             groups=groups,

@@ -180,6 +180,7 @@ def watched(log: LogView) -> WatchedOffsets:
             falls=values.falls(),
             skips=values.skips,
             committers=committers.seen,
+            mixed=committers.mixed,
             pending=pending,
             in_force=in_force_of(story.in_force()),
             groups=[group for group in dict.fromkeys(groups) if group is not None],

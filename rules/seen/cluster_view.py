@@ -247,12 +247,15 @@ class LeaderBounds(NamedTuple):
 class OpenHere(NamedTuple):
     """An open transaction of a producer in one log: first offset, epoch, and the producer's previous marker.
 
-    ``ended_before``: ms when that marker was written, -1 for none.
+    ``ended_before``: ms when that marker was written, -1 for none. ``appended``: ms when its first batch was appended,
+    under ``leader_epoch``, if a broker stamped it and it has this epoch; else -1.
     """
 
     first_offset: int
     epoch: int
     ended_before: int
+    appended: int = -1
+    leader_epoch: int = -1
 
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000

@@ -6,6 +6,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
+from auditor.evidence.cluster_clocks import BrokerTime, Order
 from auditor.facts.coordinator_history import (
     SKEW_MS,
     CoordinatorHistory,
@@ -36,12 +38,15 @@ from auditor.facts.coordinator_log import (
     Damaged,
     StateRecord,
     gaps_before,
+    split,
     tally,
     windows_of,
 )
 from auditor.facts.events import EventKind
 from auditor.model import policies
 from auditor.model.transaction_states import (
+    EXHAUSTED_EPOCH,
+    NO_TIMESTAMP,
     CachedTransaction,
     IdAccount,
     Judgement,
@@ -52,6 +57,7 @@ from auditor.model.transaction_states import (
 )
 from auditor.rules.lib.evidence import CONSUMER_OFFSETS, watched
 from auditor.rules.lib.log_bounds import whole_from
+from auditor.rules.seen.cluster_view import OpenHere
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.open_transactions import around, closed, open_transactions
 from auditor.rules.transactions.windows import (
@@ -568,7 +574,7 @@ def _unsound_in(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[Sta
         idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
         odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
         odd |= idle & (state_log.set_sizes(columns["set"]) > 0)
-        odd |= (start == -1) != (state == EMPTY)
+        odd |= (start == NO_TIMESTAMP) & (state != EMPTY)
         odd &= (state != TOMBSTONE) & (columns["offset"] >= log_start)
         for entry in state_log.entries(columns, np.flatnonzero(odd)):
             stored = value(entry) if entry.state in STATES else None
@@ -637,7 +643,7 @@ def last_entries(log: LogView, *states: int) -> Iterator[StateRecord]:
 # last record before which nothing matters.
 
 
-KIND_BITS = 21  # of a number of _kinds
+KIND_BITS = 23  # of a number of _kinds
 LATEST = 64  # records of an id that matter for what its coordinator may have in memory
 
 
@@ -687,10 +693,16 @@ def _all(log: LogView) -> Iterator[StateStep]:
     if state_log is None or history is None:
         return iter(())
     intact = history.complete_from.get(log.partition, 1 << 62)
-    return odd_steps(state_log, log.leader.log_start, intact)
+    return odd_steps(state_log, log.leader.log_start, intact, partial(appended_for_sure, log, state_log))
 
 
-def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterator[StateStep]:
+# Offsets of records of an id, by its number, whose append cannot have failed.
+Appended = Callable[[int], frozenset[int]]
+
+
+def odd_steps(
+    state_log: CoordinatorLog, log_start: int, intact: int, appended: Appended = lambda _: frozenset()
+) -> Iterator[StateStep]:
     """Yield steps from ``log_start`` and ``intact`` on that the previous record does not explain."""
     sieve = _Sieve(state_log)
     for columns in state_log.neighbours(log_start):
@@ -706,7 +718,7 @@ def odd_steps(state_log: CoordinatorLog, log_start: int, intact: int) -> Iterato
         whole = (columns["offset"][odd] >= intact) & ~lost[odd]
         parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
         parted[odd[~whole] + 1] = True  # records between may have been cleaned away
-        yield from _replayed(state_log, columns, odd[whole], parted)
+        yield from _replayed(state_log, columns, odd[whole], parted, appended)
 
 
 def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
@@ -723,20 +735,27 @@ def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.nda
     return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
 
 
-def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray) -> Iterator[StateStep]:
+def _replayed(
+    state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray, appended: Appended
+) -> Iterator[StateStep]:
     # ``parted``: rows before which another record may have been.
     account, reached, reported = None, -1, -1
     latest: deque[StateRecord] = deque(maxlen=AT_HAND)
+    number, sure = -1, frozenset[int]()
     for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
+        if number != columns["id"][row]:
+            number = int(columns["id"][row])
+            sure = appended(number)
         anew = account is None or begin > reached
         entries = state_log.entries(columns, slice(begin if anew else reached + 1, row + 2))
         if account is None or anew:
             latest.append(next(entries))
-            account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=not parted[begin])
+            known = not parted[begin] or latest[-1].offset in sure
+            account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=known)
             reported = begin - 1
         judgement = Judgement([])
         for entry in entries:
-            judgement = account.take(value(entry), entry.leader_epoch)
+            judgement = account.take(value(entry), entry.leader_epoch, appended=entry.offset in sure)
             latest.append(entry)
         reached = row + 1
         failed = min(judgement.failed, row - reported, len(latest) - 1)
@@ -745,6 +764,73 @@ def _replayed(state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, part
         yield StateStep(
             latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
         )
+
+
+# Ongoing records whose append succeeded, by data that nothing else explains.
+#
+# A client below transaction.version 2 writes to a partition only after AddPartitionsToTxn was answered; above it the
+# partition's broker appends only after the coordinator has added the partition (KIP-890). So an open transaction in a
+# partition shows that a record which names it was appended: the first one that does, since a later one of the same
+# transaction may have failed.
+
+
+class _Begin(NamedTuple):
+    """An Ongoing record and what its id had before: the number of its transaction, the last Prepare record before."""
+
+    entry: StateRecord
+    number: int
+    ended: StateRecord | None
+
+
+def appended_for_sure(log: LogView, state_log: CoordinatorLog, number: int) -> frozenset[int]:
+    """Return the offsets of an id's Ongoing records whose append cannot have failed. Cost: its records."""
+    opened, begins, whole = log.cluster.open_here, dict[tuple[int, int], list[_Begin]](), set[tuple[int, int]]()
+    transaction, ended = 0, None
+    for entry in state_log.entries_of(number):
+        producer = (entry.producer_id, entry.producer_epoch)
+        if entry.state != "Ongoing":
+            transaction += 1
+            ended = entry if entry.state in ("PrepareCommit", "PrepareAbort") else ended
+            if producer not in begins and not state_log.damaged:
+                whole.add(producer)  # its epoch begins here
+        elif entry.producer_id in opened:
+            begins.setdefault(producer, []).append(_Begin(entry, transaction, ended))
+    out = set[int]()
+    for producer, several in begins.items():
+        for name, here in opened[producer[0]].items():
+            if here.epoch == producer[1]:
+                naming = [begin for begin in several if name in begin.entry.partitions]
+                out.update(_explained(log, split(name), here, naming, whole=producer in whole))
+    return frozenset(out)
+
+
+def _explained(
+    log: LogView, place: tuple[str, int], here: OpenHere, naming: list[_Begin], *, whole: bool
+) -> Iterator[int]:
+    # Offsets of records without which the data at ``place`` would not be there.
+    cluster = log.cluster
+
+    def by_coordinator(entry: StateRecord) -> BrokerTime:
+        return BrokerTime(entry.time, cluster.led(TOPIC, entry.partition, entry.leader_epoch))
+
+    def order(ms: int, entry: StateRecord) -> Order:
+        written = BrokerTime(ms, cluster.led(*place, here.leader_epoch))
+        return Order.EITHER if ms < 0 else cluster.clocks.order(written, by_coordinator(entry))
+
+    for before, begin, behind in zip([None, *naming], naming, [*naming[1:], None], strict=False):
+        same = before is not None and before.number == begin.number and before.entry.start == begin.entry.start
+        if same or order(here.appended, begin.entry) is Order.BEFORE:
+            continue
+        if behind is not None and order(here.appended, behind.entry) is not Order.BEFORE:
+            continue
+        ended = begin.ended
+        if whole and naming[0].number == begin.number:
+            yield begin.entry.offset
+            continue
+        late = not log.policy().verifies and (ended is None or not ended.commit)  # of a request that came late
+        marked = ended is not None and order(here.ended_before, ended) is not Order.BEFORE and here.ended_before >= 0
+        if not late and (marked or order(here.appended, begin.entry) is Order.AFTER):
+            yield begin.entry.offset
 
 
 class _Sieve:
@@ -776,10 +862,12 @@ def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.
         columns["client_version"][rows + 1] >= 2,
         producer == old_producer,
         old_epoch == LAST_EPOCH,
+        old_epoch >= EXHAUSTED_EPOCH,
         epoch == LAST_EPOCH,
         epoch == 0,
         timeout == old_timeout,
         start == old_start,
+        start == NO_TIMESTAMP,
         start == columns["last_update"][rows + 1],
     )
     kind = (old_state + 1) << 4 | (state + 1)

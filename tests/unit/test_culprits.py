@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from auditor.outputs.publish import publish
 from auditor.rules.seen.view import Finding
 from tests.facts import opened
-from tests.forge import Batch, Forged, Lab
+from tests.forge import TRANSACTIONAL, Batch, Forged, Lab
 
 DAY_MS = 86_400_000
 COMPACTED = ("altered-41", "bay.keyed-0")
@@ -112,3 +112,18 @@ def test_the_counters_of_the_kip(tmp_path: Path) -> None:
         "NoKeyCompactedTopicRecordsPerSec": 2, "InvalidMagicNumberRecordsPerSec": 0,
         "InvalidMessageCrcRecordsPerSec": 1, "InvalidOffsetOrSequenceRecordsPerSec": 1,
     }  # fmt: skip
+
+
+def test_findings_name_one_counter_for_a_refused_batch(tmp_path: Path) -> None:
+    """LogValidator does not look at a transactional bit without producer id: what is refused is the null key."""
+    lab = Lab(tmp_path, *COMPACTED)
+    log = lab.log(COMPACTED[1])
+    log.cut(50)  # a batch without a key is there already
+    batch = max(log.data(), key=lambda b: b["count"])
+    batch.refill(*({**r, "key": None} if k == 1 else r for k, r in enumerate(batch.records())))
+    batch.set(producer_id=-1, epoch=-1, sequence=-1, attributes=batch["attributes"] | TRANSACTIONAL)
+    log.save()
+    here = [f for f in lab.findings() if f.offset == batch["base_offset"]]
+    assert {"null-key-in-compacted-topic", "producer-fields-inconsistent"} <= {f.kind for f in here}
+    metrics = {f.evidence["metric"].rpartition("=")[2] for f in here if f.evidence.get("metric")}
+    assert metrics == {"NoKeyCompactedTopicRecordsPerSec"}

@@ -71,6 +71,12 @@ def test_only_version_2_bumps() -> None:
         (EMPTY, EMPTY._replace(last_update_ts=50)),  # the same again; clocks may go back
         (EMPTY, EMPTY._replace(producer_epoch=4, timeout_ms=5)),
         (EMPTY._replace(producer_epoch=32766), EMPTY._replace(producer_id=8, producer_epoch=0)),
+        # with the start of the transaction before, rotated and bumped
+        (
+            COMPLETE._replace(producer_epoch=32766),
+            EMPTY._replace(producer_id=8, producer_epoch=0, start_ts=COMPLETE.start_ts),
+        ),
+        (COMPLETE, EMPTY._replace(producer_epoch=COMPLETE.producer_epoch + 1, start_ts=COMPLETE.start_ts)),
         (EMPTY, ONGOING),
         (ONGOING, ONGOING._replace(partitions=ONGOING.partitions | {"b-0"}, last_update_ts=150)),
         (ONGOING, PREPARED),
@@ -115,7 +121,9 @@ def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> No
         (ONGOING, PREPARED._replace(producer_id=8), "producer_id_changed"),
         (PREPARED, COMPLETE._replace(producer_id=8, producer_epoch=0, **V2), "producer_id_changed"),
         (PREPARED._replace(producer_epoch=32767), COMPLETE._replace(producer_id=8), "producer_id_changed"),
-        (EMPTY, EMPTY._replace(producer_id=8, producer_epoch=1), "epoch_not_reset"),
+        (EMPTY, EMPTY._replace(producer_id=8, producer_epoch=0), "producer_id_changed"),  # epochs are left
+        (EMPTY._replace(producer_epoch=32765), EMPTY._replace(producer_id=8, producer_epoch=0), "producer_id_changed"),
+        (EMPTY._replace(producer_epoch=32766), EMPTY._replace(producer_id=8, producer_epoch=1), "epoch_not_reset"),
         (EMPTY, EMPTY._replace(producer_epoch=2), "epoch_regressed"),
         (EMPTY, EMPTY._replace(producer_epoch=5), "epoch_jumped"),
         (EMPTY, ONGOING._replace(producer_epoch=4), "epoch_jumped"),
@@ -133,6 +141,8 @@ def test_legal(old: TransactionValue | None, new: TransactionValue | None) -> No
         (ONGOING, PREPARED._replace(start_ts=101), "start_changed"),
         (PREPARED, COMPLETE._replace(start_ts=101), "start_changed"),
         (EMPTY, ONGOING._replace(start_ts=99), "start_not_update"),
+        (COMPLETE, EMPTY._replace(producer_epoch=COMPLETE.producer_epoch + 1, start_ts=99), "start_present"),
+        (None, EMPTY._replace(producer_epoch=0, start_ts=COMPLETE.start_ts), "start_present"),
     ],
 )
 def test_illegal(old: TransactionValue | None, new: TransactionValue | None, code: str) -> None:
@@ -152,7 +162,7 @@ def test_illegal(old: TransactionValue | None, new: TransactionValue | None, cod
         (ONGOING._replace(producer_epoch=-1), ["epoch_negative"]),
         (COMPLETE._replace(partitions=frozenset("a")), ["partitions_not_empty"]),
         (EMPTY._replace(partitions=frozenset("a")), ["partitions_not_empty"]),
-        (EMPTY._replace(start_ts=0), ["start_present"]),
+        (EMPTY._replace(start_ts=0), []),  # that of the transaction before, for all that it shows
         (ONGOING._replace(start_ts=-1), ["start_missing"]),
         (PREPARED._replace(start_ts=-1), ["start_missing"]),
         (COMPLETE._replace(start_ts=-1), ["start_missing"]),

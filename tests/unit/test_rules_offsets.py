@@ -509,6 +509,43 @@ def test_kinds_in_different_groups_are_not_mixed() -> None:
     assert said(view, "mixed-processing-guarantees") == []
 
 
+# --- commits in transactions and outside of them ------------------------------------------------------------------
+
+PLAIN_BETWEEN = [("mixed-processing-guarantees", "info")]
+LIVING, EMPTIED = generation(0, 1, "a"), generation(15, 2)
+
+
+@pytest.mark.parametrize(("commits", "groups", "ends", "expected"), [
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=7)], [LIVING], [11, 31], PLAIN_BETWEEN),
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=7)], [], [11, 31], PLAIN_BETWEEN),
+    # while one is undecided, and where it stays so
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=7)], [LIVING], [25, 31], PLAIN_BETWEEN),
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=7), commit(40, 25)], [LIVING], [], PLAIN_BETWEEN),
+    # two producers
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=8)], [LIVING], [11], PLAIN_BETWEEN),
+    # from one kind to the other
+    ([commit(10, 10), commit(20, 15, pid=7), commit(30, 20, pid=7)], [LIVING], [21, 31], []),
+    ([commit(10, 10, pid=7), commit(20, 15, pid=7), commit(30, 20)], [LIVING], [11, 21], []),
+    # a reset of an empty group, and a commit of another partition
+    ([commit(10, 10, pid=7), commit(20, 15), commit(30, 20, pid=7)], [LIVING, EMPTIED], [11, 31], []),
+    ([commit(10, 10, pid=7), commit(20, 15, consumed_partition=1), commit(30, 20, pid=7)], [LIVING], [11, 31], []),
+])  # fmt: skip
+def test_plain_commits_between_transactional_ones(
+    commits: list[Row], groups: list[Row], ends: list[int], expected: list[tuple[str, str]]
+) -> None:
+    view = log_of(commits, groups, [ended(7, offset) for offset in ends])
+    assert said(view, "mixed-processing-guarantees") == expected
+
+
+def test_of_plain_commits_the_first_of_a_group_is_reported() -> None:
+    commits = [commit(10 * k, 10 * k, pid=7 if k % 2 else -1, group_id=g) for k in range(1, 8) for g in "gh"]
+    found_here = found(log_of(commits, ends=[ended(7, 10 * k + 1) for k in range(1, 8)]), "mixed-processing-guarantees")
+    assert [(f.group_id, f.evidence["record_offsets"]) for f in found_here] == [
+        ("g", [10, 20, 30]),
+        ("h", [10, 20, 30]),
+    ]
+
+
 # --- the five steps of KIP-447 --------------------------------------------------------------------------------------
 
 

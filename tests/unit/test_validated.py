@@ -18,6 +18,7 @@ from auditor.replay.reading.record_checks import (
     TOLERANCE_MS,
     Sender,
     answers_of,
+    counted,
     header_answers,
     packed_answers,
     unpacked_answers,
@@ -203,3 +204,18 @@ def test_a_record_is_blamed_for_the_first_thing_that_is_wrong_with_it() -> None:
     )
     (blamed,) = found.values()
     assert blamed == Culprits(4, 4, -1, null_keys=(0,), flawed=(3,), old=(1,), ahead=((2, TIME + 900),))
+
+
+def test_a_refused_batch_counts_in_one_counter_of_the_kip() -> None:
+    """By what it is refused for; two batches with a fault each count in two."""
+    look = functools.partial(answers_of, sender=COMPACTED)
+    both = wrapper(3, [message(0, None, b"v"), altered(message(1, K, b"v"))])
+    for data, expected in (
+        (both, {"invalid_checksum": 1}),
+        (batch(keyed(None, None), 2), {"no_key_compacted": 2}),
+        (wrapper(1, [message(0, None, b"v")]) + wrapper(3, [message(2, K, b"v"), altered(message(3, K, b"v"))]),
+         {"no_key_compacted": 1, "invalid_checksum": 1}),
+    ):  # fmt: skip
+        (chunk,) = chunks(data, records=True, look=look)
+        assert chunk.looked is not None
+        assert {name: count for name, count in counted(chunk.looked).items() if count} == expected

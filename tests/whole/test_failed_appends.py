@@ -275,17 +275,19 @@ def test_an_epoch_that_was_not_given_out(story: Story) -> None:
 
 def test_a_producer_id_that_was_not_given_out(story: Story) -> None:
     """Its epochs were used up, and the producer goes on with the last one."""
-    story.producer = (200, 0)
-    story.say("Empty")  # a new producer id
+    story.tid, story.producer = "used-up", (200, 32_766)
+    story.say("Empty")
     story.producer = (201, 0)
     story.say("Empty")
-    story.producer = (200, 0)
+    story.producer = (200, 32_766)
     story.say("Ongoing", start=True)
     story.write()
     story.say("PrepareCommit")
     story.mark(True)
     story.say("CompleteCommit")
-    assert told(story.found()) == {"Empty": 1}
+    found = story.found()
+    assert rules(found) == [("epoch-near-exhaustion", "warning")]
+    assert [f.evidence["states"] for f in found if f.kind == RULE] == [{"Empty": 1}]
 
 
 def test_an_id_that_was_not_forgotten(story: Story) -> None:
@@ -367,3 +369,90 @@ def test_a_transaction_that_may_never_have_begun(story: Story, begun: bool) -> N
     found = story.found()
     assert [f.severity for f in found if f.kind == "timeout-not-enforced"] == ["error" if begun else "info"]
     assert bool(rules(found)) == begun
+
+
+def refused(story: Story, how: str) -> None:
+    """A transition that TransactionMetadata refuses while a transaction is open, a minute after the last record."""
+    story.now += 60 * SECOND
+    if how == "tombstone":
+        story.forget()
+    else:
+        story.producer = (200, 0)  # prepareProducerIdRotation throws while a transaction is pending
+        story.say("Empty")
+
+
+REFUSED = ["tombstone", "rotation"]
+
+
+@pytest.mark.parametrize("how", REFUSED)
+@pytest.mark.parametrize(("earlier", "client"), [(0, 0), (2, 0), (0, 2), (2, 2)])
+def test_data_shows_that_the_append_of_ongoing_had_not_failed(
+    story: Story, how: str, earlier: int, client: int
+) -> None:
+    story.client = client
+    for _ in range(earlier):
+        after = story.producer[1] + (client == 2)
+        story.say("Ongoing", start=True)
+        story.write()
+        story.say("PrepareCommit", epoch=after)
+        story.mark(True, epoch=after)
+        story.say("CompleteCommit", epoch=after)
+        story.producer = (100, after)
+    story.say("Ongoing", start=True)
+    story.write("a-0")
+    refused(story, how)
+    found = story.found()
+    (f,) = (f for f in found if f.kind == "illegal-transition")
+    assert (f.severity, f.transactional_id) == ("critical", "tx")
+    assert not [f for f in found if f.kind == RULE]
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_data_behind_a_second_attempt_to_begin(story: Story, how: str) -> None:
+    story.say("Ongoing", start=True)
+    story.say("Ongoing", start=True)
+    story.write("a-0")
+    refused(story, how)
+    assert ("illegal-transition", "critical") in rules(story.found())
+
+
+def test_without_data_the_append_of_ongoing_may_have_failed(story: Story) -> None:
+    story.say("Ongoing", start=True)
+    refused(story, "tombstone")
+    assert told(story.found()) == {"Ongoing": 1}
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_producer_id_is_not_rotated_while_it_has_epochs(story: Story, start: bool) -> None:
+    """From Ongoing never, and from any other state only at the last epoch (prepareInitProducerIdTransit)."""
+    if start:
+        story.say("Ongoing", start=True)
+    refused(story, "rotation")
+    assert rules(story.found()) == [("illegal-transition" if start else "state-epoch-regression", "critical")]
+
+
+def test_data_that_may_have_come_late_shows_nothing(story: Story) -> None:
+    """Without verification a request of the transaction that its client aborted may come behind the marker."""
+    story.say("Ongoing", start=True)
+    story.write()
+    story.say("PrepareAbort")
+    story.mark(False)
+    story.say("CompleteAbort")
+    story.say("Ongoing", start=True)
+    story.write("a-0")
+    refused(story, "tombstone")
+    assert [f.severity for f in story.found() if f.kind in (RULE, "illegal-transition")] == ["info"]
+
+
+@pytest.mark.parametrize("epoch", [1, 0])
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_start_in_empty_is_that_of_the_transaction_before(story: Story, epoch: int, kept: bool) -> None:
+    """Coordinators keep it in memory; nobody reads it there."""
+    story.say("Ongoing", start=True)
+    story.write()
+    story.say("PrepareCommit")
+    story.mark(True)
+    story.say("CompleteCommit")
+    story.now += SECOND
+    story.states.state("tx", "Empty", (100, epoch), story.now, start=story.start if kept else story.start + 1)
+    assert rules(story.found()) == ([] if kept else [("transition-invariant-broken", "error")])

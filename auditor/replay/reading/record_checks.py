@@ -22,6 +22,9 @@ from auditor.replay.task import ReplicaTask
 # The model decides what is wrong: with batches as sent, and with batches as stored.
 
 
+ORDER_OF_REFUSALS = ("invalid_checksum", "invalid_offset_or_sequence", "invalid_magic", "no_key_compacted")
+
+
 class ChunkBounds(NamedTuple):
     """Bounds of a chunk: the log start, the first offset never cleaned, the last broker-written time before it."""
 
@@ -123,10 +126,18 @@ def oldest(broker_time: IntOrArray, before_ms: int) -> IntOrArray:
 
 
 def counted(answers: np.ndarray) -> dict[str, int]:
-    """Return KIP-467's counters as a leader would have counted batches, by the names in ``ReplicaFacts.sums``."""
-    offset_or_sequence = answers["invalid_offset"].sum() + answers["invalid_sequence"].sum()
-    counts = [answers[name].sum() for name in REFUSALS[:-1]] + [offset_or_sequence]
-    return dict(zip(REFUSALS, map(int, counts), strict=True))
+    """Return KIP-467's counters of what leaders would have refused, by the names in ``ReplicaFacts.sums``.
+
+    Each refused batch counts in one of them: a checksum ends its validation, a record's magic is checked before its key
+    (LogValidator). A broker's own meters also count what it saw in the same batch before.
+    """
+    by_name = {name: answers[name] for name in REFUSALS[:-1]}
+    by_name[REFUSALS[-1]] = answers["invalid_offset"] + answers["invalid_sequence"]
+    counts, uncounted = dict.fromkeys(REFUSALS, 0), np.ones(len(answers), bool)
+    for name in ORDER_OF_REFUSALS:
+        counts[name] = int(by_name[name][uncounted].sum())
+        uncounted &= by_name[name] == 0
+    return counts
 
 
 def _events(
