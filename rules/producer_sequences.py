@@ -301,10 +301,10 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
 def repeated_records(log: LogView) -> Iterator[Finding]:
     """Records of a producer are stored again under its next epoch
 
-    Checks: a plain batch at sequence 0 of a new epoch with the bytes (by length and checksum) of one of the last five
-    batches that the producer stored in the epoch before, apart from epoch, sequence and the time that LogAppendTime
-    writes; and the batches that follow both. Where the producer wrote such equal batches before the new epoch, nothing
-    is reported.
+    Checks: a plain batch at sequence 0 of the next epoch with the bytes (by length and checksum) of one of the last
+    five batches that the producer stored in the epoch before, apart from epoch, sequence and the time that
+    LogAppendTime writes; and the batches that follow both. Where the producer wrote such equal batches before the new
+    epoch, nothing is reported.
     Why it matters: consumers read the records twice. A client that does not know whether its batches were stored raises
     its epoch and numbers them from 0, so that the broker cannot recognise them.
     Can be wrong: the application wrote the same records twice within a millisecond.
@@ -314,6 +314,8 @@ def repeated_records(log: LogView) -> Iterator[Finding]:
     """
     for run in runs(log.events(EventKind.SENT_AGAIN), "producer_id", "producer_epoch"):
         first, last = run[0], run[-1]
+        if first["producer_epoch"] != first["previous_epoch"] + 1:  # a client raises it by one
+            continue
         yield log.at_event(
             "warning",
             f"Producer {first['producer_id']} stored {plural(len(run), 'batch')} of epoch {first['previous_epoch']} "

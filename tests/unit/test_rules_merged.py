@@ -111,7 +111,7 @@ def test_by_clients_stamps_it_is_likely(others: int, lead: int, expected: list[A
     (ADDED + 14, []),
     (ADDED + 16, [("critical", "likely")])])  # fmt: skip
 def test_a_batch_is_no_older_than_what_stands_before_it(prior: int, expected: list[Any]) -> None:
-    """After an outage clients send what they stamped before it. A time that is newer than the marker behind is wrong."""
+    """After an outage clients send what they stamped before it. A time newer than the marker behind is wrong."""
     assert said(found(late(3, 36_000, prior_time=prior))) == expected
 
 
