@@ -172,6 +172,18 @@ def snapshot_with_the_number_expected(cause: Finding, other: Finding) -> bool:
 
 
 @relation("topic", "partition", "producer_id")
+def of_a_producer_that_goes_on_in_its_old_epoch(cause: Finding, other: Finding) -> bool:
+    """The finding starts at the batch of the higher epoch: its client writes on with the lower one."""
+    return read(MarkerEvidence, cause.evidence).get("higher_epoch_offset") == other.offset
+
+
+@relation("topic", "partition", "producer_id")
+def of_a_producer_that_begins_many_epochs(cause: Finding, other: Finding) -> bool:
+    """It is about the same producer, which sends again with each epoch."""
+    return True
+
+
+@relation("topic", "partition", "producer_id")
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is about batches of the same producer, and no snapshot confirms their timestamps."""
     return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)

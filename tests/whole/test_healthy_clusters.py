@@ -330,7 +330,8 @@ def test_the_same_bytes_from_sequence_0_are_a_duplicate(tmp_path: Path, append_t
     lab, log = open_log(tmp_path)
     last = log.data(newest(log))[-1]
     new = {"epoch": last["epoch"] + 1, "attributes": last["attributes"] | (8 if append_time else 0)}
-    first = log.next(last, sequence=0, **new)
+    later = {"base_time": last["base_time"] + 1, "max_time": last["max_time"] + 1}  # else they are stored twice already
+    first = log.next(last, sequence=0, **later, **new)
     log.next(last, sequence=first["count"], **new)
     again = log.next(first, max_time=first["max_time"] + (5000 if append_time else 0))
     more = log.next(first, sequence=first["count"], max_time=first["max_time"] + (5000 if append_time else 0))
@@ -345,7 +346,8 @@ def test_the_same_bytes_from_sequence_0_are_a_duplicate(tmp_path: Path, append_t
 def test_other_bytes_from_sequence_0_are_a_reset(tmp_path: Path) -> None:
     lab, log = open_log(tmp_path)
     last = log.data(newest(log))[-1]
-    first = log.next(last, epoch=last["epoch"] + 1, sequence=0)
+    later = {"base_time": last["base_time"] + 1, "max_time": last["max_time"] + 1}  # else it is stored twice
+    first = log.next(last, epoch=last["epoch"] + 1, sequence=0, **later)
     reset = log.next(first, base_time=first["base_time"] + 1, max_time=first["max_time"] + 1)
     log.save()
     assert list(reported(lab.findings())) == [
