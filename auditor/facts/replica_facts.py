@@ -108,8 +108,10 @@ EXPOSED = np.dtype(
 
 NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, ABORTED), np.empty(0, EXPOSED)
 
-# One row per producer: its newest marker, and the time (ms) of the one before.
-ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+# One row per producer: its newest marker, the time (ms) of the one before, and how many it has.
+ENDED = np.dtype(
+    [("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1"), ("count", "i4")]
+)
 
 
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up

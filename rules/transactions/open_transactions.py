@@ -8,12 +8,13 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
+from auditor.evidence.horizons import ReadTimes, apart_ms
 from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.lib.log_bounds import cleaned
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere, ReadTimes
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, owner_complete, skew, unmarked_behind
 
@@ -515,7 +516,8 @@ def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
 def ended(cluster: Cluster, entry: StateRecord) -> str | None:
     """Explain how the input shows that the transaction ended after its coordinator log was copied; None if it does not.
 
-    A marker was written after the record, and no partition with the open transaction was copied later.
+    A marker was written after the record that contradicts it, and no partition with the open transaction was copied
+    later.
     """
     history = cluster.coordinator
     if history is not None and history.may_be_outdated(entry):
@@ -523,7 +525,7 @@ def ended(cluster: Cluster, entry: StateRecord) -> str | None:
     if history is None or _of_one_moment(cluster, entry):
         return None
     opened = still_open(cluster, entry)
-    time = _ended(cluster, history, entry)
+    time = _ended(cluster, history, entry, by_abort=not opened)
     if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
     if entry.state in PREPARED and not opened and _all_ended(cluster, entry):
@@ -538,7 +540,7 @@ def never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
     in the input, as they were after that record.
     """
     alone = entry.state == "Ongoing" and 0 <= entry.start == entry.last_update
-    marked = any(time > entry.start - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    marked = any(marker.time > entry.start - SKEW_MS for marker in cluster.ended.get(entry.producer_id, ()))
     if not alone or marked or not entry.partitions or still_open(cluster, entry):
         return None
     for name in entry.partitions:
@@ -591,23 +593,27 @@ def _others_newer(cluster: Cluster, time: int, broker: int | None) -> bool:
     return False
 
 
-def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) -> int | None:
+def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord, *, by_abort: bool) -> int | None:
     # When (ms) a marker was written after the end of the coordinator log that can only carry out a later decision. Its
-    # epoch is higher, or it is newer than every decision made by then: an open transaction is ended by the first marker
-    # after its record; a decided one has its own marker, so the marker before must be newer than its start.
+    # epoch is higher, or it is newer than every decision made by then: an open transaction is ended by the first COMMIT
+    # after its record; a decided one has its own marker, so the marker before must be newer than its start. An ABORT of
+    # an open transaction's own epoch may be written by hand in one of its partitions and proves nothing about the
+    # others: ``by_abort`` says whether it counts.
     coordinator, copied = history.brokers.get(entry.partition), _copied(cluster, _log_of(entry))
-    for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
-        apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
-        second = 0 <= entry.start < before - apart
-        newer = second if entry.state in PREPARED else time > entry.time + apart
-        if (epoch > entry.producer_epoch or newer) and copied <= time + apart:
-            return time
+    for marker in cluster.ended.get(entry.producer_id, ()):
+        apart = apart_ms(marker.broker_id, coordinator)
+        if entry.state in PREPARED:
+            newer = 0 <= entry.start < marker.before - apart
+        else:
+            newer = (marker.commit or by_abort) and marker.time > entry.time + apart and not marker.has_decision
+        if (marker.epoch > entry.producer_epoch or newer) and copied <= marker.time + apart:
+            return marker.time
     return None
 
 
 def _all_ended(cluster: Cluster, entry: StateRecord) -> bool:
     all_present = all(_bounds(cluster, name) is not None for name in entry.partitions)
-    marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    marked = any(marker.time > entry.time - SKEW_MS for marker in cluster.ended.get(entry.producer_id, ()))
     return bool(entry.partitions) and all_present and marked
 
 
@@ -618,12 +624,10 @@ def _copied(cluster: Cluster, name: str) -> int:
 
 
 def _whole_until(cluster: Cluster, name: str) -> int:
-    bounds = _bounds(cluster, name)
-    if bounds is None:
-        return -1
     topic, _, partition = name.rpartition("-")
-    passed = cluster.passed(topic, int(partition))
-    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, passed)
+    if not partition.isdecimal() or (topic, int(partition)) not in cluster.bounds:
+        return -1
+    return cluster.horizon(topic, int(partition), committed=True).until
 
 
 def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:

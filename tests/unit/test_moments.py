@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from auditor.pipeline.moments import ReadLog, checkpoint_passes, complete_until, copying_ms
 
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.pipeline.cluster_context import brief, build
 from auditor.pipeline.cluster_settings import ClusterSettings
-from auditor.pipeline.moments import ReadLog, checkpoint_passes, complete_until, copying_ms
 from auditor.rules.resolution.resolve import resolve
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, Election, LeaderBounds, ReadTimes
 from auditor.rules.seen.view import Finding, LogView
