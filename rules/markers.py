@@ -25,7 +25,7 @@ from auditor.rules.transactions.coordinated import (
     skipped_key,
     until_it_is_fixed,
 )
-from auditor.rules.transactions.open_transactions import closed, ended_behind, must_have_marker, open_of
+from auditor.rules.transactions.open_transactions import ahead_ms, closed, ended_behind, must_have_marker, open_of
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
@@ -137,7 +137,8 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    in_flight = log.doubt(window.end_time or -1, other_clock=other, committed=True)
+    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
+    in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
@@ -343,7 +344,8 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
     if history is None or prepare is None or must_have_marker(log, window):
         return False
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    return log.cluster.lacks(TOPIC, prepare.partition, int(t["marker_timestamp"]), other_clock=other)
+    decided = int(t["marker_timestamp"]) - ahead_ms(log, prepare.partition)
+    return log.cluster.lacks(TOPIC, prepare.partition, decided, other_clock=other)
 
 
 @rule(

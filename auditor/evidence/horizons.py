@@ -45,7 +45,7 @@ class Horizon(NamedTuple):
     by: By
 
     def reaches(self, time: int, *, other_clock: bool) -> bool:
-        """Whether absence of what was written at a time (ms) is proof; ``other_clock``: of another broker or a client."""
+        """Whether absence of what was written at a time (ms) is proof; ``other_clock``: not its leader's."""
         if self.by in (By.AT_ONCE, By.CLEAN_SHUTDOWN):
             return self.until >= time
         return self.until > time + (TWO_CLOCKS_MS if other_clock else 0)

@@ -83,7 +83,6 @@ class Brief:
     went_back: int = 0  # ms
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
     unverified: list[tuple[int, int]] = field(default_factory=list)
-    newest: int = -1  # broker-written time behind the last fall of the log's clock, ms
     markers_whole: bool = False  # all its markers are there
     decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
 
@@ -137,30 +136,12 @@ def brief(facts: ReplicaFacts) -> Brief:
         went_back=_clock_step_back(facts.transactions, coordinator_log),
         oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
-        newest=_newest(facts, coordinator_log),
         markers_whole=facts.own_start == 0
         and facts.intact_from <= 0
         and facts.unread_from < 0
         and max(broken, default=-1) < 0,
         decided={} if coordinator_log is None else newest_decided(coordinator_log),
     )
-
-
-def _newest(facts: ReplicaFacts, coordinator_log: CoordinatorLog | None) -> int:
-    """The newest broker-written time (ms) behind the last fall of the log's clock, -1 for none."""
-    offsets, times = _stamps(facts.transactions, coordinator_log)
-    times = times[np.argsort(offsets, kind="stable")]
-    falls = np.flatnonzero(np.diff(times) < -SAME_CLOCK_MS)
-    return int(times[falls[-1] + 1 :].max()) if len(falls) else facts.broker_time
-
-
-def _stamps(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> tuple[np.ndarray, np.ndarray]:
-    # Offsets and times that brokers wrote. One of both is empty.
-    if coordinator_log is not None:
-        columns, valid = coordinator_log.last_rows()
-        return columns["offset"][valid], columns["record_time"][valid]
-    rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
-    return (rows["marker_offset"], rows["marker_timestamp"]) if len(rows) else (np.empty(0), np.empty(0))
 
 
 def _behind_holes(facts: ReplicaFacts) -> int:
@@ -449,7 +430,7 @@ def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]
         log_dir=b.log_dir,
         topic=b.topic,
         partition=b.partition,
-        newest=b.newest,
+        newest=b.broker_time,
         broker_id=b.broker_id,
         leader=cluster.led(b.topic, b.partition, b.rank[0]),
         log_end=b.bounds.log_end,
