@@ -420,10 +420,10 @@ class Cluster:
         A log outside the input may lack anything.
         """
         bounds = self.bounds.get((topic, partition))
-        if self.at_once:
-            return Horizon(ALWAYS, By.AT_ONCE)
         if bounds is None:
             return Horizon(-1, By.NONE)
+        if self.at_once:
+            return Horizon(ALWAYS, By.AT_ONCE)
         if bounds.clean_shutdown:
             return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
         by_directory = By.DIRECTORY if bounds.read is None else By.READ_TIMES
