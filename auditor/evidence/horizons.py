@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
-from auditor.facts.coordinator_history import NONE, CoordinatorHistory, NamedTransactions, StartsLate
-from auditor.facts.replica_facts import ENDED
+from auditor.facts.coordinator_history import NONE, Change, CoordinatorHistory, NamedTransactions, Restored, StartsLate
+from auditor.facts.replica_facts import COMMITTED, ENDED
 from auditor.model.transaction_states import PREPARED
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
 TEXT_MS = 15 * 60_000  # texts are dumped by hand, one after another
 ALWAYS = 1 << 62  # ms, beyond any time
-NO_MARKERS = np.empty(0, ENDED)
+NO_MARKERS, NO_COMMITS = np.empty(0, ENDED), np.empty(0, COMMITTED)
 METADATA_TOPIC, TRANSACTION_STATE = "__cluster_metadata", "__transaction_state"
 Place = tuple[str, int]  # topic and partition
 Decided = tuple[tuple[int, int], ...]  # when (ms) transactions were decided and completed, the newest first
@@ -70,8 +70,8 @@ class LogEnd(NamedTuple):
     that led it last, which wrote that time (None: unknown); ``checkpoint``: its entry in
     ``replication-offset-checkpoint``; ``epoch_start``: where its last leader epoch began; ``is_text``: from dumps;
     ``is_cut``: its end could not be read; ``whole``: all its markers are there, from offset 0 on. ``first_markers``,
-    ``last_markers``: of each producer, rows of :data:`ENDED`. ``decided``: the newest two transactions that were
-    completed and name the log, by the coordinators.
+    ``last_markers``: of each producer, rows of :data:`ENDED`; ``commits``: COMMIT markers, some of each stretch of
+    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators.
     """
 
     log_dir: str
@@ -88,6 +88,7 @@ class LogEnd(NamedTuple):
     whole: bool = False
     first_markers: np.ndarray = NO_MARKERS
     last_markers: np.ndarray = NO_MARKERS
+    commits: np.ndarray = NO_COMMITS
     decided: Decided = ()
 
     @property
@@ -328,3 +329,33 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
         return None
     time, name, producer_id = min(markers)
     return StartsLate(name, producer_id, time, begins if begins < ALWAYS else -1, len({pid for *_, pid in markers}))
+
+
+def restored(
+    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd]
+) -> dict[int, Restored]:
+    """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
+
+    As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
+    follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
+    producers than the coordinator's log has decisions: so it is no clock that is ahead.
+    """
+    out: dict[int, Restored] = {}
+    for partition, change in ((p, change) for p, of_log in changes.items() for change in of_log):
+        begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
+        lost: dict[tuple[str, int], int] = {}
+        for log in logs if begin < end else ():
+            during = log.commits["producer_id"][(log.commits["time"] > begin) & (log.commits["time"] < end)]
+            producers = np.unique(during[np.isin(history.each_written_in(during), (partition, -1))])
+            if not len(producers) or not log.whole:
+                continue
+            named = history.named(log.name)
+            for marker in log.last_markers[np.isin(log.last_markers["producer_id"], producers)]:
+                producer_id = int(marker["producer_id"])
+                decisions = int((named.rows["decision"][named.of(producer_id)] != NONE).sum())
+                if not named.left_out and marker["count"] > decisions:
+                    lost[log.name, producer_id] = int(marker["count"]) - decisions
+        if sum(lost.values()) > 1:
+            ids = tuple(sorted({producer_id for _, producer_id in lost}))
+            out.setdefault(partition, Restored(*change, sum(lost.values()), ids, min(lost)[0]))
+    return out

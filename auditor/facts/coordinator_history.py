@@ -343,6 +343,46 @@ class StartsLate(NamedTuple):
     producers: int
 
 
+class Change(NamedTuple):
+    """The first record of a coordinator's log under another leader epoch: its offset, the time (ms) of the record right
+    before it, and its own."""
+
+    offset: int
+    begin: int
+    end: int
+
+
+class Restored(NamedTuple):
+    """Evidence that a partition of ``__transaction_state`` lost its newest records, and then went on.
+
+    ``offset``, ``begin`` and ``end`` as in :class:`Change`. ``markers``: how many were written in between whose
+    decision it lacks, at least, and ``producer_ids``: whose; ``name``: a partition that has some of them.
+    """
+
+    offset: int
+    begin: int
+    end: int
+    markers: int
+    producer_ids: tuple[int, ...]
+    name: str
+
+
+def changes_of(log: CoordinatorLog) -> list[Change]:
+    """Return the changes of leader epoch in a log between two records that follow each other. Cost: a pass over all."""
+    edges: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
+    for columns in log.all_pieces():
+        epochs, offsets, times = columns["leader_epoch"], columns["offset"], columns["record_time"]
+        for epoch in np.unique(epochs).tolist():
+            rows = np.flatnonzero(epochs == epoch)
+            first, last = rows[np.argmin(offsets[rows])], rows[np.argmax(offsets[rows])]
+            own = [(int(offsets[row]), int(times[row])) for row in (first, last)]
+            low, high = edges.get(epoch, (own[0], own[1]))
+            edges[epoch] = min(low, own[0]), max(high, own[1])
+    ordered = [edges[epoch] for epoch in sorted(edges)]
+    pairs = [(before[1], after[0]) for before, after in itertools.pairwise(ordered)]
+    return [Change(to, begin, end) for (at, begin), (to, end) in pairs if at + 1 == to]
+
+
 @dataclass
 class CoordinatorHistory:
     """Everything in ``__transaction_state`` of one cluster, over each of its partitions in the input.
@@ -351,7 +391,7 @@ class CoordinatorHistory:
     the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
     marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
     several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
-    ``starts_late``: evidence that they begin after the data.
+    ``starts_late``: evidence that they begin after the data; ``restored``: by partition, that it lost records.
     """
 
     partition_count: int
@@ -366,6 +406,7 @@ class CoordinatorHistory:
     shared: CoordinatorLog = field(default_factory=lambda: pack(()))
     ranks: list[int] = field(default_factory=list)
     starts_late: StartsLate | None = None
+    restored: dict[int, Restored] = field(default_factory=dict)
     damaged_copies: frozenset[int] = frozenset()  # partitions of which some replica has a CRC mismatch
 
     def __getstate__(self) -> dict[str, object]:

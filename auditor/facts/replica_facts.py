@@ -112,6 +112,7 @@ NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, 
 ENDED = np.dtype(
     [("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1"), ("count", "i4")]
 )
+COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
 
 
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
@@ -120,7 +121,7 @@ ENDED = np.dtype(
 
 ROWS = {
     "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
-    "exposed": EXPOSED,
+    "exposed": EXPOSED, "committed": COMMITTED,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")

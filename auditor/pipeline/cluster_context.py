@@ -16,10 +16,10 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.evidence import horizons
 from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
-from auditor.facts.coordinator_history import CoordinatorHistory, join, newest_decided
+from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
-from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
+from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
@@ -50,6 +50,7 @@ MOST_OPEN = 50_000  # open transactions of a replica that are known everywhere, 
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
 NOTHING_OPEN: dict[int, OpenHere] = {}
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 33 bytes each
+NO_COMMITS, MOST_COMMITS = np.empty(0, COMMITTED), 128  # of a log, 16 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -85,6 +86,8 @@ class Brief:
     unverified: list[tuple[int, int]] = field(default_factory=list)
     markers_whole: bool = False  # all its markers are there
     decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
+    changes: list[Change] = field(default_factory=list)
+    commits: np.ndarray = field(default_factory=lambda: NO_COMMITS)
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -141,6 +144,8 @@ def brief(facts: ReplicaFacts) -> Brief:
         and facts.unread_from < 0
         and max(broken, default=-1) < 0,
         decided={} if coordinator_log is None else newest_decided(coordinator_log),
+        changes=[] if coordinator_log is None else changes_of(coordinator_log),
+        commits=_commits(facts.transactions),
     )
 
 
@@ -191,6 +196,18 @@ def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray
     markers = markers[other]
     in_order = markers[np.argsort(markers["time"], kind="stable")]
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
+
+
+def _commits(transactions: np.ndarray) -> np.ndarray:
+    """Up to :data:`MOST_COMMITS` COMMIT markers, evenly spread over the time in which they were written."""
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["commit"] == 1)]
+    rows = rows[np.argsort(rows["marker_timestamp"], kind="stable")]
+    if len(rows) > MOST_COMMITS:
+        times = rows["marker_timestamp"]
+        rows = rows[np.unique(times.searchsorted(np.linspace(times[0], times[-1], MOST_COMMITS).astype(np.int64)))]
+    out = np.zeros(len(rows), COMMITTED)
+    out["producer_id"], out["time"] = rows["producer_id"], rows["marker_timestamp"]
+    return out if len(out) else NO_COMMITS
 
 
 def _clock_step_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
@@ -408,6 +425,8 @@ def _note_horizons(
         newest = {p: cluster.bounds[TRANSACTION_STATE, p].copy_time for p in history.brokers}
         history.starts_late = horizons.starts_late(history, led)
         history.outdated = horizons.outdated(history, led, undecided, newest)
+        changes = {b.partition: b.changes for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
+        history.restored = horizons.restored(history, changes, led)
         lacking = {*history.outdated, *horizons.lacking(history, cluster.ended, cluster.open_here.__contains__)}
     behind = [e for e in ends if e.topic == TRANSACTION_STATE and e.partition in lacking and e.newest >= 0]
     before = [(end.log_dir, end.newest) for end in behind]
@@ -441,6 +460,7 @@ def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]
         whole=b.markers_whole,
         first_markers=b.oldest,
         last_markers=b.ended,
+        commits=b.commits,
         decided=decided.get(f"{b.topic}-{b.partition}", ()),
     )
 
