@@ -189,11 +189,12 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
     never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
-    may be of a later transaction.
+    may be of a later transaction. Nor is one whose decision the coordinator's log lost (coordinator-log-restored).
     What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
     nothing to abort. Never abort by hand what the coordinator has prepared to commit.
     Source: KIP-98, KIP-664, KIP-1228
     """
+    history = log.cluster.coordinator
     if log.topic == TOPIC:
         return
     for ended in ended_by_another(log).values():
@@ -204,6 +205,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             continue
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
+            continue
+        if history is not None and history.lost(window.prepare.partition, int(t["marker_timestamp"])):
             continue
         # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
         own_gone = t["prev_marker_offset"] < whole_from(log)

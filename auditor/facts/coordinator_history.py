@@ -645,6 +645,11 @@ class CoordinatorHistory:
         """Whether the log was never cleaned from this record on, and all of it could be read."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
 
+    def lost(self, partition: int, time: int) -> bool:
+        """Whether a partition lost its records of about a time (ms), by :class:`Restored`."""
+        lost = self.restored.get(partition)
+        return lost is not None and lost.begin - SKEW_MS <= time <= lost.end + SKEW_MS
+
     def may_lack_since(self, partition: int, time: int) -> bool:
         """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.
 

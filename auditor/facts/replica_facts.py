@@ -121,7 +121,7 @@ COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
 
 ROWS = {
     "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
-    "exposed": EXPOSED, "committed": COMMITTED,
+    "exposed": EXPOSED,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")

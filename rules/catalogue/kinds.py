@@ -386,7 +386,7 @@ _ROWS = (
         "cross-checks",
         #   id                                      rule                             severities                     outcomes
         row("split-decision",                       "marker-against-decision",       "critical info",               "hidden exposed",
-            RESTORED, needs=(Need.TRANSACTIONS,), prevented_by=(CLEAN_ELECTION,),
+            needs=(Need.TRANSACTIONS,), prevented_by=(CLEAN_ELECTION,),
             evidence=(DecisionEvidence, LeaderEpochsEvidence, MarkerEvidence, PartitionsEvidence)),
         row("marker-contradicts-decision",          "marker-against-decision",       "critical",                    "hidden exposed none",
             RESTORED, needs=(Need.TRANSACTIONS,),
