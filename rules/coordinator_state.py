@@ -619,3 +619,40 @@ def coordinator_log_starts_late(log: LogView) -> Iterator[Finding]:
             "producers": late.producers,
         },
     )
+
+
+@rule("coordinator-log-restored")
+def coordinator_log_restored(log: LogView) -> Iterator[Finding]:
+    """The coordinators' log lost its newest records, and a coordinator went on with it
+
+    Checks: two records of a partition of __transaction_state that follow each other, under different leader epochs,
+    between whose times COMMIT markers of its producers were written, two or more, of which it has no decision: whole
+    logs have more markers than it has decisions. What is odd about these producers since then is under `also`.
+    Why it matters: ids go on from an older state: epochs are given out again, transactions that were open hang, and
+    what was decided then cannot be checked.
+    Can be wrong: markers that another cluster's coordinator wrote, as in files that were mirrored.
+    What to do: find out who restored this broker from an older backup, or lost its disk. Restart the producers of these
+    ids, so that they ask for new epochs. Look for transactions that hang (kafka-transactions.sh find-hanging).
+    Source: TransactionStateManager.loadTransactionMetadata
+    """
+    history = log.cluster.coordinator
+    if history is None or log.topic != TRANSACTION_STATE or log.partition not in history.restored:
+        return
+    lost = history.restored[log.partition]
+    yield log.finding(
+        "error",
+        f"{log.name} has no record between {iso(lost.begin)} and {iso(lost.end)}, when at least "
+        f"{plural(lost.markers, 'marker')} of {plural(len(lost.producer_ids), 'producer id')} were written, as in "
+        f"{lost.name}: it lost them, and a coordinator went on from an older state at offset {lost.offset}",
+        offset=lost.offset,
+        time_ms=lost.end,
+        outcome="at_risk",
+        evidence={
+            "begins": iso(lost.begin),
+            "begins_ms": lost.begin,
+            "ends": iso(lost.end),
+            "markers": lost.markers,
+            "partition": lost.name,
+            "producer_ids": list(lost.producer_ids),
+        },
+    )

@@ -15,7 +15,8 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.facts.coordinator_history import SKEW_MS, arrived
+from auditor.evidence.horizons import By, Horizon
+from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
@@ -505,7 +506,7 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    complete = log.at_rest() or arrived(log.cluster.metadata_time, time, other_clock=True)
+    complete = log.at_rest() or Horizon(log.cluster.metadata_time, By.OWN_STAMPS).reaches(time, other_clock=True)
     yield log.finding(
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "

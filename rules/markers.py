@@ -25,7 +25,7 @@ from auditor.rules.transactions.coordinated import (
     skipped_key,
     until_it_is_fixed,
 )
-from auditor.rules.transactions.open_transactions import closed, ended_behind, must_have_marker, open_of
+from auditor.rules.transactions.open_transactions import ahead_ms, closed, ended_behind, must_have_marker, open_of
 from auditor.rules.transactions.windows import (
     SAME_CLOCK_MS,
     begins_inside,
@@ -137,7 +137,8 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    in_flight = log.doubt(window.end_time or -1, other_clock=other, committed=True)
+    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
+    in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
@@ -188,11 +189,12 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
     than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
     never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
-    may be of a later transaction.
+    may be of a later transaction. Nor is one whose decision the coordinator's log lost (coordinator-log-restored).
     What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
     nothing to abort. Never abort by hand what the coordinator has prepared to commit.
     Source: KIP-98, KIP-664, KIP-1228
     """
+    history = log.cluster.coordinator
     if log.topic == TOPIC:
         return
     for ended in ended_by_another(log).values():
@@ -203,6 +205,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             continue
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
+            continue
+        if history is not None and history.lost(window.prepare.partition, int(t["marker_timestamp"])):
             continue
         # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
         own_gone = t["prev_marker_offset"] < whole_from(log)
@@ -343,7 +347,8 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
     if history is None or prepare is None or must_have_marker(log, window):
         return False
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    return log.cluster.lacks(TOPIC, prepare.partition, int(t["marker_timestamp"]), other_clock=other)
+    decided = int(t["marker_timestamp"]) - ahead_ms(log, prepare.partition)
+    return log.cluster.lacks(TOPIC, prepare.partition, decided, other_clock=other)
 
 
 @rule(

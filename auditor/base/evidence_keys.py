@@ -76,6 +76,13 @@ class PartitionsEvidence(TypedDict, total=False):
     partitions_in_all: int
 
 
+class LostDecisionsEvidence(TypedDict):
+    """Of a coordinator's log that lost its records since ``begins`` (ms): whose decisions those were."""
+
+    producer_ids: list[int]
+    begins_ms: int
+
+
 class StepEvidence(TypedDict, total=False):
     """Of a step from a producer's batch before, which ends at ``previous_last_offset``."""
 

@@ -1,3 +1,361 @@
-"""How complete the copy of each log is, and what may be concluded from what it lacks."""
+"""How complete the copy of each log is, and what may be concluded from what it lacks.
+
+Absence of a record in a log at a time proves something only if the log's horizon is at or after that time: everything
+written to the log before its horizon is in the copy.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
+from auditor.facts.coordinator_history import NONE, Change, CoordinatorHistory, NamedTransactions, Restored, StartsLate
+from auditor.facts.replica_facts import COMMITTED, ENDED
+from auditor.model.transaction_states import PREPARED
+
+BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
+TEXT_MS = 15 * 60_000  # texts are dumped by hand, one after another
+ALWAYS = 1 << 62  # ms, beyond any time
+NO_MARKERS, NO_COMMITS = np.empty(0, ENDED), np.empty(0, COMMITTED)
+METADATA_TOPIC, TRANSACTION_STATE = "__cluster_metadata", "__transaction_state"
+Place = tuple[str, int]  # topic and partition
+Decided = tuple[tuple[int, int], ...]  # when (ms) transactions were decided and completed, the newest first
+
+
+class By(StrEnum):
+    """What shows the horizon of a log."""
+
+    NONE = "nothing"
+    AT_ONCE = "the input is a point-in-time snapshot"
+    CLEAN_SHUTDOWN = "its broker was stopped cleanly"
+    OWN_STAMPS = "its own broker-written times"
+    READ_TIMES = "the read times of the copy"
+    DIRECTORY = "the newest time in its log directory"
+    CHECKPOINT = "the high watermark checkpoint of its log directory"
+
+
+class Horizon(NamedTuple):
+    """Everything written to a log until ``until`` (ms, by its leader's clock; -1: unknown) is in the copy."""
+
+    until: int
+    by: By
+
+    def reaches(self, time: int, *, other_clock: bool) -> bool:
+        """Whether absence of what was written at a time (ms) is proof; ``other_clock``: not its leader's."""
+        if self.by in (By.AT_ONCE, By.CLEAN_SHUTDOWN):
+            return self.until >= time
+        return self.until > time + (TWO_CLOCKS_MS if other_clock else 0)
+
+
+class ReadTimes(NamedTuple):
+    """When a log was read, by a copy's manifest, ms by its broker's clock.
+
+    It has what was written before ``begun``, and nothing written after ``done``. Times of one ``clock`` compare
+    directly.
+    """
+
+    begun: int
+    done: int
+    clock: str
+
+
+class LogEnd(NamedTuple):
+    """The end of a replica, as far as it shows when its file was copied.
+
+    ``newest``: its newest broker-written time behind the last fall of its clock (ms, -1: none); ``leader``: the broker
+    that led it last, which wrote that time (None: unknown); ``checkpoint``: its entry in
+    ``replication-offset-checkpoint``; ``epoch_start``: where its last leader epoch began; ``is_text``: from dumps;
+    ``is_cut``: its end could not be read; ``whole``: all its markers are there, from offset 0 on. ``first_markers``,
+    ``last_markers``: of each producer, rows of :data:`ENDED`; ``commits``: COMMIT markers, some of each stretch of
+    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators.
+    """
+
+    log_dir: str
+    topic: str
+    partition: int
+    newest: int
+    broker_id: int | None = None
+    leader: int | None = None
+    log_end: int = -1
+    checkpoint: int | None = None
+    epoch_start: int = -1
+    is_text: bool = False
+    is_cut: bool = False
+    whole: bool = False
+    first_markers: np.ndarray = NO_MARKERS
+    last_markers: np.ndarray = NO_MARKERS
+    commits: np.ndarray = NO_COMMITS
+    decided: Decided = ()
+
+    @property
+    def place(self) -> Place:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    @property
+    def name(self) -> str:
+        """``topic-partition``."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def by_its_broker(self) -> int:
+        """``newest``, as early as the clock of the log's own broker may have shown then."""
+        apart = 0 if self.is_text or (self.leader is not None and self.leader == self.broker_id) else TWO_CLOCKS_MS
+        return max(self.newest - apart, -1)
+
+
+class LastMarker(NamedTuple):
+    """The newest marker of a producer in a log, of a producer whose last transaction is undecided at its coordinator.
+
+    ``name`` of the log (``topic-partition``) and its broker; ``time`` (ms), ``before``: of the marker before it, -1 for
+    none. ``has_decision``: the coordinator's log has its decision, whatever the clocks of both say.
+    """
+
+    name: str
+    broker_id: int | None
+    epoch: int
+    time: int
+    before: int
+    commit: bool
+    has_decision: bool = False
+
+
+def apart_ms(one: int | None, other: int | None) -> int:
+    """Return by how much (ms) times that two brokers wrote may differ; None: an unknown broker."""
+    return ONE_CLOCK_MS if one is not None and one == other else TWO_CLOCKS_MS
+
+
+# The horizon of each log directory.
+
+
+def copying_ms(size: int) -> int:
+    """Return the time, in ms, that copying ``size`` bytes is assumed to take unless the input shows a longer one."""
+    return TWO_CLOCKS_MS + size // BYTES_A_MS
+
+
+def contradicted(
+    logs: Iterable[LogEnd], readings: Mapping[tuple[str, str, int], ReadTimes]
+) -> dict[str, tuple[LogEnd, ReadTimes]]:
+    """Return the log directories whose read times are wrong, each with the log that shows it.
+
+    A log there has records from later than its read time, by more than two clocks differ.
+    """
+    out: dict[str, tuple[LogEnd, ReadTimes]] = {}
+    for log in logs:
+        read = readings.get((log.log_dir, *log.place))
+        if read is not None and log.newest > read.done + TWO_CLOCKS_MS:
+            out.setdefault(log.log_dir, (log, read))
+    return out
+
+
+def complete_until(
+    logs: Sequence[LogEnd], copying: Mapping[str, int], before: Iterable[tuple[str, int]] = ()
+) -> dict[str, int]:
+    """Return by log directory the time (ms) until which each of its files is complete.
+
+    That is its newest broker-written time less the time that copying it may have taken (``copying``, ms), or less if a
+    file shows that it was copied earlier: ``before``, by :func:`copied_before` and :func:`outdated`.
+    """
+    newest: dict[str, int] = {}
+    slack: dict[str, int] = {}
+    for log in logs:
+        newest[log.log_dir] = max(log.by_its_broker, newest.get(log.log_dir, -1))
+        own = TEXT_MS if log.is_text else copying.get(log.log_dir, 0)
+        slack[log.log_dir] = max(own, slack.get(log.log_dir, -1))
+    until = {log_dir: time - slack[log_dir] for log_dir, time in newest.items() if time >= 0}
+    for log_dir, time in before:
+        if log_dir in until:
+            until[log_dir] = min(time - ONE_CLOCK_MS, until[log_dir])
+    return until
+
+
+def checkpointed(logs: Iterable[LogEnd]) -> dict[str, int]:
+    """Return by log directory the newest broker-written time (ms) below its high watermark checkpoint.
+
+    The checkpoint was written no earlier than that.
+    """
+    times: dict[str, int] = {}
+    for log in logs:
+        if log.checkpoint is not None and log.newest >= 0 and log.log_end <= log.checkpoint:
+            times[log.log_dir] = max(log.by_its_broker, times.get(log.log_dir, -1))
+    return times
+
+
+def checkpoint_passes(logs: Iterable[LogEnd]) -> dict[Place, tuple[str, int]]:
+    """Return the leader replicas that have all that was committed when their broker wrote its checkpoint.
+
+    The value is the log directory of that checkpoint and its time. A broker reads the high watermarks of all its
+    partitions one after another, within milliseconds, and writes them: so the files of one log directory show what was
+    committed at one moment, whenever each was copied. That moment is not before the newest broker-written time (ms)
+    below any of them; a second is subtracted, and more where another broker may have written that time. Only logs that
+    reach their entry count, and that this broker led by the metadata: a follower's watermark lags, and so does that of
+    a new leader until it reaches the start of its epoch. Where nothing shows the leader, as with ZooKeeper, it may be
+    this broker. Source: ReplicaManager.checkpointHighWatermarks.
+    """
+    led = [
+        log for log in logs if log.checkpoint is not None and not log.is_text and log.leader in (None, log.broker_id)
+    ]
+    times, out = checkpointed(led), {}
+    for log in led:
+        time = times.get(log.log_dir, -1) - ONE_CLOCK_MS
+        if time >= 0 and log.checkpoint is not None and log.epoch_start <= log.checkpoint <= log.log_end:
+            out[log.place] = (log.log_dir, time)
+    return out
+
+
+# Files that were copied before others of their log directory: they lack everything after a time.
+
+
+def copied_before(
+    logs: Iterable[LogEnd],
+    read_until: Callable[[LogEnd], int],
+    skipped: Callable[[LogEnd], bool],
+) -> Iterator[tuple[str, int]]:
+    """Yield log directories with a data log or metadata log that was copied before a time (ms), by what it lacks.
+
+    A data log lacks *all* of the newest markers that coordinators decided and saw appended, two or more, and has
+    nothing broker-written behind the first of them: one lost marker leaves others behind it. Not where ``read_until``
+    (ms: its checkpoint, read times, or a clean shutdown) proves a later reading, nor where its partition was
+    ``skipped`` (KAFKA-20734 skips the markers of all open transactions at once). A controller writes its metadata log
+    twice a second.
+    """
+    for log in logs:
+        if log.newest < 0 or log.is_cut:
+            continue
+        if log.topic == METADATA_TOPIC:
+            yield log.log_dir, log.newest
+            continue
+        until = max(log.newest, read_until(log))
+        if len(log.decided) > 1 and log.decided[1][0] > until + TWO_CLOCKS_MS and not skipped(log):
+            yield log.log_dir, max(log.by_its_broker, read_until(log))
+
+
+def lacking(
+    history: CoordinatorHistory, markers: Mapping[int, Iterable[LastMarker]], is_open: Callable[[int], bool]
+) -> set[int]:
+    """Return the partitions of coordinators' logs that lack the decision of a transaction they have as open.
+
+    ``markers``: by producer id; ``is_open``: whether a partition still has an open transaction of a producer. Only a
+    coordinator writes COMMIT, or an epoch that it bumped. An ABORT of the same epoch may be written by hand in one of
+    several partitions: it counts where nothing is open any more, or beside another one.
+    """
+    out, aborted = set(), dict[int, int]()
+    for producer_id, of_producer in markers.items():
+        entry = history.last_of_owner(producer_id)
+        if entry is None or entry.state in PREPARED:
+            continue
+        newer = [m for m in of_producer if not m.has_decision and m.time > entry.time + TWO_CLOCKS_MS]
+        if any(m.commit for m in newer) or any(m.epoch > entry.producer_epoch for m in of_producer):
+            out.add(entry.partition)
+        elif newer:
+            several = not is_open(producer_id) or any(m.before > entry.time + TWO_CLOCKS_MS for m in newer)
+            aborted[entry.partition] = aborted.get(entry.partition, 0) + 1 + several
+    return out | {partition for partition, count in aborted.items() if count > 1}
+
+
+def has_decision(named: NamedTransactions, marker: np.void, *, whole: bool) -> bool:
+    """Whether the coordinator's log has the decision of a producer's newest marker, by order and not by clocks.
+
+    ``named``: the transactions that name the log. A ``whole`` log with no more markers of the producer than there are
+    decisions for it has none that is newer than these. Where older markers may be missing, the marker before this one
+    must be older than the last decision.
+    """
+    windows = named.rows[named.of(int(marker["producer_id"]))]
+    windows = windows[windows["decision"] != NONE]
+    if named.left_out or not len(windows):
+        return False
+    last = windows[-1]
+    epoch = last["epoch"] if last["has_prepare"] else last["decided_epoch"]
+    if (last["decision"], epoch) != (marker["commit"], marker["epoch"]):
+        return False
+    if whole:
+        return bool(marker["count"] <= len(windows))
+    return bool(marker["before"] < last["decided_time"] - TWO_CLOCKS_MS)
+
+
+def outdated(
+    history: CoordinatorHistory, logs: Iterable[LogEnd], undecided: np.ndarray, ends: Mapping[int, int]
+) -> dict[int, int]:
+    """When (ms) a marker was written whose decision the coordinator's replica lacks, by partition of its log.
+
+    Either a COMMIT written after the replica ends (``ends``: its newest time), of a producer whose last transaction is
+    complete there: no operator can have written it. Or a marker with a higher epoch than any in the replica, also from
+    after its end. A marker whose decision is there shows only that its leader's clock is ahead.
+    """
+    oldest: dict[int, int] = {}
+    for log in logs:
+        rows = log.last_markers
+        partitions = history.each_written_in(rows["producer_id"])
+        committed = (rows["commit"] == 1) & ~np.isin(rows["producer_id"], undecided)
+        bumped = rows["epoch"] > history.each_highest_epoch(rows["producer_id"])
+        for partition in np.unique(partitions[(partitions >= 0) & (committed | bumped)]).tolist():
+            newest = ends[partition]
+            later = rows["time"] > newest + apart_ms(log.broker_id, history.brokers.get(partition))
+            lacks = ((committed & later) | (bumped & (rows["time"] > newest))) & (partitions == partition)
+            lacks &= rows["time"] < oldest.get(partition, ALWAYS)
+            named = history.named(log.name) if lacks.any() else NamedTransactions()
+            for k in np.flatnonzero(lacks)[np.argsort(rows["time"][lacks], kind="stable")].tolist():
+                if bumped[k] or not has_decision(named, rows[k], whole=log.whole):
+                    oldest[partition] = int(rows["time"][k])
+                    break
+    return oldest
+
+
+# The beginning of ``__transaction_state``.
+
+
+def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLate | None:
+    """The oldest marker of a producer id that no record names, if older than every record of the topic.
+
+    A log that is complete from its first offset on may still be a re-created one. Each partition begins when its first
+    id comes: the topic is re-created only if all of them are younger than the data.
+    """
+    if not history.complete_for_all():
+        return None  # then its silence says nothing anyway
+    begins = min(history.begins().values(), default=ALWAYS)
+    markers: list[tuple[int, str, int]] = []
+    for log in logs:
+        unknown = log.first_markers[history.each_written_in(log.first_markers["producer_id"]) < 0]
+        same = set(history.brokers.values()) == {log.broker_id}
+        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS) < begins]
+        markers += [
+            (time, log.name, pid) for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
+        ]
+    if not markers:
+        return None
+    time, name, producer_id = min(markers)
+    return StartsLate(name, producer_id, time, begins if begins < ALWAYS else -1, len({pid for *_, pid in markers}))
+
+
+def restored(
+    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd]
+) -> dict[int, Restored]:
+    """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
+
+    As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
+    follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
+    producers than the coordinator's log has decisions: so it is no clock that is ahead.
+    """
+    out: dict[int, Restored] = {}
+    for partition, change in ((p, change) for p, of_log in changes.items() for change in of_log):
+        begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
+        lost: dict[tuple[str, int], int] = {}
+        for log in logs if begin < end else ():
+            during = log.commits["producer_id"][(log.commits["time"] > begin) & (log.commits["time"] < end)]
+            producers = np.unique(during[np.isin(history.each_written_in(during), (partition, -1))])
+            if not len(producers) or not log.whole:
+                continue
+            named = history.named(log.name)
+            for marker in log.last_markers[np.isin(log.last_markers["producer_id"], producers)]:
+                producer_id = int(marker["producer_id"])
+                decisions = int((named.rows["decision"][named.of(producer_id)] != NONE).sum())
+                if not named.left_out and marker["count"] > decisions:
+                    lost[log.name, producer_id] = int(marker["count"]) - decisions
+        if sum(lost.values()) > 1:
+            ids = tuple(sorted({producer_id for _, producer_id in lost}))
+            out.setdefault(partition, Restored(*change, sum(lost.values()), ids, min(lost)[0]))
+    return out

@@ -35,6 +35,8 @@ from auditor.facts.coordinator_log import (
 SKEW_MS = 30_000  # clocks of two brokers
 MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a partition: some 120 bytes each
 WINDOWS_AT_HAND = 256
+MOST_NAMED = 100_000  # partitions of which the newest decisions are known
+_OF_DECISIONS = ("state", "set", "last_update", "record_time")
 NONE, ABORT, COMMIT = -1, 0, 1  # what was decided
 
 # One row per transaction. Rows of its chunk, -1 for none: the first and last Ongoing record, the decision, the
@@ -266,6 +268,47 @@ def ends_of(columns: Columns, starts: np.ndarray, inside: np.ndarray | None = No
     return TransactionEnds(prepare, complete, np.where(decided < 0, NONE, np.where(commits, COMMIT, ABORT)))
 
 
+def newest_decided(log: CoordinatorLog) -> dict[str, tuple[tuple[int, int], ...]]:
+    """Return when (ms) the newest two completed transactions that name a partition were decided and completed.
+
+    By partition (``topic-N``), newest first; of the :data:`MOST_NAMED` partitions that were named last. Cost: a pass
+    over all pieces.
+    """
+    best = np.empty((0, 3), np.int64)  # set, decided, completed
+    for columns in log.all_pieces():
+        numbers = windows_of(columns, log.damaged)
+        picked = np.flatnonzero(numbers >= 0)
+        if not len(picked):
+            continue
+        of, numbers = {name: columns[name][picked] for name in _OF_DECISIONS}, numbers[picked]
+        starts = np.flatnonzero(np.append(True, numbers[1:] != numbers[:-1]))
+        prepare, complete, _ = ends_of(of, starts)
+        done = (prepare >= 0) & (complete >= 0)
+        prepare, complete = prepare[done], complete[done]
+        ended = np.maximum(clocks(of)[complete], of["record_time"][complete])
+        rows = np.column_stack([of["set"][prepare], clocks(of)[prepare], ended]).astype(np.int64)
+        best = _newest_two(np.concatenate([best, rows]))
+    if not len(best):
+        return {}
+    ends, members = log.sets
+    sizes = log.set_sizes(best[:, 0])
+    places = np.arange(int(sizes.sum())) + np.repeat(ends[best[:, 0]] - sizes - (np.cumsum(sizes) - sizes), sizes)
+    rows = _newest_two(np.column_stack([members[places], np.repeat(best[:, 1:], sizes, axis=0)]))
+    out: dict[str, tuple[tuple[int, int], ...]] = {}
+    for element, decided, completed in rows[np.argsort(-rows[:, 1], kind="stable")].tolist():
+        name = log.name_of(element)
+        if name in out or len(out) < MOST_NAMED:
+            out[name] = (*out.get(name, ()), (decided, completed))
+    return out
+
+
+def _newest_two(rows: np.ndarray) -> np.ndarray:
+    # Of each value of the first column.
+    rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]
+    third = rows[2:, 0] == rows[:-2, 0]
+    return rows[np.append(np.ones(min(2, len(rows)), bool), ~third)]
+
+
 def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the first row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
     rows = np.minimum.reduceat(np.where(mask, np.arange(len(mask)), len(mask)), starts)
@@ -275,11 +318,6 @@ def first_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Return the last row of each transaction, beginning at ``starts``, where the mask is set, -1 for none."""
     return np.maximum.reduceat(np.where(mask, np.arange(len(mask)), -1), starts)
-
-
-def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
-    """Whether a file complete until ``moment`` (ms) has what was written by ``needed_by``, given these clocks."""
-    return moment > needed_by + (SKEW_MS if other_clock else 0)
 
 
 # ``__transaction_state`` as histories of ids and windows of transactions.
@@ -294,8 +332,8 @@ OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and
 class StartsLate(NamedTuple):
     """Evidence that the log begins after the data: the oldest marker of a producer id that it never names.
 
-    ``begins``: the first record (ms) of the last partition to begin after such markers; ``producers``: how many such
-    producer ids are known.
+    ``begins``: the first record (ms) of the first partition to begin; ``producers``: how many such producer ids are
+    known.
     """
 
     name: str
@@ -303,6 +341,46 @@ class StartsLate(NamedTuple):
     oldest: int
     begins: int
     producers: int
+
+
+class Change(NamedTuple):
+    """The first record of a coordinator's log under another leader epoch: its offset, the time (ms) of the record right
+    before it, and its own."""
+
+    offset: int
+    begin: int
+    end: int
+
+
+class Restored(NamedTuple):
+    """Evidence that a partition of ``__transaction_state`` lost its newest records, and then went on.
+
+    ``offset``, ``begin`` and ``end`` as in :class:`Change`. ``markers``: how many were written in between whose
+    decision it lacks, at least, and ``producer_ids``: whose; ``name``: a partition that has some of them.
+    """
+
+    offset: int
+    begin: int
+    end: int
+    markers: int
+    producer_ids: tuple[int, ...]
+    name: str
+
+
+def changes_of(log: CoordinatorLog) -> list[Change]:
+    """Return the changes of leader epoch in a log between two records that follow each other. Cost: a pass over all."""
+    edges: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
+    for columns in log.all_pieces():
+        epochs, offsets, times = columns["leader_epoch"], columns["offset"], columns["record_time"]
+        for epoch in np.unique(epochs).tolist():
+            rows = np.flatnonzero(epochs == epoch)
+            first, last = rows[np.argmin(offsets[rows])], rows[np.argmax(offsets[rows])]
+            own = [(int(offsets[row]), int(times[row])) for row in (first, last)]
+            low, high = edges.get(epoch, (own[0], own[1]))
+            edges[epoch] = min(low, own[0]), max(high, own[1])
+    ordered = [edges[epoch] for epoch in sorted(edges)]
+    pairs = [(before[1], after[0]) for before, after in itertools.pairwise(ordered)]
+    return [Change(to, begin, end) for (at, begin), (to, end) in pairs if at + 1 == to]
 
 
 @dataclass
@@ -313,7 +391,7 @@ class CoordinatorHistory:
     the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
     marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
     several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
-    ``starts_late``: evidence that they begin after the data.
+    ``starts_late``: evidence that they begin after the data; ``restored``: by partition, that it lost records.
     """
 
     partition_count: int
@@ -328,6 +406,7 @@ class CoordinatorHistory:
     shared: CoordinatorLog = field(default_factory=lambda: pack(()))
     ranks: list[int] = field(default_factory=list)
     starts_late: StartsLate | None = None
+    restored: dict[int, Restored] = field(default_factory=dict)
     damaged_copies: frozenset[int] = frozenset()  # partitions of which some replica has a CRC mismatch
 
     def __getstate__(self) -> dict[str, object]:
@@ -565,6 +644,11 @@ class CoordinatorHistory:
     def intact(self, entry: StateRecord) -> bool:
         """Whether the log was never cleaned from this record on, and all of it could be read."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
+
+    def lost(self, partition: int, time: int) -> bool:
+        """Whether a partition lost its records of about a time (ms), by :class:`Restored`."""
+        lost = self.restored.get(partition)
+        return lost is not None and lost.begin - SKEW_MS <= time <= lost.end + SKEW_MS
 
     def may_lack_since(self, partition: int, time: int) -> bool:
         """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.

@@ -272,10 +272,11 @@ class CoordinatorLog:
             if names[0] > NAMES_AT_HAND:
                 cache.clear()
                 names[0] = len(own) + 1
-            cache[code] = frozenset(self._name(element) for element in own.tolist())
+            cache[code] = frozenset(self.name_of(element) for element in own.tolist())
         return cache[code]
 
-    def _name(self, element: int) -> str:
+    def name_of(self, element: int) -> str:
+        """The partition that an element denotes."""
         topic, partition = self.topics[element >> 32], int(np.int32(np.uint32(element & 0xFFFFFFFF)))
         return topic if partition == WHOLE_NAME else f"{topic}-{partition}"
 

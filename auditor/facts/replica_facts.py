@@ -111,8 +111,11 @@ EXPOSED = np.dtype(
 
 NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, ABORTED), np.empty(0, EXPOSED)
 
-# One row per producer: its newest marker, and the time (ms) of the one before.
-ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
+# One row per producer: its newest marker, the time (ms) of the one before, and how many it has.
+ENDED = np.dtype(
+    [("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1"), ("count", "i4")]
+)
+COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
 
 
 # One row per sampled broker-written time of this replica, in offset order; ``offset`` is the first one of its batch.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
@@ -13,13 +14,14 @@ import pyarrow as pa
 from auditor.base.errors import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.logdir.files import Inventory, LogDir
-from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
+from auditor.evidence import horizons
+from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
+from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
-from auditor.facts.replica_facts import ENDED, ReplicaFacts, without_defaults
+from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
-from auditor.pipeline import moments
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
@@ -34,10 +36,10 @@ from auditor.rules.seen.cluster_view import (
     LeaderBounds,
     Offline,
     OpenHere,
-    ReadTimes,
     standing,
     topic_ids,
 )
+from auditor.rules.seen.view import iso
 from auditor.rules.transactions.windows import SAME_CLOCK_MS
 
 # Briefs: the part of each replica's facts that must be known everywhere before any log is judged.
@@ -47,7 +49,8 @@ TRANSACTION_STATE = "__transaction_state"
 MOST_OPEN = 50_000  # open transactions of a replica that are known everywhere, the oldest
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
 NOTHING_OPEN: dict[int, OpenHere] = {}
-MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
+MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 33 bytes each
+NO_COMMITS, MOST_COMMITS = np.empty(0, COMMITTED), 128  # of a log, 16 bytes each
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -81,6 +84,10 @@ class Brief:
     went_back: int = 0  # ms
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
     unverified: list[tuple[int, int]] = field(default_factory=list)
+    markers_whole: bool = False  # all its markers are there
+    decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
+    changes: list[Change] = field(default_factory=list)
+    commits: np.ndarray = field(default_factory=lambda: NO_COMMITS)
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -132,6 +139,13 @@ def brief(facts: ReplicaFacts) -> Brief:
         went_back=_clock_step_back(facts.transactions, coordinator_log),
         oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
+        markers_whole=facts.own_start == 0
+        and facts.intact_from <= 0
+        and facts.unread_from < 0
+        and max(broken, default=-1) < 0,
+        decided={} if coordinator_log is None else newest_decided(coordinator_log),
+        changes=[] if coordinator_log is None else changes_of(coordinator_log),
+        commits=_commits(facts.transactions),
     )
 
 
@@ -175,8 +189,10 @@ def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray
     rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
     markers = np.zeros(len(rows), ENDED)
     columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
-    for name, column in zip(ENDED.names or (), columns, strict=True):
+    for name, column in zip(ENDED.names or (), columns, strict=False):
         markers[name] = rows[column]
+    _, which, counts = np.unique(rows["producer_id"], return_inverse=True, return_counts=True)
+    markers["count"] = counts[which]
     markers = markers[np.lexsort((rows["marker_offset"], markers["producer_id"]))]
     other = np.ones(len(markers), bool)
     if first:
@@ -186,6 +202,18 @@ def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray
     markers = markers[other]
     in_order = markers[np.argsort(markers["time"], kind="stable")]
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
+
+
+def _commits(transactions: np.ndarray) -> np.ndarray:
+    """Up to :data:`MOST_COMMITS` COMMIT markers, evenly spread over the time in which they were written."""
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["commit"] == 1)]
+    rows = rows[np.argsort(rows["marker_timestamp"], kind="stable")]
+    if len(rows) > MOST_COMMITS:
+        times = rows["marker_timestamp"]
+        rows = rows[np.unique(times.searchsorted(np.linspace(times[0], times[-1], MOST_COMMITS).astype(np.int64)))]
+    out = np.zeros(len(rows), COMMITTED)
+    out["producer_id"], out["time"] = rows["producer_id"], rows["marker_timestamp"]
+    return out if len(out) else NO_COMMITS
 
 
 def _clock_step_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
@@ -275,6 +303,17 @@ MOST_OPEN_IN_ALL = 500_000  # open transactions known everywhere
 MOST_NAMED = 20  # brokers that are up, of an offline partition
 
 
+def read_at(inventory: Inventory) -> ReadAt:
+    """Return when each log was listed and read, by its broker's clock, as copies of running brokers record."""
+    return {
+        (log_dir.name, replica.topic or "", replica.partition or 0): ReadTimes(*log_dir.read_at[replica.folder], clock)
+        for log_dir in inventory.log_dirs
+        if log_dir.read_at and (clock := log_dir.machine or log_dir.name)
+        for replica in log_dir.replicas
+        if replica.folder in log_dir.read_at
+    }
+
+
 def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
     """Return the leader replica of each log of one cluster."""
     chosen: dict[tuple[str, int], Brief] = {}
@@ -298,15 +337,15 @@ def build(
     briefs: list[Brief],
     settings: dict[str, ClusterSettings],
     as_of: int | None,
-    copying: int = 0,
+    copying: Mapping[str, int] | None = None,
     at_once: bool = False,
     read_at: ReadAt | None = None,
 ) -> dict[str, Cluster]:
     """Return the context of every cluster by join key.
 
-    ``as_of``: ms, None for the newest broker-written time of the input. ``copying``: how long, in ms, copying a log
-    directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was read by
-    its broker's clock, as far as copies say.
+    ``as_of``: ms, None for the newest broker-written time of the input. ``copying``: how long, in ms, copying each
+    log directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was
+    read by its broker's clock, as far as copies say.
     """
     newest = max([b.broker_time for b in briefs], default=-1)
     since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
@@ -314,7 +353,7 @@ def build(
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         members = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(members, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
+        out[key] = _cluster(members, settings.get(key, ClusterSettings()), clock, newest, copying or {}, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
@@ -324,7 +363,7 @@ def _cluster(
     settings: ClusterSettings,
     as_of: int,
     newest: int,
-    copying: int,
+    copying: Mapping[str, int],
     read_at: ReadAt,
 ) -> Cluster:
     cluster = Cluster(as_of, newest, abort_indexes=any(b.abort_indexes for b in briefs))
@@ -352,8 +391,6 @@ def _cluster(
         key: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
         for key, b in leading.items()
     }
-    undecided = np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
-    _note_transactions(cluster, leading, undecided)
     for topic, partition in [*cluster.leaders, *leading]:
         cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
     of_coordinators = [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE]
@@ -361,17 +398,8 @@ def _cluster(
     if cluster.coordinator is not None:
         logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
         cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
-    if cluster.coordinator is not None:
-        cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
-        cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
-    read = [_read_log(b) for b in briefs]
     cluster.went_back = max((b.went_back for b in briefs), default=0)
-    cluster.moments = moments.complete_until(read, cluster, copying)
-    cluster.checkpointed = moments.checkpointed(read)
-    led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
-    cluster.passes = moments.checkpoint_passes(led, cluster)
-    cluster.misread = moments.contradicted(read, read_at)
-    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
+    _note_horizons(cluster, briefs, leading, copying, read_at)
     for key, b in leading.items():
         times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
         # When a log of a broker that ran on was read is known by its read times.
@@ -382,35 +410,115 @@ def _cluster(
     return cluster
 
 
-def _note_transactions(cluster: Cluster, leading: dict[tuple[str, int], Brief], undecided: np.ndarray) -> None:
-    """Note open transactions, and the last markers of producers whose coordinator shows an undecided transaction."""
-    left = MOST_OPEN_IN_ALL
-    for (topic, partition), b in leading.items():
-        if not (b.open_here or len(b.ended)):
-            continue
-        for producer_id, here in islice(b.open_here.items(), left):
-            cluster.open_here.setdefault(producer_id, {})[f"{topic}-{partition}"] = here
-        if len(b.open_here) > left:
-            cluster.bounds[topic, partition] = b.bounds._replace(open_known=False)
-        left = max(0, left - len(b.open_here))
-        ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
-        for producer_id, epoch, time, before, _ in ended.tolist():
-            cluster.ended.setdefault(producer_id, []).append((b.broker_id, epoch, time, before))
+def _note_horizons(
+    cluster: Cluster,
+    briefs: list[Brief],
+    leading: dict[tuple[str, int], Brief],
+    copying: Mapping[str, int],
+    read_at: ReadAt,
+) -> None:
+    """Note until when each file is complete, and the transactions that show it."""
+    decided = _decided([b.decided for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
+    ends = [_log_end(b, cluster, decided) for b in briefs]
+    led = [end for end, b in zip(ends, briefs, strict=True) if leading[b.topic, b.partition] is b]
+    wrong = horizons.contradicted(ends, read_at)
+    cluster.misread = {log_dir: _contradiction(*shown) for log_dir, shown in wrong.items()}
+    cluster.read_at = {key: times for key, times in read_at.items() if key[0] not in cluster.misread}
+    cluster.checkpointed, cluster.passes = horizons.checkpointed(ends), horizons.checkpoint_passes(led)
+    _note_transactions(cluster, leading, {end.place: end for end in led})
+    history, lacking = cluster.coordinator, set[int]()
+    if history is not None:
+        undecided = _undecided_in(leading)
+        newest = {p: cluster.bounds[TRANSACTION_STATE, p].copy_time for p in history.brokers}
+        history.starts_late = horizons.starts_late(history, led)
+        history.outdated = horizons.outdated(history, led, undecided, newest)
+        changes = {b.partition: b.changes for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
+        history.restored = horizons.restored(history, changes, led)
+        lacking = {*history.outdated, *horizons.lacking(history, cluster.ended, cluster.open_here.__contains__)}
+    behind = [e for e in ends if e.topic == TRANSACTION_STATE and e.partition in lacking and e.newest >= 0]
+    before = [(end.log_dir, end.newest) for end in behind]
+    others = led + [end for end in ends if end.topic == horizons.METADATA_TOPIC]
+    before += horizons.copied_before(others, partial(_read_until, cluster), partial(_skipped, cluster))
+    cluster.moments = horizons.complete_until(ends, copying, before)
 
 
-def _read_log(b: Brief) -> moments.ReadLog:
-    return moments.ReadLog(
+def _decided(logs: Iterable[Mapping[str, horizons.Decided]]) -> dict[str, horizons.Decided]:
+    """The newest two transactions of each partition over all coordinators' logs."""
+    out: dict[str, horizons.Decided] = {}
+    for log in logs:
+        for name, newest in log.items():
+            out[name] = tuple(sorted((*out.get(name, ()), *newest), reverse=True)[:2])
+    return out
+
+
+def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]) -> LogEnd:
+    return LogEnd(
         log_dir=b.log_dir,
         topic=b.topic,
         partition=b.partition,
         newest=b.broker_time,
-        text=b.text,
         broker_id=b.broker_id,
+        leader=cluster.led(b.topic, b.partition, b.rank[0]),
         log_end=b.bounds.log_end,
         checkpoint=b.bounds.high_watermark,
-        leader_epoch=b.rank[0],
         epoch_start=b.epoch_start,
+        is_text=b.text,
+        is_cut=b.lacks_end or b.ends_early,
+        whole=b.markers_whole,
+        first_markers=b.oldest,
+        last_markers=b.ended,
+        commits=b.commits,
+        decided=decided.get(f"{b.topic}-{b.partition}", ()),
     )
+
+
+def _contradiction(log: LogEnd, read: ReadTimes) -> str:
+    return f"{log.name} has what was written at {iso(log.newest)}, and was read until {iso(read.done)} as the copy says"
+
+
+def _read_until(cluster: Cluster, log: LogEnd) -> int:
+    """The time (ms) until which a log is known to be complete by other evidence than its own times, -1 for none."""
+    bounds, read = cluster.bounds.get(log.place), cluster.read_at.get((log.log_dir, *log.place))
+    if cluster.at_once or (bounds is not None and bounds.clean_shutdown):
+        return horizons.ALWAYS if bounds is None or bounds.until < 0 else bounds.until
+    return max(cluster.passes.get(log.place, ("", -1))[1], -1 if read is None else read.begun)
+
+
+def _skipped(cluster: Cluster, log: LogEnd) -> bool:
+    """Whether a partition was leaderless when coordinators that may skip its markers completed transactions of it."""
+    brokers = set() if cluster.coordinator is None else {*cluster.coordinator.brokers.values()}
+    return any(cluster.release(broker).may_have(policies.SKIPS_MARKERS) for broker in brokers) and any(
+        gone.since <= completed + horizons.TWO_CLOCKS_MS and (gone.until is None or completed <= gone.until)
+        for gone in cluster.leaderless.get(log.place, ())
+        for _, completed in log.decided
+    )
+
+
+def _undecided_in(leading: dict[tuple[str, int], Brief]) -> np.ndarray:
+    return np.concatenate([NOTHING_UNDECIDED, *(b.undecided for b in leading.values() if len(b.undecided))])
+
+
+def _note_transactions(
+    cluster: Cluster, leading: dict[tuple[str, int], Brief], ends: Mapping[tuple[str, int], LogEnd]
+) -> None:
+    """Note open transactions, and the last markers of producers whose coordinator shows an undecided transaction."""
+    left, undecided = MOST_OPEN_IN_ALL, _undecided_in(leading)
+    for (topic, partition), b in leading.items():
+        if not (b.open_here or len(b.ended)):
+            continue
+        name = f"{topic}-{partition}"
+        for producer_id, here in islice(b.open_here.items(), left):
+            cluster.open_here.setdefault(producer_id, {})[name] = here
+        if len(b.open_here) > left:
+            cluster.bounds[topic, partition] = b.bounds._replace(open_known=False)
+        left = max(0, left - len(b.open_here))
+        ended = b.ended[np.isin(b.ended["producer_id"], undecided)] if len(b.ended) else NOTHING_ENDED
+        named = cluster.coordinator.named(name) if cluster.coordinator is not None and len(ended) else None
+        for row in ended:
+            decided = named is not None and horizons.has_decision(named, row, whole=ends[topic, partition].whole)
+            producer_id, epoch, time, before, commit, _ = row.item()
+            marker = LastMarker(name, b.broker_id, epoch, time, before, commit == 1, decided)
+            cluster.ended.setdefault(producer_id, []).append(marker)
 
 
 def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMetadata) -> None:
@@ -502,57 +610,6 @@ def _out_of_sync(
         for log, brokers in got_there.items()
         if (in_sync := had_all.get(log)) and None not in brokers and brokers.isdisjoint(in_sync)
     ]
-
-
-def _starts_late(history: CoordinatorHistory, briefs: Iterable[Brief]) -> StartsLate | None:
-    """The oldest marker of a producer id that no record names, if older than every partition's first record.
-
-    A log that is complete from its first offset on may still be a re-created one.
-    """
-    if not history.complete_for_all():
-        return None  # then its silence says nothing anyway
-    begins = max(history.begins().values(), default=1 << 62)
-    markers: list[tuple[int, str, int]] = []
-    for b in briefs:
-        unknown = b.oldest[history.each_written_in(b.oldest["producer_id"]) < 0]
-        same = set(history.brokers.values()) == {b.broker_id}
-        old = unknown[unknown["time"] + (SAME_CLOCK_MS if same else SKEW_MS) < begins]
-        markers += [
-            (time, f"{b.topic}-{b.partition}", pid)
-            for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
-        ]
-    if not markers:
-        return None
-    time, name, producer_id = min(markers)
-    return StartsLate(name, producer_id, time, begins if begins < 1 << 62 else -1, len({pid for *_, pid in markers}))
-
-
-def _outdated(
-    history: CoordinatorHistory,
-    briefs: Iterable[Brief],
-    undecided: np.ndarray,
-    bounds: dict[tuple[str, int], LeaderBounds],
-) -> dict[int, int]:
-    """When (ms) a marker was written whose decision the coordinator's replica lacks, by partition of its log.
-
-    Either a COMMIT written after the replica ends, of a producer whose last transaction is complete there: no operator
-    can have written it. Or a marker with a higher epoch than any in the replica, also from after its end.
-    """
-    oldest: dict[int, int] = {}
-    for b in briefs:
-        rows = b.ended
-        partitions = history.each_written_in(rows["producer_id"])
-        decided = (rows["commit"] == 1) & ~np.isin(rows["producer_id"], undecided)
-        ahead = rows["epoch"] > history.each_highest_epoch(rows["producer_id"])
-        for partition in np.unique(partitions[(partitions >= 0) & (decided | ahead)]).tolist():
-            same = b.broker_id is not None and b.broker_id == history.brokers.get(partition)
-            newest = bounds[TRANSACTION_STATE, partition].copy_time
-            later = rows["time"] > newest + (SAME_CLOCK_MS if same else SKEW_MS)
-            lacks = (decided & later) | (ahead & (rows["time"] > newest))
-            behind = rows["time"][lacks & (partitions == partition)]
-            if len(behind):
-                oldest[partition] = min(int(behind.min()), oldest.get(partition, 1 << 62))
-    return oldest
 
 
 def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:

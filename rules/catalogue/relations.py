@@ -19,6 +19,7 @@ from auditor.base.evidence_keys import (
     ForgottenEvidence,
     HoleEvidence,
     IndexEntryEvidence,
+    LostDecisionsEvidence,
     MarkerEvidence,
     MissingRangeEvidence,
     OffsetsEvidence,
@@ -424,7 +425,16 @@ def at_its_marker_whoever_wrote_it(cause: Finding, other: Finding) -> bool:
     return alone and cause.offset is not None and cause.offset == other.last_offset
 
 
+@relation("__class__")  # in any partition
+def of_a_producer_whose_decisions_are_lost(cause: Finding, other: Finding) -> bool:
+    """It is about a producer whose decisions the coordinator's log has lost, from the time of the loss on."""
+    lost = read(LostDecisionsEvidence, cause.evidence)
+    time = None if other.timestamp is None else int(other.timestamp.timestamp() * 1_000)
+    return other.producer_id in lost["producer_ids"] and (time is None or time >= lost["begins_ms"] - SKEW_MS)
+
+
 # Causes shared by several kinds
+RESTORED = By("coordinator-log-restored", of_a_producer_whose_decisions_are_lost)
 ABANDONED = By("hanging-transaction", same_transaction)
 ABANDONED_FOR_SURE = By("hanging-transaction", same_transaction_unless_info)
 WRITTEN_LATE = By("late-write-after-marker", same_transaction_unless_info)

@@ -10,13 +10,8 @@ from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import Clocks
-from auditor.facts.coordinator_history import (
-    COORDINATOR_CHECK_MS,
-    LEAST_MARGIN_MS,
-    SKEW_MS,
-    CoordinatorHistory,
-    arrived,
-)
+from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
+from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, LEAST_MARGIN_MS, SKEW_MS, CoordinatorHistory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -205,18 +200,6 @@ def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool,
 # Facts of one log that all others need.
 
 
-class ReadTimes(NamedTuple):
-    """When a log was read, by a copy's manifest, ms by its broker's clock.
-
-    It has what was written before ``begun``, and nothing written after ``done``. Times of one ``clock`` compare
-    directly.
-    """
-
-    begun: int
-    done: int
-    clock: str
-
-
 class LeaderBounds(NamedTuple):
     """Where the leader replica of a log begins and ends, and what its file can prove about time.
 
@@ -283,9 +266,8 @@ class Cluster:
     None where unknown. ``unknown_settings``: by broker, the settings of its file with an unknown value.
     ``topic_configs`` are effective per topic where ``__cluster_metadata`` shows them; ``policy`` is that of each log
     directory. ``open_here``: by producer id, its open transactions by ``topic-partition``; ``ended``: the newest marker
-    per log of producers whose last transaction the coordinator has not completed: the broker of the log, epoch and time
-    of the marker, and the time of the previous one. ``coordinator`` is None if no partition of ``__transaction_state``
-    is in the input.
+    per log of producers whose last transaction the coordinator has not completed. ``coordinator`` is None if no
+    partition of ``__transaction_state`` is in the input.
 
     ``in_sync``: the in-sync replicas by the metadata, the eligible ones (ELR), and those that left by a shutdown and
     have not restarted, of which ``eligible`` are not in the ISR; ``alone_in_sync``: by broker, the partitions whose
@@ -304,7 +286,6 @@ class Cluster:
     when the checkpoint of their log directory was written, and the earliest time (ms) of that; ``checkpointed`` has
     that time of all log directories. ``went_on``: brokers that ran on, or again, after their directories were copied.
     ``until``: log directories of cleanly stopped brokers that may have run on, with their newest times (ms).
-    ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
 
     ``metadata_committed``: by log directory, the offset below which its ``__cluster_metadata`` is committed;
     ``not_committed_from``: the offset from which a majority of the voters in the input does not have the metadata.
@@ -354,7 +335,7 @@ class Cluster:
     voters: tuple[int, ...] = ()
     bounds: dict[tuple[str, int], LeaderBounds] = field(default_factory=dict)
     open_here: dict[int, dict[str, OpenHere]] = field(default_factory=dict)
-    ended: dict[int, list[tuple[int | None, int, int, int]]] = field(default_factory=dict)
+    ended: dict[int, list[LastMarker]] = field(default_factory=dict)
     moments: dict[str, int] = field(default_factory=dict)
     passes: dict[tuple[str, int], tuple[str, int]] = field(default_factory=dict)
     checkpointed: dict[str, int] = field(default_factory=dict)
@@ -436,26 +417,36 @@ class Cluster:
             return until[-1].leader
         return elections[0].last_leader if elections else self.leaders.get((topic, partition))
 
+    def horizon(self, topic: str, partition: int, *, committed: bool = False) -> Horizon:
+        """Return until when the leader replica of a log is complete, or complete in what was ``committed`` by then.
+
+        A log outside the input may lack anything.
+        """
+        bounds = self.bounds.get((topic, partition))
+        if bounds is None:
+            return Horizon(-1, By.NONE)
+        if self.at_once:
+            return Horizon(ALWAYS, By.AT_ONCE)
+        if bounds.clean_shutdown:
+            return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
+        by_directory = By.DIRECTORY if bounds.read is None else By.READ_TIMES
+        horizons = [Horizon(bounds.copy_time, By.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
+        if committed:
+            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], By.CHECKPOINT))
+        return max(horizons, key=lambda horizon: horizon.until)
+
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).
 
         ``other_clock``: that time is of another broker than the log's, or of a client. ``committed``: it is the broker
-        time by which the missing record had to be committed. A log outside the input may lack anything.
+        time by which the missing record had to be committed.
         """
-        bounds = self.bounds.get((topic, partition))
-        if bounds is None or bounds.clean_shutdown or self.at_once:
-            return bounds is None or (0 <= bounds.until < needed_by and not self.at_once)
-        moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
-        return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
+        return not self.horizon(topic, partition, committed=committed).reaches(needed_by, other_clock=other_clock)
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
         """Return the time (ms) until which a replica is complete: when it was read, where known."""
         read = self.read_at.get((log_dir, topic, partition))
         return self.moments.get(log_dir, -1) if read is None else read.begun
-
-    def passed(self, topic: str, partition: int) -> int:
-        """Return the time (ms) until which a log has everything committed, by its broker's checkpoint; -1: unknown."""
-        return self.passes.get((topic, partition), ("", -1))[1]
 
     def of_one_pass(self, *logs: tuple[str, int]) -> bool:
         """Whether one checkpoint shows what was committed in all these logs, by topic and partition."""

@@ -18,8 +18,8 @@ from auditor.base.errors import OF_A_RULE
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
+from auditor.evidence.horizons import By, Horizon
 from auditor.facts.batch_sums import touches
-from auditor.facts.coordinator_history import arrived
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
@@ -353,9 +353,9 @@ class LogView:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
-        place = (c.log_dir, self.topic, self.partition)
-        moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*place))
-        return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
+        moment = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
+        horizon = Horizon(max(self.copy_time(c), moment), By.DIRECTORY)
+        return not horizon.reaches(needed_by, other_clock=other_clock)
 
     def finding(
         self,

@@ -8,14 +8,25 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
+from auditor.evidence.horizons import ReadTimes, apart_ms
 from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.lib.log_bounds import cleaned
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere, ReadTimes
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
 from auditor.rules.seen.view import LogView, iso, once
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, owner_complete, skew, unmarked_behind
+from auditor.rules.transactions.windows import (
+    SAME_CLOCK_MS,
+    ahead_by,
+    clocks_apart,
+    markers_of,
+    matching,
+    naming,
+    owner_complete,
+    skew,
+    unmarked_behind,
+)
 
 # When data was written and logs were read, by broker clocks.
 
@@ -148,9 +159,12 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
         return True
     if entry is not None and t["first_offset"] < entry and log.cluster.of_one_pass(own, (TRANSACTION_STATE, partition)):
         return True  # the data was committed by then, and so was what let it be written, whatever its stamps say
+    ahead = ahead_ms(log, partition)
     stamp = log.time(t["first_time"]) + CLIENT_MS
     written = at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp)
-    needed_by = max(written, int(t["marker_timestamp"]))
+    if t["first_append_time"] == 1 and written < UNBOUNDED:
+        written -= ahead
+    needed_by = max(written, int(t["marker_timestamp"]) - ahead)
     other = skew(log, partition) > SAME_CLOCK_MS
     return not log.cluster.lacks(TRANSACTION_STATE, partition, needed_by, other_clock=other)
 
@@ -219,6 +233,35 @@ def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) 
         return True
     times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
     return begin > max(newest, *times, -1) + SKEW_MS
+
+
+def ahead_ms(log: LogView, partition: int) -> int:
+    """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
+
+    Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
+    partition of the same coordinator counts where this one has no pairs.
+    """
+    ahead, history = _clocks_ahead(log), log.cluster.coordinator
+    if partition in ahead or history is None:
+        return ahead.get(partition, 0)
+    broker = history.brokers.get(partition)
+    of_broker = [ms for p, ms in ahead.items() if broker is not None and history.brokers.get(p) == broker]
+    return max(of_broker, key=abs, default=0)
+
+
+@once
+def _clocks_ahead(log: LogView) -> dict[int, int]:
+    # By coordinator partition, of those whose clock differs. Cost: the first call matches all producers.
+    out: dict[int, int] = {}
+    for producer_id in np.unique(naming(log).rows["producer_id"]).tolist() if clocks_apart(log) else ():
+        of = matching(log, producer_id)
+        matched = np.flatnonzero(of.numbers >= 0)
+        windows = of.windows[of.numbers[matched]]
+        ahead = ahead_by(windows, markers_of(log, producer_id, matched)["marker_timestamp"])
+        for partition in clocks_apart(log):
+            own = ahead[windows["partition"] == partition].tolist()
+            out[partition] = max([*own, out.get(partition, 0)], key=abs)
+    return {p: ms + SAME_CLOCK_MS if ms > 0 else ms for p, ms in out.items()}
 
 
 # Open transactions and their classes.
@@ -476,18 +519,20 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
     if read is not None and history is not None and not history.known_since(entry, read.begun):
         return True  # what the cleaner has taken away may have ended it
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
-    ends = lost_ends(log, row)
-    if any(log.doubt(w.end_time, other_clock=other_clock, committed=True) for w in ends if w.end_time is not None):
+    ends, ahead = lost_ends(log, row), ahead_ms(log, entry.partition)
+    if any(log.doubt(w.end_time + ahead, other_clock=other_clock, committed=True) for w in ends if w.end_time):
         return True
-    latest = log.time(row["first_time"]) + (SKEW_MS if other_clock else 0)
+    by_broker = ahead if row["first_append_time"] == 1 else 0
+    latest = log.time(row["first_time"]) - by_broker + (SKEW_MS if other_clock else 0)
     inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)
     return not inside and not recorded(log, entry.partition, row)
 
 
 def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     """Return completed transactions without a marker here that open data may belong to."""
-    windows = unmarked_behind(log, row)
-    return [w for w in windows if w.end_time is not None and w.may_hold(row, log.time(row["last_time"]))]
+    windows = [(w, w.complete) for w in unmarked_behind(log, row) if w.end_time is not None and w.complete is not None]
+    time, by_broker = log.time(row["last_time"]), row["first_append_time"] == 1
+    return [w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition) if by_broker else 0))]
 
 
 # Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
@@ -515,7 +560,8 @@ def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
 def ended(cluster: Cluster, entry: StateRecord) -> str | None:
     """Explain how the input shows that the transaction ended after its coordinator log was copied; None if it does not.
 
-    A marker was written after the record, and no partition with the open transaction was copied later.
+    A marker was written after the record that contradicts it, and no partition with the open transaction was copied
+    later.
     """
     history = cluster.coordinator
     if history is not None and history.may_be_outdated(entry):
@@ -523,7 +569,7 @@ def ended(cluster: Cluster, entry: StateRecord) -> str | None:
     if history is None or _of_one_moment(cluster, entry):
         return None
     opened = still_open(cluster, entry)
-    time = _ended(cluster, history, entry)
+    time = _ended(cluster, history, entry, by_abort=not opened)
     if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
     if entry.state in PREPARED and not opened and _all_ended(cluster, entry):
@@ -538,7 +584,7 @@ def never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
     in the input, as they were after that record.
     """
     alone = entry.state == "Ongoing" and 0 <= entry.start == entry.last_update
-    marked = any(time > entry.start - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    marked = any(marker.time > entry.start - SKEW_MS for marker in cluster.ended.get(entry.producer_id, ()))
     if not alone or marked or not entry.partitions or still_open(cluster, entry):
         return None
     for name in entry.partitions:
@@ -591,23 +637,27 @@ def _others_newer(cluster: Cluster, time: int, broker: int | None) -> bool:
     return False
 
 
-def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord) -> int | None:
+def _ended(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord, *, by_abort: bool) -> int | None:
     # When (ms) a marker was written after the end of the coordinator log that can only carry out a later decision. Its
-    # epoch is higher, or it is newer than every decision made by then: an open transaction is ended by the first marker
-    # after its record; a decided one has its own marker, so the marker before must be newer than its start.
+    # epoch is higher, or it is newer than every decision made by then: an open transaction is ended by the first COMMIT
+    # after its record; a decided one has its own marker, so the marker before must be newer than its start. An ABORT of
+    # an open transaction's own epoch may be written by hand in one of its partitions and proves nothing about the
+    # others: ``by_abort`` says whether it counts.
     coordinator, copied = history.brokers.get(entry.partition), _copied(cluster, _log_of(entry))
-    for broker, epoch, time, before in cluster.ended.get(entry.producer_id, ()):
-        apart = SAME_CLOCK_MS if broker is not None and broker == coordinator else SKEW_MS
-        second = 0 <= entry.start < before - apart
-        newer = second if entry.state in PREPARED else time > entry.time + apart
-        if (epoch > entry.producer_epoch or newer) and copied <= time + apart:
-            return time
+    for marker in cluster.ended.get(entry.producer_id, ()):
+        apart = apart_ms(marker.broker_id, coordinator)
+        if entry.state in PREPARED:
+            newer = 0 <= entry.start < marker.before - apart
+        else:
+            newer = (marker.commit or by_abort) and marker.time > entry.time + apart and not marker.has_decision
+        if (marker.epoch > entry.producer_epoch or newer) and copied <= marker.time + apart:
+            return marker.time
     return None
 
 
 def _all_ended(cluster: Cluster, entry: StateRecord) -> bool:
     all_present = all(_bounds(cluster, name) is not None for name in entry.partitions)
-    marked = any(time > entry.time - SKEW_MS for _, _, time, _ in cluster.ended.get(entry.producer_id, ()))
+    marked = any(marker.time > entry.time - SKEW_MS for marker in cluster.ended.get(entry.producer_id, ()))
     return bool(entry.partitions) and all_present and marked
 
 
@@ -618,12 +668,10 @@ def _copied(cluster: Cluster, name: str) -> int:
 
 
 def _whole_until(cluster: Cluster, name: str) -> int:
-    bounds = _bounds(cluster, name)
-    if bounds is None:
-        return -1
     topic, _, partition = name.rpartition("-")
-    passed = cluster.passed(topic, int(partition))
-    return cluster.newest_time if cluster.at_once else max(bounds.copy_time, bounds.moment, passed)
+    if not partition.isdecimal() or (topic, int(partition)) not in cluster.bounds:
+        return -1
+    return cluster.horizon(topic, int(partition), committed=True).until
 
 
 def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:

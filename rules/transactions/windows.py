@@ -686,7 +686,7 @@ def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
     else:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
-    later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
+    later &= windows["added_time"] <= log.time(t["first_time"]) + np.maximum(_slacks(log, windows), SKEW_MS)
     later[matched.numbers[matched.numbers >= 0]] = False
     return _first(matched, later)
 
