@@ -26,7 +26,7 @@ from auditor.rules.transactions.coordinated import (
     until_it_is_fixed,
 )
 from auditor.rules.transactions.open_transactions import closed, ended_behind, must_have_marker, open_of
-from auditor.rules.transactions.windows import (
+from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     begins_inside,
     contradicting_window,

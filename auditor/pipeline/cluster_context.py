@@ -38,7 +38,7 @@ from auditor.rules.seen.cluster_view import (
     standing,
     topic_ids,
 )
-from auditor.rules.transactions.windows import SAME_CLOCK_MS
+from auditor.transactions.matching import SAME_CLOCK_MS
 
 # Briefs: the part of each replica's facts that must be known everywhere before any log is judged.
 

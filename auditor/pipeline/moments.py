@@ -23,7 +23,7 @@ from auditor.facts.coordinator_history import LEAST_MARGIN_MS, SKEW_MS
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.seen.cluster_view import RECOVERING, TRANSACTION_STATE, Cluster, ReadTimes
 from auditor.rules.seen.view import iso
-from auditor.rules.transactions.windows import SAME_CLOCK_MS
+from auditor.transactions.matching import SAME_CLOCK_MS
 
 # Time until which each file of a log directory is complete: what absence in a copy can prove.
 

@@ -15,7 +15,7 @@ from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.lib.log_bounds import cleaned
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere, ReadTimes
 from auditor.rules.seen.view import LogView, iso, once
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, matching, naming, owner_complete, skew, unmarked_behind
+from auditor.transactions.matching import SAME_CLOCK_MS, matching, naming, owner_complete, skew, unmarked_behind
 
 # When data was written and logs were read, by broker clocks.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.coordinator_history import ABORT, COMMIT, WINDOW
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, paired
+from auditor.transactions.matching import SAME_CLOCK_MS, paired
 
 LAST = 100_000  # ms, of the last marker in the partition
 

@@ -11,8 +11,7 @@ import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.view import LogView, once
+from auditor.facts.replica_facts import LogFacts, once
 
 # Match each marker of a producer in one partition to the coordinator's decision.
 #
@@ -301,6 +300,7 @@ def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
 # one in that order, by epoch, result and time; a neighbour's marker never replaces a missing one.
 
 
+TRANSACTION_STATE = "__transaction_state"
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
 MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
 
@@ -341,7 +341,7 @@ class Matching:
         return self.named.window(self.first + number)
 
 
-def base_skew(log: LogView, partition: int | None) -> int:
+def base_skew(log: LogFacts, partition: int | None) -> int:
     """Return how far (ms) a coordinator broker's clock and this log's leader's may differ by default."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
@@ -349,7 +349,7 @@ def base_skew(log: LogView, partition: int | None) -> int:
     return SAME_CLOCK_MS if same else SKEW_MS
 
 
-def skew(log: LogView, partition: int | None) -> int:
+def skew(log: LogFacts, partition: int | None) -> int:
     """Return :func:`base_skew`, or more where pairs of decisions and markers show it."""
     usual = base_skew(log, partition)
     apart = clocks_apart(log)
@@ -357,7 +357,7 @@ def skew(log: LogView, partition: int | None) -> int:
 
 
 @once
-def clocks_apart(log: LogView) -> dict[int, int]:
+def clocks_apart(log: LogFacts) -> dict[int, int]:
     """Measure by coordinator partition how far, ms, its clock and this log's differ, where above :func:`base_skew`.
 
     A marker is written after its decision and before its completion. Cost: the first call matches all producers.
@@ -384,14 +384,14 @@ def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
     return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
 
 
-def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
+def markers_of(log: LogFacts, producer_id: int, which: np.ndarray) -> np.ndarray:
     """Return the leader replica's rows of some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
     begin = int(np.searchsorted(markers["producer_id"], producer_id))
     return log.leader.transactions[markers["row"][begin + which]]
 
 
-def owner_complete(log: LogView, producer_id: int) -> bool:
+def owner_complete(log: LogFacts, producer_id: int) -> bool:
     """Whether the input has the whole history of the id with this producer id, or of all ids if none has it.
 
     False where it is unknown which part of it is this log's.
@@ -403,7 +403,7 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
     return history.complete_for_all() if owner is None else history.complete(owner)
 
 
-def matching(log: LogView, producer_id: int) -> Matching:
+def matching(log: LogFacts, producer_id: int) -> Matching:
     """Return the matching of one producer, cached."""
     made = _matchings(log)
     if producer_id not in made:
@@ -414,20 +414,20 @@ def matching(log: LogView, producer_id: int) -> Matching:
 
 
 @once
-def _matchings(log: LogView) -> dict[int, Matching]:
+def _matchings(log: LogFacts) -> dict[int, Matching]:
     # The cache of :func:`matching`.
     return {}
 
 
 @once
-def naming(log: LogView) -> NamedTransactions:
+def naming(log: LogFacts) -> NamedTransactions:
     """Return the coordinators' transactions that name this partition, looked up once per log."""
     history = log.cluster.coordinator
     return NamedTransactions() if history is None else history.named(log.name)
 
 
 @once
-def _markers(log: LogView) -> dict[str, np.ndarray]:
+def _markers(log: LogFacts) -> dict[str, np.ndarray]:
     # By column, ordered by producer id, then log order.
     rows = log.leader.transactions
     which = np.flatnonzero(rows["marker_offset"] >= 0)
@@ -435,7 +435,7 @@ def _markers(log: LogView) -> dict[str, np.ndarray]:
     return {"row": which} | {name: np.ascontiguousarray(rows[name][which]) for name in MARKER}
 
 
-def windows_of_markers(log: LogView) -> np.ndarray:
+def windows_of_markers(log: LogFacts) -> np.ndarray:
     """Return for each transaction of the leader replica its marker's row in ``naming(log).rows``, -1 for none."""
     rows, markers = naming(log).rows, _markers(log)
     out = np.full(len(log.leader.transactions), -1)
@@ -446,7 +446,7 @@ def windows_of_markers(log: LogView) -> np.ndarray:
     return out
 
 
-def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
+def closed_behind(log: LogFacts, producer_id: int, offset: int) -> np.void | None:
     """Return a producer's first closed stretch of data whose marker follows an offset."""
     markers = _markers(log)
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
@@ -455,7 +455,7 @@ def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None
     return log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
 
 
-def _match(log: LogView, producer_id: int) -> Matching:
+def _match(log: LogFacts, producer_id: int) -> Matching:
     named, markers = naming(log), _markers(log)
     rows = named.of(producer_id)
     if begins_inside(log):
@@ -481,20 +481,20 @@ def _match(log: LogView, producer_id: int) -> Matching:
     return Matching(named, rows.start, windows, offset, numbers, unmarked)
 
 
-def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _would_be_here(log: LogFacts, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     # Its marker follows that of an earlier window, or the decision is newer than the first marker read.
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
     return (which > first) | later
 
 
-def begins_inside(log: LogView) -> bool:
+def begins_inside(log: LogFacts) -> bool:
     """Whether the leader replica was not read from its log start: markers may be in the unread part."""
     return log.leader.unread_from >= 0
 
 
 @once
-def _first_marker_time(log: LogView) -> int:
+def _first_marker_time(log: LogFacts) -> int:
     # Beyond all times where there is no marker.
     rows = log.leader.transactions
     rows = rows[rows["marker_offset"] >= log.leader.log_start]
@@ -502,7 +502,7 @@ def _first_marker_time(log: LogView) -> int:
     return int(first[0]) if len(first) else 1 << 62
 
 
-def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
+def _base_skews(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     # Within one broker by how much its clock was set back: a marker is written after the decision and before the
     # completion.
     partitions, which = np.unique(windows["partition"], return_inverse=True)
@@ -511,24 +511,27 @@ def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
     return np.array(slacks, np.int64)[which] + log.cluster.went_back
 
 
-def _over_before(log: LogView, windows: np.ndarray) -> int:
+def _over_before(log: LogFacts, windows: np.ndarray) -> int:
     going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
     return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
 
 
-def _has_other_brokers(log: LogView) -> bool:
+def _has_other_brokers(log: LogFacts) -> bool:
     brokers: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
     return len(brokers.union(*log.cluster.in_sync.values())) > 1
 
 
-def _is_whole(log: LogView, producer_id: int) -> bool:
+def _is_whole(log: LogFacts, producer_id: int) -> bool:
     whole = log.leader.own_start == 0 and not begins_inside(log)
     return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
 
 
-def _is_there(log: LogView, windows: np.ndarray) -> bool:
+def _is_there(log: LogFacts, windows: np.ndarray) -> bool:
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
-    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
+    logs = [
+        (log.topic, log.partition),
+        *((TRANSACTION_STATE, partition) for partition in partitions),
+    ]
     bounds = [log.cluster.bounds.get(place) for place in logs]
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
@@ -539,12 +542,12 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
     return (begin - slack <= stamp) & (~windows["has_complete"] | (stamp <= windows["ended"] + slack))
 
 
-def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
+def _slacks(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
-def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
+def marker_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return the window that sent this marker, None where none fits."""
     matched = matching(log, int(t["producer_id"]))
     number = matched.number(int(t["marker_offset"]))
@@ -561,7 +564,7 @@ def is_late(t: np.void, window: TransactionWindow) -> bool:
     return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
 
 
-def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
+def contradicting_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return a window without its own marker whose decision this unmatched marker contradicts in time."""
     matched = matching(log, int(t["producer_id"]))
     if matched.number(int(t["marker_offset"])) is not None:
@@ -581,7 +584,7 @@ def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
     return None
 
 
-def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -> bool:
+def _may_be_of_one_before(log: LogFacts, window: TransactionWindow, t: np.void) -> bool:
     # The cleaner may have removed the older decision, and the window's own marker may follow the copy of this log.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
@@ -590,7 +593,7 @@ def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -
     return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
 
 
-def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
+def own_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return the transaction that a closed stretch of data belongs to, among those without an earlier marker.
 
     By the data, whenever and by whomever it was ended: the first transaction after the previous marker that had the
@@ -622,7 +625,7 @@ def _first(matched: Matching, fits: np.ndarray) -> TransactionWindow | None:
     return matched.window(int(numbers[0])) if len(numbers) else None
 
 
-def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
+def unmarked_behind(log: LogFacts, t: np.void) -> Iterator[TransactionWindow]:
     """Yield decided windows without a marker here that follow the marker before this data: markers keep their order.
 
     Where that marker's window is unknown, windows remain that ended after it: the cleaner removes older markers, and
@@ -632,7 +635,7 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     return (matched.window(number) for number in _unmarked_behind(log, matched, t).tolist())
 
 
-def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
+def missing_behind(log: LogFacts, t: np.void) -> Iterator[TransactionWindow]:
     """Yield those of :func:`unmarked_behind` whose marker is not in a deleted or unread part at the log start."""
     matched = matching(log, int(t["producer_id"]))
     numbers = _unmarked_behind(log, matched, t)
@@ -641,7 +644,7 @@ def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     return map(matched.window, numbers.tolist())
 
 
-def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
+def _unmarked_behind(log: LogFacts, matched: Matching, t: np.void) -> np.ndarray:
     if not len(matched.unmarked):
         return matched.unmarked
     behind = matched.number(int(t["prev_marker_offset"]))
@@ -652,7 +655,7 @@ def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
     return matched.unmarked[_may_follow(log, matched.windows[matched.unmarked], int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
+def unmarked_windows(log: LogFacts) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
     """Yield completed windows that name this partition and have no marker in the leader replica.
 
     Each with the offsets that bound where its marker belongs: the producer's markers of earlier and later windows.
@@ -668,7 +671,7 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[in
             yield matched.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
-def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
+def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return a window that names the partition and may have allowed this data after the previous marker.
 
     Closed data belongs to the window of its own marker, if that is later than the previous marker's. Open data may
@@ -691,7 +694,7 @@ def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
     return _first(matched, later)
 
 
-def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
+def _may_follow(log: LogFacts, windows: np.ndarray, marker_time: int) -> np.ndarray:
     # They did not end before the marker, as far as clocks show.
     slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
     return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)
