@@ -12,7 +12,7 @@ import functools
 import io
 import operator
 import pickle
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import EVENT, NO_EVENTS, Culprits, EventKind, events_of
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
+from auditor.model.policies import ReleaseEvidence
 
 # One row per producer id of this replica: its state at the log end, as a broker would have it, and its history. Columns
 # below_*: data below the log start, in files or snapshots only; first_*: its first judged batch; data_*: its last one.
@@ -618,6 +619,17 @@ class BoundsFacts(Protocol):
     def broker_id(self) -> int | None: ...
     @property
     def clean_shutdown(self) -> bool: ...
+    @property
+    def until(self) -> int: ...
+
+
+class LeaderlessFacts(Protocol):
+    """A time without a leader, ms; ``until`` is None while it lasts."""
+
+    @property
+    def since(self) -> int: ...
+    @property
+    def until(self) -> int | None: ...
 
 
 class ClusterFacts(Protocol):
@@ -633,6 +645,12 @@ class ClusterFacts(Protocol):
     def at_once(self) -> bool: ...
     @property
     def went_back(self) -> int: ...
+    @property
+    def has_metadata(self) -> bool: ...
+    @property
+    def leaderless(self) -> Mapping[tuple[str, int], Sequence[LeaderlessFacts]]: ...
+
+    def release(self, broker_id: int | None) -> ReleaseEvidence: ...
 
 
 class LogFacts(Protocol):

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.facts.replica_facts import LogFacts, once
+from auditor.model.policies import SKIPS_MARKERS
 
 # Match each marker of a producer in one partition to the coordinator's decision.
 #
@@ -25,6 +27,13 @@ MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marke
 Asked = Callable[[], bool]
 
 
+class Pairs(NamedTuple):
+    """The number of each marker's window, -1 for none; ``inconclusive``: the clocks' difference may hide some."""
+
+    numbers: np.ndarray
+    inconclusive: bool = False
+
+
 def paired(
     windows: np.ndarray,
     given: list[np.ndarray],
@@ -32,26 +41,50 @@ def paired(
     *,
     whole: Asked,
     complete: Asked,
+    delivered: Asked,
+    is_open: Asked,
+    clocks_may_hide: Asked,
     other_clocks: bool,
     until: int,
-) -> np.ndarray:
+) -> Pairs:
     """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
     ``windows``: rows of :data:`auditor.facts.coordinator_history.WINDOW` of one producer, in log order; ``given``:
     times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in partition
     order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
     complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
-    ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the last marker in
-    the partition, of any producer.
+    ``delivered``: whether the partition has all that was ever written; ``is_open``: whether data follows the last
+    marker; ``clocks_may_hide``: whether the partition may have the markers of completed windows whose times its clock
+    has not reached. ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the
+    last marker in the partition, of any producer.
 
     Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
     numbers, exact = _by_time(windows, given, slack)
-    if _left_on_both_sides(windows, given, numbers) and not (
-        _all_behind(windows, numbers, until - slack) and not whole()
-    ):
-        return _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
-    return numbers
+    if not _left_on_both_sides(windows, given, numbers):
+        return Pairs(numbers)
+    behind = _all_behind(windows, numbers, until - slack) and not whole()
+    if behind and not (other_clocks and clocks_may_hide()):
+        return Pairs(numbers)
+    by_order = _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
+    if not behind:
+        return Pairs(by_order)
+    # Perhaps the partition's clock is behind, and its last markers are of the last windows: a coordinator completes a
+    # transaction once its markers are written. One pair alone fits any difference.
+    count = _of_one_difference(windows, given[0], by_order)
+    fits, unfinished = count > 1 and 2 * count > len(windows), is_open()
+    if fits and not unfinished and delivered():
+        return Pairs(by_order)
+    return Pairs(numbers, inconclusive=fits or not unfinished)
+
+
+def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndarray) -> int:
+    # The largest number of pairs that one difference of clocks puts between decision and completion.
+    matched = np.flatnonzero(numbers >= 0)
+    of, times = windows[numbers[matched]], stamps[matched]
+    least = np.sort(np.where(of["has_complete"], times - of["ended"], times - of["prepared"]) - SAME_CLOCK_MS)
+    most = np.sort(times - of["prepared"]) + SAME_CLOCK_MS
+    return int((np.searchsorted(least, most, "right") - np.arange(len(most))).max(initial=0))
 
 
 def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
@@ -137,11 +170,12 @@ def _by_order(
     # Match by the order of both logs. Times only choose between possible orders, by the clock difference that the
     # first, or the last, pairs of both logs show. The rest is matched in order between the pairs.
     stamps, epochs, commits, firsts = given
-    one_each = _one_each(windows, given) if whole() else None
+    from_start = whole()
+    one_each = _one_each(windows, given) if from_start else None
     if one_each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or complete()):
         return one_each
     numbers, enough = by_time, 2 * exact + 1
-    for ahead in _differences(windows, given) if other_clocks else ():
+    for ahead in _differences(windows, given, (1, -1) if from_start else (-1, 1)) if other_clocks else ():
         candidates, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
             numbers, enough = candidates, fit + 1
@@ -178,12 +212,12 @@ def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None
     return None
 
 
-def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
-    # From the beginning and from the end, of all markers and of those that close data (a repeated marker closes
-    # nothing).
+def _differences(windows: np.ndarray, given: list[np.ndarray], steps: tuple[int, int]) -> Iterator[int]:
+    # From the beginning (1) and from the end (-1), of all markers and of those that close data (a repeated marker
+    # closes nothing).
     stamps, epochs, commits, firsts = given
     for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
-        for step in (1, -1):
+        for step in steps:
             order = np.full(len(rows), -1)
             _in_order(windows[::step], epochs[rows][::step], commits[rows][::step], order)
             prepared = windows["prepared"][::step][order[order >= 0]]
@@ -315,7 +349,7 @@ class Matching:
 
     Where the log was not read from its start (:func:`begins_inside`), windows completed before that are excluded and
     ``unmarked`` has only those whose marker would follow one that was read. ``unsure``: the match is unknown, and there
-    are no windows.
+    are no windows. ``inconclusive``: a difference of clocks may be why windows have no marker.
     """
 
     named: NamedTransactions
@@ -325,6 +359,7 @@ class Matching:
     numbers: np.ndarray
     unmarked: np.ndarray
     unsure: bool = False
+    inconclusive: bool = False
 
     def number(self, marker_offset: int) -> int | None:
         """Return the number of a marker's window."""
@@ -463,7 +498,7 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
     windows = named.rows[rows]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
-    numbers = np.full(len(offset), -1)
+    numbers, inconclusive = np.full(len(offset), -1), False
     if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
         return Matching(named, rows.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
@@ -471,14 +506,24 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
         slack = base_skew(log, int(decided["partition"][0]) if len(decided) else None)
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
         whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
-        until = int(markers["marker_timestamp"].max())
-        numbers = paired(windows, given, slack, whole=whole, complete=complete, other_clocks=several, until=until)
+        numbers, inconclusive = paired(
+            windows,
+            given,
+            slack,
+            whole=whole,
+            complete=complete,
+            delivered=partial(_has_all, log),
+            is_open=partial(_is_open, log, producer_id),
+            clocks_may_hide=partial(_clocks_may_hide, log, windows),
+            other_clocks=several,
+            until=int(markers["marker_timestamp"].max()),
+        )
     used = np.zeros(len(windows), np.bool_)
     used[numbers[numbers >= 0]] = True
     unmarked = np.flatnonzero(windows["has_prepare"] & ~used)
     if begins_inside(log):
         unmarked = unmarked[_would_be_here(log, windows, unmarked, numbers)]
-    return Matching(named, rows.start, windows, offset, numbers, unmarked)
+    return Matching(named, rows.start, windows, offset, numbers, unmarked, inconclusive=inconclusive)
 
 
 def _would_be_here(log: LogFacts, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
@@ -536,6 +581,52 @@ def _is_there(log: LogFacts, windows: np.ndarray) -> bool:
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
 
+def _has_all(log: LogFacts) -> bool:
+    bounds = log.cluster.bounds.get((log.topic, log.partition))
+    return log.cluster.at_once or (bounds is not None and bounds.clean_shutdown and bounds.until < 0)
+
+
+def _clocks_may_hide(log: LogFacts, windows: np.ndarray) -> bool:
+    # Not where other producers show that the clocks agree, nor where the coordinator may have skipped the partition,
+    # which had no leader (KAFKA-20734).
+    completed = windows[windows["has_complete"]]
+    partitions = set(completed["partition"].tolist())
+    if not partitions or not _agreeing(log).isdisjoint(partitions):
+        return False
+    history = log.cluster.coordinator
+    brokers = {None if history is None else history.brokers.get(p) for p in partitions}
+    if not any(log.cluster.release(broker).may_have(SKIPS_MARKERS) for broker in brokers):
+        return True
+    ended = completed["ended"]
+    without_leader = log.cluster.leaderless.get((log.topic, log.partition), ())
+    skipped = (
+        (gone.since <= ended + SKEW_MS) & ((gone.until is None) | (ended <= (gone.until or 0) + SKEW_MS))
+        for gone in without_leader
+    )
+    return log.cluster.has_metadata and not any(rows.any() for rows in skipped)
+
+
+def _is_open(log: LogFacts, producer_id: int) -> bool:
+    rows = log.leader.transactions
+    return bool(
+        ((rows["producer_id"] == producer_id) & (rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)).any()
+    )
+
+
+@once
+def _agreeing(log: LogFacts) -> frozenset[int]:
+    # Coordinator partitions whose clock and this log's agree: by a producer of whose markers, or windows, most fit.
+    named, markers = naming(log), _markers(log)
+    out: set[int] = set()
+    for producer_id in np.intersect1d(named.rows["producer_id"], markers["producer_id"]).tolist():
+        windows = named.rows[named.of(producer_id)]
+        span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+        numbers, exact = _by_time(windows, [markers[name][span] for name in MARKER[2:]], 0)
+        if exact and 2 * exact >= min(len(windows), len(numbers)):
+            out.update(windows["partition"][numbers[numbers >= 0]].tolist())
+    return frozenset(out)
+
+
 def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
     begin = np.where(windows["has_prepare"], windows["prepared"], windows["begun"])
     stamp = int(t["marker_timestamp"])
@@ -554,14 +645,60 @@ def marker_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     return None if number is None else matched.window(number)
 
 
-def is_late(t: np.void, window: TransactionWindow) -> bool:
-    """Whether a marker that closed data looks like a repeated or late one of the previous transaction.
+# Late markers under transaction.version 2 (KIP-1228): brokers before 4.2 take a repeated marker of epoch e for the next
+# transaction, whose data has epoch e and whose own marker has e + 1.
 
-    Under transaction.version 2 the own marker has an epoch above its data's; that of the previous transaction has the
-    data's epoch, as an operator's abort has.
+
+class LateMarker(NamedTuple):
+    """A marker's row that ended data of the next transaction, and that one's own marker; None if it is not stored."""
+
+    row: np.void
+    own: np.void | None
+
+
+def is_late(log: LogFacts, t: np.void) -> bool:
+    """Whether a marker that closed data looks like a late one of the transaction before.
+
+    It has the epoch of its data, and epoch and result of the marker before it, as an operator's abort may have. Where
+    coordinator records of the data's transaction are stored they tell its version, else the markers around it.
     """
     repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
-    return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
+    if not repeats or t["marker_epoch"] != t["producer_epoch"] or t["first_offset"] < 0:
+        return False
+    if marker_window(log, t) is not None:
+        return False
+    window = own_window(log, t) or window_after(log, t)
+    if window is not None and (window.client_version >= 2 or window.prepare is not None):
+        return window.client_version >= 2
+    return int(t["marker_offset"]) in late_markers(log)
+
+
+@once
+def late_markers(log: LogFacts) -> dict[int, LateMarker]:
+    """Find late COMMIT markers by the partition alone, by offset.
+
+    The marker before it proves transaction.version 2: a COMMIT that raised the epoch. The one behind it, repeats aside,
+    ends the same epoch, or nothing: it is of the same transaction, since each end raises the epoch.
+    """
+    markers = _markers(log)
+    rows = log.leader.transactions[markers["row"]]
+    producers, epochs, closes = rows["producer_id"], rows["marker_epoch"], rows["first_offset"] >= 0
+    again = np.zeros(len(rows), np.bool_)
+    for name in ("producer_id", "marker_epoch", "commit"):
+        again[1:] |= rows[name][1:] != rows[name][:-1]
+    kept = np.flatnonzero(again | closes)
+    one, it = kept[:-1], kept[1:]
+    same = (producers[one] == producers[it]) & (epochs[one] == epochs[it]) & (rows["commit"][one] == 1)
+    raised = closes[one] & (rows["last_epoch"][one] == epochs[one] - 1)
+    within = (rows["commit"][it] == 1) & closes[it] & (rows["last_epoch"][it] == epochs[it])
+    found: dict[int, LateMarker] = {}
+    for k in np.flatnonzero(same & raised & within & (rows["producer_epoch"][it] == epochs[it])).tolist():
+        t = rows[it[k]]
+        own = rows[kept[k + 2]] if k + 2 < len(kept) and producers[kept[k + 2]] == t["producer_id"] else None
+        ends_it = own is None or own["first_offset"] < 0 or own["producer_epoch"] == t["marker_epoch"]
+        if ends_it and (own is None or 1 <= own["marker_epoch"] - t["marker_epoch"] <= 2):  # 2 where it timed out
+            found[int(t["marker_offset"])] = LateMarker(t, own)
+    return found
 
 
 def contradicting_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
@@ -690,7 +827,8 @@ def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
     later &= windows["added_time"] <= log.time(t["first_time"]) + SKEW_MS
-    later[matched.numbers[matched.numbers >= 0]] = False
+    carried_out = matched.numbers[(matched.markers <= t["prev_marker_offset"]) & (matched.numbers >= 0)]
+    later[carried_out] = False
     return _first(matched, later)
 
 

@@ -17,7 +17,6 @@ from tests import corpora
 WAITING = (
     "30d-ahead-once-young-stopped-cleanly",
     "and-another-orphan-hangs",
-    "behind-10m",
     "clock-fell-last-week",
     "coordinator-s-logs-ten-minutes-later-tv0-clean",
     "copied-a-day-after-another-cluster",
@@ -26,7 +25,6 @@ WAITING = (
     "forgotten-while-ongoing-its-data-is-there",
     "group-offsets-five-days",
     "held-3h-coordinator-copied-before-it",
-    "late-commit-no-coordinator",
     "late-write-behind-an-idle-coordinator",
     "looks-every-ten-minutes",
     "newer-copy-behind-the-older",
