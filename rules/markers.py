@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
-from auditor.facts.coordinator_history import TransactionWindow
+from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
@@ -42,6 +42,7 @@ from auditor.transactions.matching import (
 )
 
 TOPIC = "__transaction_state"
+VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
 
@@ -205,8 +206,8 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     """
     if log.topic == TOPIC:
         return
-    for row, own in _late_without_decision(log):
-        if own is not None and not own["commit"]:
+    for row, own in _late_by_the_partition(log):
+        if own is not None and not own["commit"] and own_window(log, row) is None:
             yield _shown_though_aborted(log, row, own)
     for ended in ended_by_another(log).values():
         if ended.by is not None and not ended.as_decided:
@@ -240,15 +241,22 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         )
 
 
-def _late_without_decision(log: LogView) -> Iterator[LateMarker]:
-    # Late markers that the coordinators' logs in the input say nothing about.
-    level = log.cluster.levels.get("transaction.version", 2)
-    for late in late_markers(log).values() if level >= 2 else ():
+def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
+    # Late COMMIT markers where the coordinators' logs in the input do not tell.
+    levels = log.cluster.levels
+    if levels.get(VERSION, 0 if METADATA_VERSION in levels else 2) < 2:
+        return
+    for late in late_markers(log).values():
         t = late.row
-        if owner_complete(log, t["producer_id"]) or t["marker_offset"] < max(log.leader.log_start, 0):
-            continue
-        if is_late(log, t) and own_window(log, t) is None:
+        judged = t["marker_offset"] >= max(log.leader.log_start, 0) and not owner_complete(log, t["producer_id"])
+        if judged and is_late(log, t):
             yield late
+
+
+def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
+    # After a downgrade it would be the marker of a transaction of version 1.
+    since = log.cluster.levels_since.get(VERSION)
+    return own is None if since is None else since > t["prev_marker_time"] + SKEW_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
@@ -260,6 +268,7 @@ def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
         f"{t['first_offset']} to {t['last_offset']}, the ABORT at {own['marker_offset']} ended {rest}: {_fate(t)}; the "
         f"COMMIT is a late marker of the transaction before it (KIP-1228)",
         t,
+        doubt=_may_be_of_version_1(log, t, own),
         outcome=_outcome(t),
         expected="ABORT",
         data_offsets=[t["first_offset"], t["last_offset"]],
@@ -412,7 +421,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """
     if log.topic == TOPIC:
         return
-    for row, own in _late_without_decision(log):
+    for row, own in _late_by_the_partition(log):
         if own is None or own["commit"]:
             yield _shown_early(log, row, own)
     last_epoch: dict[int, int] = {}
@@ -442,14 +451,13 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
 
 
 def _shown_early(log: LogView, t: np.void, own: np.void | None) -> Finding:
-    # Until the transaction's own marker comes, the producer may have gone back to transaction.version 1.
     return _at_marker(
         log,
         "warning",
         f"The COMMIT of producer {t['producer_id']} at offset {t['marker_offset']} of {log.name} repeats the last one;"
         + LATE.format(t["first_offset"], t["last_offset"], ""),
         t,
-        doubt=own is None and "transaction.version" not in log.cluster.levels,
+        doubt=_may_be_of_version_1(log, t, own),
         late_marker_of_the_transaction_before=True,
         own_marker_offset=None if own is None else own["marker_offset"],
         confidence="likely",

@@ -325,6 +325,7 @@ def _cluster(
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
+    cluster.levels_since = settings.levels_since
     cluster.voters = settings.voters
     metadata = settings.metadata
     copies = [KnownCopy(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
