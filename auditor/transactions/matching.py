@@ -43,7 +43,8 @@ def paired(
     complete: Asked,
     delivered: Asked,
     is_open: Asked,
-    clocks_may_hide: Asked,
+    clocks_agree: Asked,
+    may_be_skipped: Asked,
     other_clocks: bool,
     until: int,
 ) -> Pairs:
@@ -54,9 +55,9 @@ def paired(
     order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
     complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
     ``delivered``: whether the partition has all that was ever written; ``is_open``: whether data follows the last
-    marker; ``clocks_may_hide``: whether the partition may have the markers of completed windows whose times its clock
-    has not reached. ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the
-    last marker in the partition, of any producer.
+    marker; ``clocks_agree``: whether other producers show that the clocks do; ``may_be_skipped``: whether the
+    coordinator may have completed windows without a marker here. ``other_clocks``: whether different brokers may have
+    written both. ``until``: the time (ms) of the last marker in the partition, of any producer.
 
     Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
@@ -64,7 +65,7 @@ def paired(
     if not _left_on_both_sides(windows, given, numbers):
         return Pairs(numbers)
     behind = _all_behind(windows, numbers, until - slack) and not whole()
-    if behind and not (other_clocks and clocks_may_hide()):
+    if behind and (not other_clocks or clocks_agree()):
         return Pairs(numbers)
     by_order = _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
     if not behind:
@@ -75,7 +76,7 @@ def paired(
     fits, unfinished = count > 1 and 2 * count > len(windows), is_open()
     if fits and not unfinished and delivered():
         return Pairs(by_order)
-    return Pairs(numbers, inconclusive=fits or not unfinished)
+    return Pairs(numbers, inconclusive=(fits or not unfinished) and not may_be_skipped())
 
 
 def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndarray) -> int:
@@ -514,7 +515,8 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
             complete=complete,
             delivered=partial(_has_all, log),
             is_open=partial(_is_open, log, producer_id),
-            clocks_may_hide=partial(_clocks_may_hide, log, windows),
+            clocks_agree=partial(_clocks_agree, log, windows),
+            may_be_skipped=partial(_may_be_skipped, log, windows),
             other_clocks=several,
             until=int(markers["marker_timestamp"].max()),
         )
@@ -586,24 +588,22 @@ def _has_all(log: LogFacts) -> bool:
     return log.cluster.at_once or (bounds is not None and bounds.clean_shutdown and bounds.until < 0)
 
 
-def _clocks_may_hide(log: LogFacts, windows: np.ndarray) -> bool:
-    # Not where other producers show that the clocks agree, nor where the coordinator may have skipped the partition,
-    # which had no leader (KAFKA-20734).
-    completed = windows[windows["has_complete"]]
-    partitions = set(completed["partition"].tolist())
-    if not partitions or not _agreeing(log).isdisjoint(partitions):
-        return False
-    history = log.cluster.coordinator
+def _clocks_agree(log: LogFacts, windows: np.ndarray) -> bool:
+    return not _agreeing(log).isdisjoint(windows["partition"][windows["has_complete"]].tolist())
+
+
+def _may_be_skipped(log: LogFacts, windows: np.ndarray) -> bool:
+    # A partition without a leader when they were completed (KAFKA-20734).
+    history, completed = log.cluster.coordinator, windows[windows["has_complete"]]
+    partitions = np.unique(completed["partition"]).tolist()
     brokers = {None if history is None else history.brokers.get(p) for p in partitions}
     if not any(log.cluster.release(broker).may_have(SKIPS_MARKERS) for broker in brokers):
-        return True
+        return False
     ended = completed["ended"]
-    without_leader = log.cluster.leaderless.get((log.topic, log.partition), ())
-    skipped = (
-        (gone.since <= ended + SKEW_MS) & ((gone.until is None) | (ended <= (gone.until or 0) + SKEW_MS))
-        for gone in without_leader
+    return any(
+        ((gone.since <= ended + SKEW_MS) & ((gone.until is None) | (ended <= (gone.until or 0) + SKEW_MS))).any()
+        for gone in log.cluster.leaderless.get((log.topic, log.partition), ())
     )
-    return log.cluster.has_metadata and not any(rows.any() for rows in skipped)
 
 
 def _is_open(log: LogFacts, producer_id: int) -> bool:
