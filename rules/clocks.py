@@ -20,8 +20,8 @@ from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import error_code
+from auditor.transactions.matching import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 
 # Broker clocks that differ or moved backwards, by decisions, markers and their order.
 

@@ -23,7 +23,7 @@ from auditor.rules.seen.view import Finding, LogView, iso, lowered
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
-from auditor.rules.transactions.windows import naming, skew
+from auditor.transactions.matching import naming, skew
 
 # Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.words import plural
-from auditor.facts.coordinator_history import TransactionWindow
+from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import whole_from
@@ -26,11 +26,13 @@ from auditor.rules.transactions.coordinated import (
     until_it_is_fixed,
 )
 from auditor.rules.transactions.open_transactions import ahead_ms, closed, ended_behind, must_have_marker, open_of
-from auditor.rules.transactions.windows import (
+from auditor.transactions.matching import (
     SAME_CLOCK_MS,
+    LateMarker,
     begins_inside,
     contradicting_window,
     is_late,
+    late_markers,
     marker_window,
     matching,
     own_window,
@@ -40,6 +42,7 @@ from auditor.rules.transactions.windows import (
 )
 
 TOPIC = "__transaction_state"
+VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
 
@@ -74,6 +77,7 @@ def _at_marker(
 
 
 NOTHING_OPEN = "nothing of it is open, so there is nothing to abort"
+CLOCKS = "how far the clocks of its leader and its coordinator differ"
 NOT_YET = "{count} transactions were decided and completed, but {log} has no markers of them: files may be older"
 
 
@@ -139,16 +143,18 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
     end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
+    clocks = matching(log, window.producer_id).inconclusive
     opened = open_of(log, window.producer_id)
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
-        "critical",
+        "info" if clocks else "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else "")
-        + (": the topic may have been made again since" if newer and not in_flight else ""),
+        + (": the topic may have been made again since" if newer and not in_flight else "")
+        + (f": unknown is {CLOCKS}" if clocks and not (in_flight or newer) else ""),
         offset=None if row is None else row["first_offset"],
         last_offset=None if row is None else row["last_offset"],
         segment=-1 if row is None else int(row["segment"]),
@@ -162,7 +168,9 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
             "complete_offset": complete.offset,
             "between": between,
             "decided": iso(prepare.time),
+            **({"confidence": "undecidable", "missing": CLOCKS} if clocks else {}),
         },
+        if_true="critical" if clocks else None,
         doubt=in_flight or newer,
         outcome="at_risk" if row is None else "blocked",
         advice=None if row is None else blocking.advise(log, opened[0]),
@@ -172,6 +180,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
 @rule(
     "split-decision",
     when={
+        "error": "where only the partition shows it, as a late COMMIT marker",
         "info": "where retention may have taken its own marker",
         "hidden": "where COMMIT was decided",
         "exposed": "where ABORT was decided",
@@ -185,11 +194,14 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     carried the decision out; at any time before or after the decision, whoever wrote it: an operator, the producer's
     next transaction after its coordinator had skipped this partition (KAFKA-20734: the finding is then about the data,
     up to that marker), or the transaction before it, whose marker came late (KIP-1228). A later marker with the right
-    result finds the data closed and does not make it whole.
-    Can be wrong: clocks of two brokers more than 30 s apart, or records of clients that are stamped with another time
-    than the clock's. Late data behind a decision that was carried out is none, nor is a partition that was added and
-    never written to. Not judged is a marker newer than the copy of __transaction_state behind a cleaned part: the data
-    may be of a later transaction. Nor is one whose decision the coordinator's log lost (coordinator-log-restored).
+    result finds the data closed and does not make it whole. Without the coordinator's log, a COMMIT marker that repeats
+    epoch and result of the one before it, which had raised the epoch (transaction.version 2), over data of that epoch
+    is late where an ABORT of the next epoch ended the rest.
+    Can be wrong: one transaction of version 1 after a downgrade looks like a late marker; clocks of two brokers more
+    than 30 s apart, or records of clients that are stamped with another time than the clock's. Late data behind a
+    decision that was carried out is none, nor is a partition that was added and never written to. Not judged is a
+    marker newer than the copy of __transaction_state behind a cleaned part: the data may be of a later transaction.
+    Nor is one whose decision the coordinator's log lost (coordinator-log-restored).
     What to do: list both sides; look for aborts by hand; compensate downstream. Nothing of it is open, so there is
     nothing to abort. Never abort by hand what the coordinator has prepared to commit.
     Source: KIP-98, KIP-664, KIP-1228
@@ -197,6 +209,9 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     history = log.cluster.coordinator
     if log.topic == TOPIC:
         return
+    for row, own in _late_by_the_partition(log):
+        if own is not None and not own["commit"] and own_window(log, row) is None:
+            yield _shown_though_aborted(log, row, own)
     for ended in ended_by_another(log).values():
         if ended.by is not None and not ended.as_decided:
             yield _under_the_next_marker(log, ended)
@@ -217,7 +232,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             log,
             "critical",
             f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
-            f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(t, window)}"
+            f"data from offset {t['first_offset']} to {t['last_offset']}: {_fate(t)}{_by(log, t)}"
             f"{_and_elsewhere(log, window)}",
             t,
             outcome=_outcome(t),
@@ -231,6 +246,43 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         )
 
 
+def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
+    # Late COMMIT markers where the coordinators' logs in the input do not tell.
+    levels = log.cluster.levels
+    if levels.get(VERSION, 0 if METADATA_VERSION in levels else 2) < 2:
+        return
+    for late in late_markers(log).values():
+        t = late.row
+        judged = t["marker_offset"] >= max(log.leader.log_start, 0) and not owner_complete(log, t["producer_id"])
+        if judged and is_late(log, t):
+            yield late
+
+
+def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
+    # After a downgrade it would be the marker of a transaction of version 1.
+    since = log.cluster.levels_since.get(VERSION)
+    return own is None if since is None else since > t["prev_marker_time"] + SKEW_MS
+
+
+def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
+    rest = f"offsets {own['first_offset']} to {own['last_offset']}" if own["first_offset"] >= 0 else "no more data"
+    return _at_marker(
+        log,
+        "error",
+        f"A transaction of producer {t['producer_id']} was split in {log.name}: a COMMIT ended offsets "
+        f"{t['first_offset']} to {t['last_offset']}, the ABORT at {own['marker_offset']} ended {rest}: {_fate(t)}; the "
+        f"COMMIT is a late marker of the transaction before it (KIP-1228)",
+        t,
+        doubt=_may_be_of_version_1(log, t, own),
+        outcome=_outcome(t),
+        expected="ABORT",
+        data_offsets=[t["first_offset"], t["last_offset"]],
+        records=t["records"],
+        own_marker_offset=own["marker_offset"],
+        confidence="likely",
+    )
+
+
 def _fate(t: np.void) -> str:
     return "visible though aborted" if t["commit"] else "gone for read_committed readers"
 
@@ -239,8 +291,8 @@ def _outcome(t: np.void) -> str:
     return "exposed" if t["commit"] else "hidden"
 
 
-def _by(t: np.void, window: TransactionWindow) -> str:
-    if not is_late(t, window):
+def _by(log: LogView, t: np.void) -> str:
+    if not is_late(log, t):
         return ""
     by_hand = "" if t["commit"] else "an operator's abort, or "
     return f"; ended by {by_hand}a late marker of the transaction before it (KIP-1228)"
@@ -364,7 +416,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision. One that ended a
     decided transaction as decided, where its own marker never came, is none (missing-marker says so). Under
     transaction.version 2 one with epoch and result of the marker before it that ended the next transaction's data may
-    be that transaction's, late: brokers before 4.2 take it (KIP-1228).
+    be that transaction's, late: brokers before 4.2 take it (KIP-1228). Without the coordinator's log that is said of a
+    COMMIT after one that had raised the epoch, and before no other result.
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
@@ -374,6 +427,9 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     """
     if log.topic == TOPIC:
         return
+    for row, own in _late_by_the_partition(log):
+        if own is None or own["commit"]:
+            yield _shown_early(log, row, own)
     last_epoch: dict[int, int] = {}
     for t in _judged_markers(log):
         producer_id = int(t["producer_id"])
@@ -383,8 +439,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             continue
         closed = t["first_offset"] >= 0
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
-        own = own_window(log, t) if closed and t["marker_epoch"] == t["prev_marker_epoch"] else None
-        late = own is not None and is_late(t, own)
+        late = closed and is_late(log, t)
         finding = _at_marker(
             log,
             "warning" if closed and not by_hand else "info",
@@ -399,6 +454,20 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             confidence="likely",
         )
         yield replace(finding, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
+
+
+def _shown_early(log: LogView, t: np.void, own: np.void | None) -> Finding:
+    return _at_marker(
+        log,
+        "warning",
+        f"The COMMIT of producer {t['producer_id']} at offset {t['marker_offset']} of {log.name} repeats the last one;"
+        + LATE.format(t["first_offset"], t["last_offset"], ""),
+        t,
+        doubt=_may_be_of_version_1(log, t, own),
+        late_marker_of_the_transaction_before=True,
+        own_marker_offset=None if own is None else own["marker_offset"],
+        confidence="likely",
+    )
 
 
 def _decided(log: LogView, t: np.void) -> bool:

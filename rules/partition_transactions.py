@@ -33,7 +33,7 @@ from auditor.rules.transactions.open_transactions import (
     recorded,
     unreadable_behind,
 )
-from auditor.rules.transactions.windows import (
+from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     Matching,
     begins_inside,

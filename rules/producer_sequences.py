@@ -24,7 +24,7 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
-from auditor.rules.transactions.windows import naming
+from auditor.transactions.matching import naming
 
 # Sequences of a producer: gaps, duplicates, resets.
 

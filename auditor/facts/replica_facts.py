@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
+import functools
 import io
 import operator
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +22,12 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
+from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import CoordinatorLog
 from auditor.facts.events import EVENT, NO_EVENTS, Culprits, EventKind, events_of
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
+from auditor.model.policies import ReleaseEvidence
 
 # One row per producer id of this replica: its state at the log end, as a broker would have it, and its history. Columns
 # below_*: data below the log start, in files or snapshots only; first_*: its first judged batch; data_*: its last one.
@@ -657,3 +660,88 @@ REFUSALS = ("no_key_compacted", "invalid_magic", "invalid_checksum", "invalid_of
 SEQUENCE_FREE_TOPICS = frozenset(
     {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
 )
+
+
+# One log in its cluster, as far as modules below the rules see it, and results cached per log.
+
+
+class BoundsFacts(Protocol):
+    """The leader replica of a log of the cluster: its broker, and whether it was stopped cleanly with all of it."""
+
+    @property
+    def broker_id(self) -> int | None: ...
+    @property
+    def clean_shutdown(self) -> bool: ...
+    @property
+    def until(self) -> int: ...
+
+
+class LeaderlessFacts(Protocol):
+    """A time without a leader, ms; ``until`` is None while it lasts."""
+
+    @property
+    def since(self) -> int: ...
+    @property
+    def until(self) -> int | None: ...
+
+
+class ClusterFacts(Protocol):
+    """What is known of the cluster around a log; :class:`auditor.rules.seen.cluster_view.Cluster` describes it."""
+
+    @property
+    def coordinator(self) -> CoordinatorHistory | None: ...
+    @property
+    def bounds(self) -> Mapping[tuple[str, int], BoundsFacts]: ...
+    @property
+    def in_sync(self) -> Mapping[tuple[str, int], tuple[int, ...]]: ...
+    @property
+    def at_once(self) -> bool: ...
+    @property
+    def went_back(self) -> int: ...
+    @property
+    def leaderless(self) -> Mapping[tuple[str, int], Sequence[LeaderlessFacts]]: ...
+
+    def release(self, broker_id: int | None) -> ReleaseEvidence: ...
+
+
+class LogFacts(Protocol):
+    """One log in its cluster; :class:`auditor.rules.seen.view.LogView` describes it."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def leader(self) -> ReplicaFacts: ...
+    @property
+    def cluster(self) -> ClusterFacts: ...
+    @property
+    def memo(self) -> dict[Hashable, Any]: ...
+
+    def intact_from(self) -> int: ...
+    def time(self, raw: int) -> int: ...
+    def doubt(self, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool: ...
+
+
+Log = TypeVar("Log", bound=LogFacts)
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def once(find: Callable[Concatenate[Log, Given], Found]) -> Callable[Concatenate[Log, Given], Found]:
+    """Cache a function of a log, and of replicas or values that can be keys, per log and values.
+
+    Callers share the result, which lives as long as the log's view: it has to be small or bounded.
+    """
+
+    @functools.wraps(find)
+    def known(log: Log, *values: Given.args, **named: Given.kwargs) -> Found:
+        key = (find, *(value.log_dir if isinstance(value, ReplicaFacts) else value for value in values))
+        if key not in log.memo:
+            log.memo[key] = find(log, *values, **named)
+        result: Found = log.memo[key]
+        return result
+
+    return known

@@ -40,7 +40,7 @@ from auditor.rules.seen.cluster_view import (
     topic_ids,
 )
 from auditor.rules.seen.view import iso
-from auditor.rules.transactions.windows import SAME_CLOCK_MS
+from auditor.transactions.matching import SAME_CLOCK_MS
 
 # Briefs: the part of each replica's facts that must be known everywhere before any log is judged.
 
@@ -370,6 +370,7 @@ def _cluster(
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
+    cluster.levels_since = settings.levels_since
     cluster.voters = settings.voters
     metadata = settings.metadata
     copies = [KnownCopy(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]

@@ -161,6 +161,12 @@ class ClusterSettings:
             return {}
         return {name: f.level for name, f in self.metadata.features.items()} | {KRAFT: self.metadata.kraft_version}
 
+    @property
+    def levels_since(self) -> dict[str, int]:
+        """When (ms) records in the metadata set these levels last; a snapshot does not tell."""
+        features = {} if self.metadata is None else self.metadata.features
+        return {name: f.timestamp for name, f in features.items() if f.timestamp is not None}
+
     def is_tiered(self, topic: str) -> bool:
         """Whether older segments of a topic may be in remote storage: by its setting, or because some were copied."""
         return self.topic_setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)

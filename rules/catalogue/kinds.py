@@ -390,7 +390,7 @@ _ROWS = (
     *_family(
         "cross-checks",
         #   id                                      rule                             severities                     outcomes
-        row("split-decision",                       "marker-against-decision",       "critical info",               "hidden exposed",
+        row("split-decision",                       "marker-against-decision",       "critical error info",         "hidden exposed",
             needs=(Need.TRANSACTIONS,), prevented_by=(CLEAN_ELECTION,),
             evidence=(DecisionEvidence, LeaderEpochsEvidence, MarkerEvidence, PartitionsEvidence)),
         row("marker-contradicts-decision",          "marker-against-decision",       "critical",                    "hidden exposed none",

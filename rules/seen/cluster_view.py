@@ -289,7 +289,8 @@ class Cluster:
 
     ``metadata_committed``: by log directory, the offset below which its ``__cluster_metadata`` is committed;
     ``not_committed_from``: the offset from which a majority of the voters in the input does not have the metadata.
-    ``levels``: of features, and ``replicas`` the replica count of each partition, by the metadata; ``of_files``: by
+    ``levels``: of features, set last at ``levels_since`` (ms), and ``replicas`` the replica count of each partition, by
+    the metadata; ``of_files``: by
     broker, the names of the settings in its file, where that is in the input; ``configs_by``: the source of the others.
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
@@ -310,6 +311,7 @@ class Cluster:
     configs_by: str = METADATA_TOPIC
     has_metadata: bool = False
     levels: dict[str, int] = field(default_factory=dict)
+    levels_since: dict[str, int] = field(default_factory=dict)
     replicas: dict[tuple[str, int], int] = field(default_factory=dict)
     leaders: dict[tuple[str, int], int] = field(default_factory=dict)
     last_leaders: dict[tuple[str, int], int] = field(default_factory=dict)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
+from auditor.facts.replica_facts import once as once
 from auditor.model.policies import ASSUMED, POLICIES, Policy
 from auditor.rules.seen.cluster_view import Cluster, standing
 
@@ -234,7 +234,7 @@ class LogView:
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
-    memo: dict[Hashable, Any] = field(default_factory=dict)  # of :func:`auditor.rules.seen.view.once`
+    memo: dict[Hashable, Any] = field(default_factory=dict)  # of :func:`auditor.facts.replica_facts.once`
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
@@ -498,27 +498,3 @@ def _runs(events: Iterable[Event], *same: str) -> Iterator[list[Event]]:
         columns: Mapping[str, object] = event
         open_runs.setdefault(tuple(columns[name] for name in same), []).append(event)
     yield from sorted(open_runs.values(), key=lambda run: run[0]["base_offset"])
-
-
-# Results cached per log.
-
-
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
-
-
-def once(find: Callable[Concatenate[LogView, Given], Found]) -> Callable[Concatenate[LogView, Given], Found]:
-    """Cache a function of a log, and of replicas or values that can be keys, per log and values.
-
-    Callers share the result, which lives as long as the log's view: it has to be small or bounded.
-    """
-
-    @functools.wraps(find)
-    def known(log: LogView, *values: Given.args, **named: Given.kwargs) -> Found:
-        key = (find, *(value.log_dir if isinstance(value, ReplicaFacts) else value for value in values))
-        if key not in log.memo:
-            log.memo[key] = find(log, *values, **named)
-        result: Found = log.memo[key]
-        return result
-
-    return known

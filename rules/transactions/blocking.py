@@ -31,7 +31,7 @@ from auditor.rules.transactions.open_transactions import (
     read_of,
     time_allowed,
 )
-from auditor.rules.transactions.windows import begins_inside, matching, missing_behind, naming, owner_complete
+from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
 
 # What holds back a partition's last stable offset, and whether that is normal.
 #

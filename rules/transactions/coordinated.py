@@ -60,7 +60,7 @@ from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import OpenHere
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.rules.transactions.open_transactions import around, closed, open_transactions
-from auditor.rules.transactions.windows import (
+from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     closed_behind,
     marker_window,

@@ -16,7 +16,7 @@ from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.lib.log_bounds import cleaned
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
 from auditor.rules.seen.view import LogView, iso, once
-from auditor.rules.transactions.windows import (
+from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     ahead_by,
     clocks_apart,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from auditor.facts.coordinator_history import ABORT, COMMIT, WINDOW
-from auditor.rules.transactions.windows import SAME_CLOCK_MS, paired
+from auditor.transactions.matching import SAME_CLOCK_MS, Asked, Pairs, paired
 
 LAST = 100_000  # ms, of the last marker in the partition
 
@@ -27,10 +29,15 @@ def markers(*stamps: int) -> list[np.ndarray]:
     return [np.array(stamps), np.zeros(count, np.int16), commits, np.arange(count) * 10]
 
 
+def matched(decided: np.ndarray, given: list[np.ndarray], *, apart: bool = False, **evidence: bool) -> Pairs:
+    """``apart``: two brokers wrote the logs; other evidence is absent."""
+    names = ("whole", "complete", "delivered", "is_open", "clocks_agree", "may_be_skipped")
+    asked: dict[str, Asked] = {name: partial(evidence.get, name, False) for name in names}
+    return paired(decided, given, SAME_CLOCK_MS, other_clocks=apart, until=LAST, **asked)
+
+
 def pairs(decided: np.ndarray, given: list[np.ndarray], *, whole: bool) -> list[int]:
-    return paired(
-        decided, given, SAME_CLOCK_MS, whole=lambda: whole, complete=lambda: False, other_clocks=False, until=LAST
-    ).tolist()
+    return matched(decided, given, whole=whole).numbers.tolist()
 
 
 def test_old_markers_are_not_of_transactions_behind_the_end_of_the_log() -> None:
@@ -48,3 +55,45 @@ def test_of_whole_logs_the_order_tells_however_clocks_are_apart() -> None:
 def test_what_came_before_the_end_of_the_log_is_paired_by_time(lag: int) -> None:
     decided, given = windows(90_000, 90_050, LAST + 2_000), markers(80_000, 80_050, 90_000 + lag, 90_050 + lag)
     assert pairs(decided, given, whole=False) == [-1, -1, 0, 1]
+
+
+BEHIND = 600_000  # ms that the clock of the partition's leader is behind
+CLEANED = markers(*(LAST - 3_000 * k for k in (5, 4, 3, 2, 1, 0)))  # of six transactions; the first two are cleaned
+LEFT = windows(*(LAST + BEHIND - 3_000 * k - 2 for k in (3, 2, 1, 0)))
+
+
+def test_a_leader_s_clock_behind_hides_no_marker_of_a_log_that_has_all() -> None:
+    """The coordinator completes a transaction once its markers are written: the last ones are of the last windows."""
+    assert matched(LEFT, CLEANED, apart=True, delivered=True) == (pytest.approx([-1, -1, 0, 1, 2, 3]), False)
+
+
+@pytest.mark.parametrize("evidence", [{}, {"is_open": True}, {"is_open": True, "delivered": True}])
+def test_of_a_running_copy_the_difference_of_clocks_is_not_proved(evidence: dict[str, bool]) -> None:
+    """The markers may have come behind the copy, or the last one not at all."""
+    assert matched(LEFT, CLEANED, apart=True, **evidence) == (pytest.approx([-1] * 6), True)
+
+
+@pytest.mark.parametrize("evidence", [{"delivered": True}, {}])
+def test_one_pair_fits_any_difference_of_clocks(evidence: dict[str, bool]) -> None:
+    assert matched(LEFT[:1], CLEANED, apart=True, **evidence) == (pytest.approx([-1] * 6), True)
+
+
+def test_one_decision_over_data_that_is_still_open_has_no_marker() -> None:
+    assert matched(LEFT[:1], CLEANED, apart=True, delivered=True, is_open=True).inconclusive is False
+
+
+def test_differences_that_do_not_agree_prove_none() -> None:
+    uneven = windows(*(LAST + BEHIND - 3_000 * k - 2 + 4_000 * k * k for k in (3, 2, 1, 0)))
+    assert matched(uneven, CLEANED, apart=True, delivered=True).inconclusive is True
+    assert (matched(uneven, CLEANED, apart=True, delivered=True).numbers < 0).all()
+
+
+def test_clocks_that_agree_hide_nothing() -> None:
+    """Another producer's markers lie between their decisions and completions: these are missing."""
+    assert matched(LEFT, CLEANED, apart=True, clocks_agree=True, delivered=True) == (pytest.approx([-1] * 6), False)
+
+
+def test_a_partition_without_a_leader_may_have_been_skipped() -> None:
+    """So a marker that is not found is missing, whatever clocks show, unless one difference fits most."""
+    assert matched(LEFT[:1], CLEANED, apart=True, delivered=True, may_be_skipped=True).inconclusive is False
+    assert matched(LEFT, CLEANED, apart=True, delivered=True, may_be_skipped=True).numbers.max() == 3

@@ -12,9 +12,9 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import blocking, windows
+from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import open_transactions
-from auditor.rules.transactions.windows import matching, owner_complete
+from auditor.transactions.matching import matching, owner_complete
 from tests import made
 
 PID, NOW = 7, 1_000_000
@@ -85,7 +85,7 @@ def test_what_a_task_holds_of_transactions_has_a_bound_and_nothing_is_concluded_
     assert [whole.window(k).end_time for k in range(2)] == [500_020, 700_020]
     view = log(transaction(0, 500_000), closed(10, 500_015))
     assert owner_complete(view, PID)
-    monkeypatch.setattr(windows, "naming", lambda _: cut)
+    monkeypatch.setattr("auditor.transactions.matching.naming", lambda _: cut)
     assert not owner_complete(view, PID)
 
 

@@ -15,6 +15,7 @@ import pytest
 from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import above_info, audit_folder
+from tests.broker_clocks import shift
 from tests.forge import Forged, Lab
 from tests.whole.test_incidents_one_cause import ended
 
@@ -75,3 +76,31 @@ def test_a_marker_that_is_lost_is_found(number: int, commit: bool, tmp_path: Pat
     assert f.producer_id == data[0]["producer_id"] == producer
     assert f.evidence["expected"]["marker"] == ("COMMIT" if commit else "ABORT")
     assert f.evidence["between"][0] < gone["base_offset"] < f.evidence["between"][1]
+
+
+def cleaned(root: Path, part: float) -> None:
+    """Every coordinator's log without its oldest records, as its cleaner leaves it."""
+    for path in sorted(root.glob("broker-*/__transaction_state-*")):
+        log = Forged(path.parent, path.name)
+        gone = log.all()[: int(len(log.all()) * part)]
+        if gone:
+            log.drop(*gone)
+            log.save()
+            checkpoint = path.parent / "cleaner-offset-checkpoint"
+            lines = checkpoint.read_text().split("\n")[2:] if checkpoint.exists() else []
+            place = " ".join(path.name.rsplit("-", 1))
+            kept = [line for line in lines if line and not line.startswith(f"{place} ")]
+            entries = [*kept, f"{place} {gone[-1].last + 1}"]
+            checkpoint.write_text("\n".join(["0", str(len(entries)), *entries, ""]))
+
+
+@pytest.mark.parametrize("name", [NAME, "replicas-41"])
+@pytest.mark.parametrize("off", [{1: -10}, {1: 10}, {2: -40, 3: 55}])
+def test_cleaned_coordinators_miss_no_marker(name: str, off: dict[int, int], tmp_path: Path) -> None:
+    """``off``: by how many minutes the clock of a broker is off. All logs were stopped cleanly and have all markers."""
+    root = tmp_path / "in"
+    shutil.copytree(corpora.unpack(name), root)
+    cleaned(root, 0.4)
+    for broker, minutes in off.items():
+        shift(root, broker, minutes * 60_000)
+    assert {f.kind for f in above_info(audit_folder(root, None))} <= {"clock-skew"}

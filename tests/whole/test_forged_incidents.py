@@ -16,20 +16,14 @@ from tests import corpora
 # What is not right yet, by name: a test that begins to pass fails here, and its name goes.
 WAITING = (
     "30d-ahead-once-young-stopped-cleanly",
-    "behind-10m",
     "clock-fell-last-week",
     "copied-a-day-after-another-cluster",
-    "follower-of-the-new-coordinator",
-    "forgotten-while-ongoing-its-data-is-there",
     "group-offsets-five-days",
     "held-3h-coordinator-copied-before-it",
-    "late-commit-no-coordinator",
     "late-write-behind-an-idle-coordinator",
     "looks-every-ten-minutes",
     "newer-copy-behind-the-older",
-    "plain-commits-between-transactional-ones",
     "stopped-cleanly-controllers-go-on-3d",
-    "stored-twice-across-a-local-bump",
     "the-same-other-numbers",
 )
 WAITS = pytest.mark.xfail(strict=True, reason="issue 52")

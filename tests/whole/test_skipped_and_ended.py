@@ -6,12 +6,14 @@ application goes on: see the corpora skipped-then-goes-on-43 and remedied-43. Ea
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from auditor.rules.seen.view import Finding
-from tests.audited import above_info
+from tests.audited import above_info, audit_folder
+from tests.bare_broker import finish
 from tests.whole.test_failed_appends import SECOND, Story
 
 GONE, VISIBLE = "gone for read_committed readers", "visible though aborted"
@@ -165,8 +167,9 @@ def test_an_operators_abort_of_what_was_skipped(tmp_path: Path, commit: bool) ->
 # KIP-1228
 
 
-def late(root: Path, first: bool, second: bool, *, behind: bool = False) -> list[Finding]:
-    """The first transaction's marker comes once more, within the second's data or right ``behind`` its own marker's."""
+def late(root: Path, first: bool, second: bool, *, behind: bool = False, more: bool = False) -> list[Finding]:
+    """The first transaction's marker comes once more, within the second's data or right ``behind`` its own marker's;
+    ``more`` data of the second follows."""
     story = Skipping(root, 2)
     story.begin()
     story.decide(first, "a-0", "b-0")
@@ -176,6 +179,8 @@ def late(root: Path, first: bool, second: bool, *, behind: bool = False) -> list
     story.begin()
     if not behind:
         story.mark_of(story.producer, first, "a-0", story.producer[1])
+    if more:
+        story.write()
     story.decide(second, "a-0", "b-0")
     return story.found()
 
@@ -204,3 +209,65 @@ def test_a_late_marker_that_is_on_the_same_result(tmp_path: Path, commit: bool, 
 def test_a_repeated_marker_where_nothing_is_open(tmp_path: Path, first: bool, second: bool) -> None:
     """As brokers since 4.2 append it."""
     assert told(late(tmp_path, first, second, behind=True)) == []
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("second", [True, False])
+def test_data_that_a_late_marker_ended_is_no_late_write(tmp_path: Path, first: bool, second: bool, more: bool) -> None:
+    """Its own transaction allows it, whose marker comes behind."""
+    assert "late-write-after-marker" not in {f.kind for f in late(tmp_path, first, second, more=more)}
+
+
+def alone(story: Skipping) -> list[tuple[str, str, str | None, int | None]]:
+    """What is told of a-0 without the coordinator's log, at the moment of the last marker."""
+    finish(*story.logs.values(), story.states)
+    shutil.rmtree(story.root / "broker-1" / "__transaction_state-0")
+    found = audit_folder(story.root, story.now + SECOND)
+    return [(f.kind, f.severity, f.if_true, f.offset) for f in found if f.topic == "a" and "marker" in f.rule]
+
+
+@pytest.mark.parametrize("more", [True, False])
+@pytest.mark.parametrize(("second", "told"), [
+    (False, ("split-decision", "error", None, 7)),
+    (True, ("marker-without-decision", "warning", None, 7)),
+    (None, ("marker-without-decision", "info", "warning", 7)),
+])  # fmt: skip
+def test_a_late_commit_by_the_partition_alone(
+    tmp_path: Path, second: bool | None, told: tuple[str, str, str | None, int], more: bool
+) -> None:
+    """A COMMIT raised the epoch, another one of that epoch ended data of it, the next marker raises it again. While the
+    next marker has not come, it may be a transaction of version 1 after a downgrade."""
+    story = Skipping(tmp_path, 2)
+    story.begin()
+    story.decide(True, "a-0", "b-0")
+    story.begin()
+    story.mark_of(story.producer, True, "a-0", story.producer[1])
+    if more:
+        story.write()
+    if second is not None:
+        story.decide(second, "a-0", "b-0")
+    assert [one for one in alone(story) if one[0] != "marker-without-transaction"] == [told]
+
+
+@pytest.mark.parametrize("results", [(True, True), (True, False), (False,)])
+@pytest.mark.parametrize("up", [True, False])
+def test_transactions_of_version_1_repeat_epoch_and_result(tmp_path: Path, results: tuple[bool, ...], up: bool) -> None:
+    """After a downgrade, with an upgrade behind it or without."""
+    story = Skipping(tmp_path, 2)
+    for version, result in ((2, True), *((1, result) for result in results), *((2, True),) * up):
+        story.version, story.client = version, version if version > 1 else 0
+        story.begin()
+        story.decide(result, "a-0", "b-0")
+    assert alone(story) == []
+
+
+def test_an_abort_by_the_partition_alone_may_be_an_operator_s(tmp_path: Path) -> None:
+    story = Skipping(tmp_path, 2)
+    story.begin()
+    story.decide(False, "a-0", "b-0")
+    story.begin()
+    story.mark_of(story.producer, False, "a-0", story.producer[1])
+    story.write()
+    story.decide(True, "a-0", "b-0")
+    assert alone(story) == []

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.compiled import kernel
 from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE
-from auditor.rules.seen.view import LogView, once
+from auditor.facts.replica_facts import LogFacts, once
+from auditor.model.policies import SKIPS_MARKERS
 
 # Match each marker of a producer in one partition to the coordinator's decision.
 #
@@ -26,6 +27,13 @@ MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marke
 Asked = Callable[[], bool]
 
 
+class Pairs(NamedTuple):
+    """The number of each marker's window, -1 for none; ``inconclusive``: the clocks' difference may hide some."""
+
+    numbers: np.ndarray
+    inconclusive: bool = False
+
+
 def paired(
     windows: np.ndarray,
     given: list[np.ndarray],
@@ -33,26 +41,51 @@ def paired(
     *,
     whole: Asked,
     complete: Asked,
+    delivered: Asked,
+    is_open: Asked,
+    clocks_agree: Asked,
+    may_be_skipped: Asked,
     other_clocks: bool,
     until: int,
-) -> np.ndarray:
+) -> Pairs:
     """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
     ``windows``: rows of :data:`auditor.facts.coordinator_history.WINDOW` of one producer, in log order; ``given``:
     times (ms), epochs, results (0: ABORT) and first data offsets (-1: closed nothing) of its markers, in partition
     order. ``slack``: how far (ms) their clocks may differ where nothing shows more. ``whole``: whether both logs are
     complete from the start; ``complete``: whether neither can lack anything because it was copied too early;
-    ``other_clocks``: whether different brokers may have written both. ``until``: the time (ms) of the last marker in
-    the partition, of any producer.
+    ``delivered``: whether the partition has all that was ever written; ``is_open``: whether data follows the last
+    marker; ``clocks_agree``: whether other producers show that the clocks do; ``may_be_skipped``: whether the
+    coordinator may have completed windows without a marker here. ``other_clocks``: whether different brokers may have
+    written both. ``until``: the time (ms) of the last marker in the partition, of any producer.
 
     Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
     numbers, exact = _by_time(windows, given, slack)
-    if _left_on_both_sides(windows, given, numbers) and not (
-        _all_behind(windows, numbers, until - slack) and not whole()
-    ):
-        return _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
-    return numbers
+    if not _left_on_both_sides(windows, given, numbers):
+        return Pairs(numbers)
+    behind = _all_behind(windows, numbers, until - slack) and not whole()
+    if behind and (not other_clocks or clocks_agree()):
+        return Pairs(numbers)
+    by_order = _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
+    if not behind:
+        return Pairs(by_order)
+    # Perhaps the partition's clock is behind, and its last markers are of the last windows: a coordinator completes a
+    # transaction once its markers are written. One pair alone fits any difference.
+    count = _of_one_difference(windows, given[0], by_order)
+    fits, unfinished = count > 1 and 2 * count > len(windows), is_open()
+    if fits and not unfinished and delivered():
+        return Pairs(by_order)
+    return Pairs(numbers, inconclusive=(fits or not unfinished) and not may_be_skipped())
+
+
+def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndarray) -> int:
+    # The largest number of pairs that one difference of clocks puts between decision and completion.
+    matched = np.flatnonzero(numbers >= 0)
+    of, times = windows[numbers[matched]], stamps[matched]
+    least = np.sort(np.where(of["has_complete"], times - of["ended"], times - of["prepared"]) - SAME_CLOCK_MS)
+    most = np.sort(times - of["prepared"]) + SAME_CLOCK_MS
+    return int((np.searchsorted(least, most, "right") - np.arange(len(most))).max(initial=0))
 
 
 def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
@@ -138,11 +171,12 @@ def _by_order(
     # Match by the order of both logs. Times only choose between possible orders, by the clock difference that the
     # first, or the last, pairs of both logs show. The rest is matched in order between the pairs.
     stamps, epochs, commits, firsts = given
-    one_each = _one_each(windows, given) if whole() else None
+    from_start = whole()
+    one_each = _one_each(windows, given) if from_start else None
     if one_each is not None and (2 * exact < len(stamps) or _is_shifted(windows, by_time) or complete()):
         return one_each
     numbers, enough = by_time, 2 * exact + 1
-    for ahead in _differences(windows, given) if other_clocks else ():
+    for ahead in _differences(windows, given, (1, -1) if from_start else (-1, 1)) if other_clocks else ():
         candidates, fit = _by_time(windows, given, slack, ahead)
         if fit >= enough:
             numbers, enough = candidates, fit + 1
@@ -179,12 +213,12 @@ def _one_each(windows: np.ndarray, given: list[np.ndarray]) -> np.ndarray | None
     return None
 
 
-def _differences(windows: np.ndarray, given: list[np.ndarray]) -> Iterator[int]:
-    # From the beginning and from the end, of all markers and of those that close data (a repeated marker closes
-    # nothing).
+def _differences(windows: np.ndarray, given: list[np.ndarray], steps: tuple[int, int]) -> Iterator[int]:
+    # From the beginning (1) and from the end (-1), of all markers and of those that close data (a repeated marker
+    # closes nothing).
     stamps, epochs, commits, firsts = given
     for rows in (np.arange(len(stamps)), np.flatnonzero(firsts >= 0)):
-        for step in (1, -1):
+        for step in steps:
             order = np.full(len(rows), -1)
             _in_order(windows[::step], epochs[rows][::step], commits[rows][::step], order)
             prepared = windows["prepared"][::step][order[order >= 0]]
@@ -301,6 +335,7 @@ def _fits(window, stamp, epoch, commit, slack):  # type: ignore[no-untyped-def]
 # one in that order, by epoch, result and time; a neighbour's marker never replaces a missing one.
 
 
+TRANSACTION_STATE = "__transaction_state"
 MATCHINGS_AT_HAND = 100_000  # producers of a log; those of more are matched again
 MARKER = ("producer_id", "marker_offset", "marker_timestamp", "marker_epoch", "commit", "first_offset")
 
@@ -315,7 +350,7 @@ class Matching:
 
     Where the log was not read from its start (:func:`begins_inside`), windows completed before that are excluded and
     ``unmarked`` has only those whose marker would follow one that was read. ``unsure``: the match is unknown, and there
-    are no windows.
+    are no windows. ``inconclusive``: a difference of clocks may be why windows have no marker.
     """
 
     named: NamedTransactions
@@ -325,6 +360,7 @@ class Matching:
     numbers: np.ndarray
     unmarked: np.ndarray
     unsure: bool = False
+    inconclusive: bool = False
 
     def number(self, marker_offset: int) -> int | None:
         """Return the number of a marker's window."""
@@ -341,7 +377,7 @@ class Matching:
         return self.named.window(self.first + number)
 
 
-def base_skew(log: LogView, partition: int | None) -> int:
+def base_skew(log: LogFacts, partition: int | None) -> int:
     """Return how far (ms) a coordinator broker's clock and this log's leader's may differ by default."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
@@ -349,7 +385,7 @@ def base_skew(log: LogView, partition: int | None) -> int:
     return SAME_CLOCK_MS if same else SKEW_MS
 
 
-def skew(log: LogView, partition: int | None) -> int:
+def skew(log: LogFacts, partition: int | None) -> int:
     """Return :func:`base_skew`, or more where pairs of decisions and markers show it."""
     usual = base_skew(log, partition)
     apart = clocks_apart(log)
@@ -357,7 +393,7 @@ def skew(log: LogView, partition: int | None) -> int:
 
 
 @once
-def clocks_apart(log: LogView) -> dict[int, int]:
+def clocks_apart(log: LogFacts) -> dict[int, int]:
     """Measure by coordinator partition how far, ms, its clock and this log's differ, where above :func:`base_skew`.
 
     A marker is written after its decision and before its completion. Cost: the first call matches all producers.
@@ -384,14 +420,14 @@ def ahead_by(windows: np.ndarray, stamps: np.ndarray) -> np.ndarray:
     return np.where(ahead > 0, ahead, -np.maximum(behind, 0))
 
 
-def markers_of(log: LogView, producer_id: int, which: np.ndarray) -> np.ndarray:
+def markers_of(log: LogFacts, producer_id: int, which: np.ndarray) -> np.ndarray:
     """Return the leader replica's rows of some of a producer's markers, by their numbers in its matching."""
     markers = _markers(log)
     begin = int(np.searchsorted(markers["producer_id"], producer_id))
     return log.leader.transactions[markers["row"][begin + which]]
 
 
-def owner_complete(log: LogView, producer_id: int) -> bool:
+def owner_complete(log: LogFacts, producer_id: int) -> bool:
     """Whether the input has the whole history of the id with this producer id, or of all ids if none has it.
 
     False where it is unknown which part of it is this log's.
@@ -403,7 +439,7 @@ def owner_complete(log: LogView, producer_id: int) -> bool:
     return history.complete_for_all() if owner is None else history.complete(owner)
 
 
-def matching(log: LogView, producer_id: int) -> Matching:
+def matching(log: LogFacts, producer_id: int) -> Matching:
     """Return the matching of one producer, cached."""
     made = _matchings(log)
     if producer_id not in made:
@@ -414,20 +450,20 @@ def matching(log: LogView, producer_id: int) -> Matching:
 
 
 @once
-def _matchings(log: LogView) -> dict[int, Matching]:
+def _matchings(log: LogFacts) -> dict[int, Matching]:
     # The cache of :func:`matching`.
     return {}
 
 
 @once
-def naming(log: LogView) -> NamedTransactions:
+def naming(log: LogFacts) -> NamedTransactions:
     """Return the coordinators' transactions that name this partition, looked up once per log."""
     history = log.cluster.coordinator
     return NamedTransactions() if history is None else history.named(log.name)
 
 
 @once
-def _markers(log: LogView) -> dict[str, np.ndarray]:
+def _markers(log: LogFacts) -> dict[str, np.ndarray]:
     # By column, ordered by producer id, then log order.
     rows = log.leader.transactions
     which = np.flatnonzero(rows["marker_offset"] >= 0)
@@ -435,7 +471,7 @@ def _markers(log: LogView) -> dict[str, np.ndarray]:
     return {"row": which} | {name: np.ascontiguousarray(rows[name][which]) for name in MARKER}
 
 
-def windows_of_markers(log: LogView) -> np.ndarray:
+def windows_of_markers(log: LogFacts) -> np.ndarray:
     """Return for each transaction of the leader replica its marker's row in ``naming(log).rows``, -1 for none."""
     rows, markers = naming(log).rows, _markers(log)
     out = np.full(len(log.leader.transactions), -1)
@@ -446,7 +482,7 @@ def windows_of_markers(log: LogView) -> np.ndarray:
     return out
 
 
-def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None:
+def closed_behind(log: LogFacts, producer_id: int, offset: int) -> np.void | None:
     """Return a producer's first closed stretch of data whose marker follows an offset."""
     markers = _markers(log)
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
@@ -455,7 +491,7 @@ def closed_behind(log: LogView, producer_id: int, offset: int) -> np.void | None
     return log.leader.transactions[markers["row"][span][candidates[0]]] if len(candidates) else None
 
 
-def _match(log: LogView, producer_id: int) -> Matching:
+def _match(log: LogFacts, producer_id: int) -> Matching:
     named, markers = naming(log), _markers(log)
     rows = named.of(producer_id)
     if begins_inside(log):
@@ -463,7 +499,7 @@ def _match(log: LogView, producer_id: int) -> Matching:
     windows = named.rows[rows]
     span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
     _, offset, *given = (markers[name][span] for name in MARKER)
-    numbers = np.full(len(offset), -1)
+    numbers, inconclusive = np.full(len(offset), -1), False
     if begins_inside(log) and len(windows) and len(offset) and not fits_exactly(windows, given):
         return Matching(named, rows.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
@@ -471,30 +507,41 @@ def _match(log: LogView, producer_id: int) -> Matching:
         slack = base_skew(log, int(decided["partition"][0]) if len(decided) else None)
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
         whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
-        until = int(markers["marker_timestamp"].max())
-        numbers = paired(windows, given, slack, whole=whole, complete=complete, other_clocks=several, until=until)
+        numbers, inconclusive = paired(
+            windows,
+            given,
+            slack,
+            whole=whole,
+            complete=complete,
+            delivered=partial(_has_all, log),
+            is_open=partial(_is_open, log, producer_id),
+            clocks_agree=partial(_clocks_agree, log, windows),
+            may_be_skipped=partial(_may_be_skipped, log, windows),
+            other_clocks=several,
+            until=int(markers["marker_timestamp"].max()),
+        )
     used = np.zeros(len(windows), np.bool_)
     used[numbers[numbers >= 0]] = True
     unmarked = np.flatnonzero(windows["has_prepare"] & ~used)
     if begins_inside(log):
         unmarked = unmarked[_would_be_here(log, windows, unmarked, numbers)]
-    return Matching(named, rows.start, windows, offset, numbers, unmarked)
+    return Matching(named, rows.start, windows, offset, numbers, unmarked, inconclusive=inconclusive)
 
 
-def _would_be_here(log: LogView, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _would_be_here(log: LogFacts, windows: np.ndarray, which: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     # Its marker follows that of an earlier window, or the decision is newer than the first marker read.
     first = numbers[numbers >= 0].min(initial=len(windows))
     later = windows["prepared"][which] > _first_marker_time(log) + _base_skews(log, windows[which])
     return (which > first) | later
 
 
-def begins_inside(log: LogView) -> bool:
+def begins_inside(log: LogFacts) -> bool:
     """Whether the leader replica was not read from its log start: markers may be in the unread part."""
     return log.leader.unread_from >= 0
 
 
 @once
-def _first_marker_time(log: LogView) -> int:
+def _first_marker_time(log: LogFacts) -> int:
     # Beyond all times where there is no marker.
     rows = log.leader.transactions
     rows = rows[rows["marker_offset"] >= log.leader.log_start]
@@ -502,7 +549,7 @@ def _first_marker_time(log: LogView) -> int:
     return int(first[0]) if len(first) else 1 << 62
 
 
-def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
+def _base_skews(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     # Within one broker by how much its clock was set back: a marker is written after the decision and before the
     # completion.
     partitions, which = np.unique(windows["partition"], return_inverse=True)
@@ -511,26 +558,73 @@ def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
     return np.array(slacks, np.int64)[which] + log.cluster.went_back
 
 
-def _over_before(log: LogView, windows: np.ndarray) -> int:
+def _over_before(log: LogFacts, windows: np.ndarray) -> int:
     going_on = ~windows["has_complete"] | (windows["ended"] >= _first_marker_time(log) - _base_skews(log, windows))
     return int(np.flatnonzero(going_on)[0]) if going_on.any() else len(windows)
 
 
-def _has_other_brokers(log: LogView) -> bool:
+def _has_other_brokers(log: LogFacts) -> bool:
     brokers: set[int | None] = {b.broker_id for b in log.cluster.bounds.values()}
     return len(brokers.union(*log.cluster.in_sync.values())) > 1
 
 
-def _is_whole(log: LogView, producer_id: int) -> bool:
+def _is_whole(log: LogFacts, producer_id: int) -> bool:
     whole = log.leader.own_start == 0 and not begins_inside(log)
     return whole and owner_complete(log, producer_id) and log.intact_from() <= 0
 
 
-def _is_there(log: LogView, windows: np.ndarray) -> bool:
+def _is_there(log: LogFacts, windows: np.ndarray) -> bool:
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
-    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
+    logs = [
+        (log.topic, log.partition),
+        *((TRANSACTION_STATE, partition) for partition in partitions),
+    ]
     bounds = [log.cluster.bounds.get(place) for place in logs]
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
+
+
+def _has_all(log: LogFacts) -> bool:
+    bounds = log.cluster.bounds.get((log.topic, log.partition))
+    return log.cluster.at_once or (bounds is not None and bounds.clean_shutdown and bounds.until < 0)
+
+
+def _clocks_agree(log: LogFacts, windows: np.ndarray) -> bool:
+    return not _agreeing(log).isdisjoint(windows["partition"][windows["has_complete"]].tolist())
+
+
+def _may_be_skipped(log: LogFacts, windows: np.ndarray) -> bool:
+    # A partition without a leader when they were completed (KAFKA-20734).
+    history, completed = log.cluster.coordinator, windows[windows["has_complete"]]
+    partitions = np.unique(completed["partition"]).tolist()
+    brokers = {None if history is None else history.brokers.get(p) for p in partitions}
+    if not any(log.cluster.release(broker).may_have(SKIPS_MARKERS) for broker in brokers):
+        return False
+    ended = completed["ended"]
+    return any(
+        ((gone.since <= ended + SKEW_MS) & ((gone.until is None) | (ended <= (gone.until or 0) + SKEW_MS))).any()
+        for gone in log.cluster.leaderless.get((log.topic, log.partition), ())
+    )
+
+
+def _is_open(log: LogFacts, producer_id: int) -> bool:
+    rows = log.leader.transactions
+    return bool(
+        ((rows["producer_id"] == producer_id) & (rows["marker_offset"] < 0) & (rows["first_offset"] >= 0)).any()
+    )
+
+
+@once
+def _agreeing(log: LogFacts) -> frozenset[int]:
+    # Coordinator partitions whose clock and this log's agree: by a producer of whose markers, or windows, most fit.
+    named, markers = naming(log), _markers(log)
+    out: set[int] = set()
+    for producer_id in np.intersect1d(named.rows["producer_id"], markers["producer_id"]).tolist():
+        windows = named.rows[named.of(producer_id)]
+        span = slice(*np.searchsorted(markers["producer_id"], [producer_id, producer_id + 1]).tolist())
+        numbers, exact = _by_time(windows, [markers[name][span] for name in MARKER[2:]], 0)
+        if exact and 2 * exact >= min(len(windows), len(numbers)):
+            out.update(windows["partition"][numbers[numbers >= 0]].tolist())
+    return frozenset(out)
 
 
 def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarray:
@@ -539,29 +633,75 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
     return (begin - slack <= stamp) & (~windows["has_complete"] | (stamp <= windows["ended"] + slack))
 
 
-def _slacks(log: LogView, windows: np.ndarray) -> np.ndarray:
+def _slacks(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
 
 
-def marker_window(log: LogView, t: np.void) -> TransactionWindow | None:
+def marker_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return the window that sent this marker, None where none fits."""
     matched = matching(log, int(t["producer_id"]))
     number = matched.number(int(t["marker_offset"]))
     return None if number is None else matched.window(number)
 
 
-def is_late(t: np.void, window: TransactionWindow) -> bool:
-    """Whether a marker that closed data looks like a repeated or late one of the previous transaction.
+# Late markers under transaction.version 2 (KIP-1228): brokers before 4.2 take a repeated marker of epoch e for the next
+# transaction, whose data has epoch e and whose own marker has e + 1.
 
-    Under transaction.version 2 the own marker has an epoch above its data's; that of the previous transaction has the
-    data's epoch, as an operator's abort has.
+
+class LateMarker(NamedTuple):
+    """A marker's row that ended data of the next transaction, and that one's own marker; None if it is not stored."""
+
+    row: np.void
+    own: np.void | None
+
+
+def is_late(log: LogFacts, t: np.void) -> bool:
+    """Whether a marker that closed data looks like a late one of the transaction before.
+
+    It has the epoch of its data, and epoch and result of the marker before it, as an operator's abort may have. Where
+    coordinator records of the data's transaction are stored they tell its version, else the markers around it.
     """
     repeats = t["prev_marker_epoch"] == t["marker_epoch"] and t["prev_marker_commit"] == t["commit"]
-    return bool(window.client_version >= 2 and t["marker_epoch"] == t["producer_epoch"] and repeats)
+    if not repeats or t["marker_epoch"] != t["producer_epoch"] or t["first_offset"] < 0:
+        return False
+    if marker_window(log, t) is not None:
+        return False
+    window = own_window(log, t) or window_after(log, t)
+    if window is not None and (window.client_version >= 2 or window.prepare is not None):
+        return window.client_version >= 2
+    return int(t["marker_offset"]) in late_markers(log)
 
 
-def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
+@once
+def late_markers(log: LogFacts) -> dict[int, LateMarker]:
+    """Find late COMMIT markers by the partition alone, by offset.
+
+    The marker before it proves transaction.version 2: a COMMIT that raised the epoch. The one behind it, repeats aside,
+    ends the same epoch, or nothing: it is of the same transaction, since each end raises the epoch.
+    """
+    markers = _markers(log)
+    rows = log.leader.transactions[markers["row"]]
+    producers, epochs, closes = rows["producer_id"], rows["marker_epoch"], rows["first_offset"] >= 0
+    again = np.zeros(len(rows), np.bool_)
+    for name in ("producer_id", "marker_epoch", "commit"):
+        again[1:] |= rows[name][1:] != rows[name][:-1]
+    kept = np.flatnonzero(again | closes)
+    one, it = kept[:-1], kept[1:]
+    same = (producers[one] == producers[it]) & (epochs[one] == epochs[it]) & (rows["commit"][one] == 1)
+    raised = closes[one] & (rows["last_epoch"][one] == epochs[one] - 1)
+    within = (rows["commit"][it] == 1) & closes[it] & (rows["last_epoch"][it] == epochs[it])
+    found: dict[int, LateMarker] = {}
+    for k in np.flatnonzero(same & raised & within & (rows["producer_epoch"][it] == epochs[it])).tolist():
+        t = rows[it[k]]
+        own = rows[kept[k + 2]] if k + 2 < len(kept) and producers[kept[k + 2]] == t["producer_id"] else None
+        ends_it = own is None or own["first_offset"] < 0 or own["producer_epoch"] == t["marker_epoch"]
+        if ends_it and (own is None or 1 <= own["marker_epoch"] - t["marker_epoch"] <= 2):  # 2 where it timed out
+            found[int(t["marker_offset"])] = LateMarker(t, own)
+    return found
+
+
+def contradicting_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return a window without its own marker whose decision this unmatched marker contradicts in time."""
     matched = matching(log, int(t["producer_id"]))
     if matched.number(int(t["marker_offset"])) is not None:
@@ -581,7 +721,7 @@ def contradicting_window(log: LogView, t: np.void) -> TransactionWindow | None:
     return None
 
 
-def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -> bool:
+def _may_be_of_one_before(log: LogFacts, window: TransactionWindow, t: np.void) -> bool:
     # The cleaner may have removed the older decision, and the window's own marker may follow the copy of this log.
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
@@ -590,7 +730,7 @@ def _may_be_of_one_before(log: LogView, window: TransactionWindow, t: np.void) -
     return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
 
 
-def own_window(log: LogView, t: np.void) -> TransactionWindow | None:
+def own_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return the transaction that a closed stretch of data belongs to, among those without an earlier marker.
 
     By the data, whenever and by whomever it was ended: the first transaction after the previous marker that had the
@@ -622,7 +762,7 @@ def _first(matched: Matching, fits: np.ndarray) -> TransactionWindow | None:
     return matched.window(int(numbers[0])) if len(numbers) else None
 
 
-def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
+def unmarked_behind(log: LogFacts, t: np.void) -> Iterator[TransactionWindow]:
     """Yield decided windows without a marker here that follow the marker before this data: markers keep their order.
 
     Where that marker's window is unknown, windows remain that ended after it: the cleaner removes older markers, and
@@ -632,7 +772,7 @@ def unmarked_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     return (matched.window(number) for number in _unmarked_behind(log, matched, t).tolist())
 
 
-def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
+def missing_behind(log: LogFacts, t: np.void) -> Iterator[TransactionWindow]:
     """Yield those of :func:`unmarked_behind` whose marker is not in a deleted or unread part at the log start."""
     matched = matching(log, int(t["producer_id"]))
     numbers = _unmarked_behind(log, matched, t)
@@ -641,7 +781,7 @@ def missing_behind(log: LogView, t: np.void) -> Iterator[TransactionWindow]:
     return map(matched.window, numbers.tolist())
 
 
-def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
+def _unmarked_behind(log: LogFacts, matched: Matching, t: np.void) -> np.ndarray:
     if not len(matched.unmarked):
         return matched.unmarked
     behind = matched.number(int(t["prev_marker_offset"]))
@@ -652,7 +792,7 @@ def _unmarked_behind(log: LogView, matched: Matching, t: np.void) -> np.ndarray:
     return matched.unmarked[_may_follow(log, matched.windows[matched.unmarked], int(t["prev_marker_time"]))]
 
 
-def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
+def unmarked_windows(log: LogFacts) -> Iterator[tuple[TransactionWindow, tuple[int, int]]]:
     """Yield completed windows that name this partition and have no marker in the leader replica.
 
     Each with the offsets that bound where its marker belongs: the producer's markers of earlier and later windows.
@@ -668,7 +808,7 @@ def unmarked_windows(log: LogView) -> Iterator[tuple[TransactionWindow, tuple[in
             yield matched.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
-def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
+def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return a window that names the partition and may have allowed this data after the previous marker.
 
     Closed data belongs to the window of its own marker, if that is later than the previous marker's. Open data may
@@ -687,11 +827,12 @@ def window_after(log: LogView, t: np.void) -> TransactionWindow | None:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
     later &= windows["added_time"] <= log.time(t["first_time"]) + np.maximum(_slacks(log, windows), SKEW_MS)
-    later[matched.numbers[matched.numbers >= 0]] = False
+    carried_out = matched.numbers[(matched.markers <= t["prev_marker_offset"]) & (matched.numbers >= 0)]
+    later[carried_out] = False
     return _first(matched, later)
 
 
-def _may_follow(log: LogView, windows: np.ndarray, marker_time: int) -> np.ndarray:
+def _may_follow(log: LogFacts, windows: np.ndarray, marker_time: int) -> np.ndarray:
     # They did not end before the marker, as far as clocks show.
     slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
     return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)
