@@ -8,7 +8,8 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
+from auditor.evidence.cluster_clocks import BrokerTime
+from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import IDLE, PREPARED
@@ -228,7 +229,6 @@ def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) 
 
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
-ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
 DAMAGED = "the damaged part of __transaction_state"
 LOST_DECISION = "what was decided may be in a batch of __transaction_state that has a CRC mismatch"
 
@@ -311,7 +311,8 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     in_flight = (in_flight and not unchanged) or log.cluster.mixed
     ended = False
     if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
-        ended = ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
+        allowed = log.cluster.clocks.overdue_after_ms(coordinator_of(log.cluster, entry), timeout)
+        ended = ended_since(log, row, entry, lost_ends(log, row), allowed)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
@@ -321,13 +322,40 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         entry=entry,
         owner=None if entry is None else entry.transactional_id,
         since=since,
-        age_ms=max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        age_ms=age_ms(log, entry, since) if since >= 0 else 0,
         timeout_ms=timeout,
         in_flight=in_flight,
         missing=missing,
         end_unknown=_ends_early(log) or unreadable_behind(log, row),
         ended=ended,
     )
+
+
+def coordinator_of(cluster: Cluster, entry: StateRecord) -> int | None:
+    """Return the broker that coordinates the id of a record."""
+    return cluster.writer(TRANSACTION_STATE, entry.partition)
+
+
+def age_ms(log: LogView, entry: StateRecord | None, begun: int) -> int:
+    """Return for how long a transaction has been open, ms, while the broker was up that would end it.
+
+    That is its coordinator; without a record of one the leader of its log.
+    """
+    cluster = log.cluster
+    broker = cluster.writer(log.topic, log.partition) if entry is None else coordinator_of(cluster, entry)
+    return cluster.clocks.age_ms(BrokerTime(begun, broker))
+
+
+def due(cluster: Cluster, entry: StateRecord) -> int:
+    """Return when (ms) the coordinator should have ended a transaction or completed its decision."""
+    begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
+    return begun + cluster.clocks.overdue_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
+
+
+def overdue(cluster: Cluster, entry: StateRecord) -> bool:
+    """Whether a transaction is still as its last record has it, though its coordinator was up until :func:`due`."""
+    begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
+    return cluster.clocks.is_overdue(BrokerTime(begun, coordinator_of(cluster, entry)), time_allowed(entry))
 
 
 def time_allowed(entry: StateRecord | None) -> int:
@@ -428,8 +456,7 @@ def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 def _late(log: LogView, entry: StateRecord, timeout: int) -> bool:
     if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
         return False
-    begin = entry.start if entry.start >= 0 else entry.time
-    return log.cluster.as_of > (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
+    return overdue(log.cluster, entry)
 
 
 def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
