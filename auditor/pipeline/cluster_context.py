@@ -357,10 +357,10 @@ def _cluster(
 
 def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings, as_of: int | None) -> None:
     """Set the clocks of a cluster, and the newest time of each log behind the last fall of its clock."""
-    logs = []
+    logs, alone = [], settings.metadata is None and len({b.broker_id for b in briefs}) == 1
     for b in briefs:
         led = [cluster.led(b.topic, b.partition, era.leader_epoch) for era in b.eras]
-        if b.topic == TRANSACTION_STATE:  # where nothing shows the leader, the broker of the copy is its coordinator
+        if alone or b.topic == TRANSACTION_STATE:  # nothing shows another leader
             led = [b.broker_id if broker is None else broker for broker in led]
         eras = [*zip(led, b.eras, strict=True)]
         log = LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)

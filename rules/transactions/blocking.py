@@ -116,7 +116,7 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
 def age(log: LogView, t: OpenTransaction) -> int:
     """Return how long it has been open, ms: by :func:`since`, or by its coordinator where that is longer."""
     begun, read = _begun(log, t), read_of(log) if t.ended else None
-    return open_transactions.age_ms(log, t.entry, begun) if read is None else max(0, read.done - begun)
+    return max(0, read.done - begun) if read else open_transactions.age_ms(log, t.entry, begun, ends=_is_its_own(t))
 
 
 def _begun(log: LogView, t: OpenTransaction) -> int:

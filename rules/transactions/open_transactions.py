@@ -322,7 +322,7 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         entry=entry,
         owner=None if entry is None else entry.transactional_id,
         since=since,
-        age_ms=age_ms(log, entry, since) if since >= 0 else 0,
+        age_ms=age_ms(log, entry, since, ends=klass in ("active", "late")) if since >= 0 else 0,
         timeout_ms=timeout,
         in_flight=in_flight,
         missing=missing,
@@ -336,14 +336,15 @@ def coordinator_of(cluster: Cluster, entry: StateRecord) -> int | None:
     return cluster.writer(TRANSACTION_STATE, entry.partition)
 
 
-def age_ms(log: LogView, entry: StateRecord | None, begun: int) -> int:
+def age_ms(log: LogView, entry: StateRecord | None, begun: int, *, ends: bool = True) -> int:
     """Return for how long a transaction has been open, ms, while the broker was up that would end it.
 
-    That is its coordinator; without a record of one the leader of its log.
+    That is the coordinator of its record; without a record the leader of its log; nobody where no broker ``ends`` it.
     """
     cluster = log.cluster
-    broker = cluster.writer(log.topic, log.partition) if entry is None else coordinator_of(cluster, entry)
-    return cluster.clocks.age_ms(BrokerTime(begun, broker))
+    if entry is None:
+        return cluster.clocks.age_ms(BrokerTime(begun, cluster.writer(log.topic, log.partition)))
+    return cluster.clocks.age_ms(BrokerTime(begun, coordinator_of(cluster, entry) if ends else None))
 
 
 def due(cluster: Cluster, entry: StateRecord) -> int:
