@@ -142,12 +142,12 @@ def _too_long(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _beyond(log: LogView, t: OpenTransaction) -> bool:
-    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > _overdue_after(log, t)
+    overdue_after = log.cluster.clocks.overdue_after_ms(_coordinator(log, t), t.timeout_ms)
+    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_after
 
 
-def _overdue_after(log: LogView, t: OpenTransaction) -> int:
-    coordinator = None if t.entry is None else open_transactions.coordinator_of(log.cluster, t.entry)
-    return log.cluster.clocks.overdue_after_ms(coordinator, t.timeout_ms)
+def _coordinator(log: LogView, t: OpenTransaction) -> int | None:
+    return None if t.entry is None else open_transactions.coordinator_of(log.cluster, t.entry)
 
 
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
@@ -205,7 +205,8 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
         return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else _overdue_after(log, t)
+    clocks = log.cluster.clocks
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(_coordinator(log, t), t.timeout_ms)
     if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):

@@ -311,7 +311,7 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     in_flight = (in_flight and not unchanged) or log.cluster.mixed
     ended = False
     if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
-        allowed = log.cluster.clocks.overdue_after_ms(coordinator_of(log.cluster, entry), timeout)
+        allowed = log.cluster.clocks.ended_after_ms(coordinator_of(log.cluster, entry), timeout)
         ended = ended_since(log, row, entry, lost_ends(log, row), allowed)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
@@ -348,13 +348,13 @@ def age_ms(log: LogView, entry: StateRecord | None, begun: int, *, ends: bool = 
 
 
 def due(cluster: Cluster, entry: StateRecord) -> int:
-    """Return when (ms) the coordinator should have ended a transaction or completed its decision."""
+    """Return when (ms) the coordinator's log has the end of a transaction, or of its decision, if that came in time."""
     begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
-    return begun + cluster.clocks.overdue_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
+    return begun + cluster.clocks.ended_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
 
 
 def overdue(cluster: Cluster, entry: StateRecord) -> bool:
-    """Whether a transaction is still as its last record has it, though its coordinator was up until :func:`due`."""
+    """Whether a transaction is still as its last record has it, though its coordinator was up for long enough."""
     begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
     return cluster.clocks.is_overdue(BrokerTime(begun, coordinator_of(cluster, entry)), time_allowed(entry))
 
