@@ -685,6 +685,12 @@ class LeaderlessFacts(Protocol):
     def until(self) -> int | None: ...
 
 
+class ClockFacts(Protocol):
+    """The clocks of a cluster; :class:`auditor.evidence.cluster_clocks.Clocks` describes them."""
+
+    def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray: ...
+
+
 class ClusterFacts(Protocol):
     """What is known of the cluster around a log; :class:`auditor.rules.seen.cluster_view.Cluster` describes it."""
 
@@ -697,11 +703,13 @@ class ClusterFacts(Protocol):
     @property
     def at_once(self) -> bool: ...
     @property
-    def went_back(self) -> int: ...
-    @property
     def leaderless(self) -> Mapping[tuple[str, int], Sequence[LeaderlessFacts]]: ...
 
+    @property
+    def clocks(self) -> ClockFacts: ...
+
     def release(self, broker_id: int | None) -> ReleaseEvidence: ...
+    def writer(self, topic: str, partition: int) -> int | None: ...
 
 
 class LogFacts(Protocol):

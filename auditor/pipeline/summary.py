@@ -19,6 +19,7 @@ from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.connectors.schema import LOG_KEY, TIME, array_of, declared, lists, texts
+from auditor.evidence.cluster_clocks import Clocks
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -33,7 +34,6 @@ from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
 from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
-from auditor.rules.transactions.blocking import LATE_MS
 from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
@@ -270,8 +270,8 @@ def _is_about(finding: Finding, row: Values) -> bool:
     return last is None or row["first_offset"] is None or last >= row["first_offset"]
 
 
-def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
-    """Whether a blocked partition makes the run fail at these severities.
+def fails(row: Values, severities: Collection[str], unsure: bool, clocks: Iterable[Clocks]) -> bool:
+    """Whether a blocked partition makes the run fail at these severities. ``clocks``: those of the clusters.
 
     ``unsure``: also if it may be blocked past its timeout, which the input cannot confirm, and would count if so.
     """
@@ -280,7 +280,8 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
     if row["severity"] in severities:
         return True
     allowed = DEFAULT_TIMEOUT_MS if row["timeout_ms"] is None else row["timeout_ms"]
-    return unsure and row["if_true"] in severities and row["age_ms"] > min(allowed + LATE_MS, HOUR_MS)
+    overdue_after = max(c.overdue_after_ms(None, allowed) for c in clocks)
+    return unsure and row["if_true"] in severities and row["age_ms"] > min(overdue_after, HOUR_MS)
 
 
 # Results as small tables, kept by the history and judged by the expectations.

@@ -11,7 +11,8 @@ import numpy as np
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.facts.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
+from auditor.evidence.cluster_clocks import BrokerTime
+from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
@@ -37,9 +38,6 @@ from auditor.transactions.matching import begins_inside, matching, missing_behin
 #
 # Severities of findings, the summary's ``blocked``, tables, suites, report, terminal, metrics, alerts and the exit code
 # all use the verdict of :func:`judged`.
-
-
-LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
 
 class BlockedState(StrEnum):
@@ -117,10 +115,14 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
 
 def age(log: LogView, t: OpenTransaction) -> int:
     """Return how long it has been open, ms: by :func:`since`, or by its coordinator where that is longer."""
+    begun, read = _begun(log, t), read_of(log) if t.ended else None
+    return max(0, read.done - begun) if read else open_transactions.age_ms(log, t.entry, begun, ends=_is_its_own(t))
+
+
+def _begun(log: LogView, t: OpenTransaction) -> int:
     ongoing = t.entry is not None and t.entry.state == "Ongoing" and _is_its_own(t)
     begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
-    read = read_of(log) if t.ended else None
-    return max(0, (log.cluster.as_of if read is None else read.done) - min(begun)) if begun else 0
+    return min(begun, default=log.cluster.as_of)
 
 
 def _is_its_own(t: OpenTransaction) -> bool:
@@ -140,14 +142,19 @@ def _too_long(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _beyond(log: LogView, t: OpenTransaction) -> bool:
-    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > t.timeout_ms + LATE_MS
+    overdue_after = log.cluster.clocks.overdue_after_ms(_coordinator(log, t), t.timeout_ms)
+    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_after
+
+
+def _coordinator(log: LogView, t: OpenTransaction) -> int | None:
+    return None if t.entry is None else open_transactions.coordinator_of(log.cluster, t.entry)
 
 
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     """Whether both logs may have been copied before the transaction ended within ``allowed_ms``."""
     if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not _is_its_own(t):
         return False
-    return open_transactions.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
+    return open_transactions.unsure(log.cluster, t.entry, _begun(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
@@ -198,12 +205,13 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
         return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
+    clocks = log.cluster.clocks
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(_coordinator(log, t), t.timeout_ms)
     if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
-    in_time = t.entry is not None and open_in_time(log, t.entry, log.cluster.as_of - age(log, t), allowed)
+    in_time = t.entry is not None and open_in_time(log, t.entry, _begun(log, t), allowed)
     return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
 
 
@@ -297,8 +305,8 @@ def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
 def _absent(log: LogView) -> list[Fields]:
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
-        away, due = undeliverable(log.cluster, last), last.time + time_allowed(last) + LATE_MS
-        late = log.cluster.as_of > due
+        away, due = undeliverable(log.cluster, last), open_transactions.due(log.cluster, last)
+        late = open_transactions.overdue(log.cluster, last)
         if not (late or away):
             continue
         doubt = open_transactions.ended(log.cluster, last) if away else open_transactions.unsure(log.cluster, last, due)
@@ -319,7 +327,7 @@ def _absent(log: LogView) -> list[Fields]:
                     "transactional_id": last.transactional_id,
                     "since": iso(last.time),
                     "since_not_before": iso(last.time),
-                    "age_ms": max(0, log.cluster.as_of - last.time),
+                    "age_ms": open_transactions.age_ms(log, last, last.time),
                     "at_least": True,
                     "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
                     "beyond_timeout": None if unsure else late,
@@ -341,7 +349,8 @@ def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: b
 
 def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
     """Return the severity of a decided transaction that was not completed, by its age."""
-    return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
+    age = cluster.clocks.age_ms(BrokerTime(entry.time, open_transactions.coordinator_of(cluster, entry)))
+    return "critical" if age > cluster.margin(time_allowed(entry)) else "error"
 
 
 _ABSENT_COLUMNS = (
