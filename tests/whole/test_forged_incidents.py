@@ -14,18 +14,7 @@ from auditor import cli
 from tests import corpora
 
 # What is not right yet, by name: a test that begins to pass fails here, and its name goes.
-WAITING = (
-    "30d-ahead-once-young-stopped-cleanly",
-    "clock-fell-last-week",
-    "copied-a-day-after-another-cluster",
-    "group-offsets-five-days",
-    "held-3h-coordinator-copied-before-it",
-    "late-write-behind-an-idle-coordinator",
-    "looks-every-ten-minutes",
-    "newer-copy-behind-the-older",
-    "stopped-cleanly-controllers-go-on-3d",
-    "the-same-other-numbers",
-)
+WAITING: tuple[str, ...] = ()
 WAITS = pytest.mark.xfail(strict=True, reason="issue 52")
 CASES = [pytest.param(name, marks=WAITS) if name in WAITING else name for name in corpora.incidents()]
 
