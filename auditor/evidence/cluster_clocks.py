@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
 
 ONE_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
 TWO_CLOCKS_MS = 30_000  # clocks of two brokers
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
+FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
 OVERDUE_MS = 20_000  # past the timeout and the coordinator's interval: what it does is in its log by then
 
 
@@ -37,6 +40,43 @@ class Order(StrEnum):
     BEFORE = "before"
     AFTER = "after"
     EITHER = "either"
+
+
+class Held(NamedTuple):
+    """How long data has been in a log, at least, by the times that brokers wrote behind it there; ms.
+
+    ``without_last_ms``: the same without the newest time, if that is alone and :data:`FAR_MS` ahead: a clock that was
+    wrong may have written it. ``newest``: that time.
+    """
+
+    at_least_ms: int = 0
+    without_last_ms: int = 0
+    newest: int = -1
+
+
+def held(track: np.ndarray, offset: int, own: int = -1, until: int | None = None) -> Held:
+    """Return how long the data at an offset has been in its log by the STAMP rows in ``track``.
+
+    Counts what passed by one clock after the other, one per leader epoch, behind the last fall of one: what passed
+    between two of them, and before a clock was corrected, is unknown. ``own``: the time (ms) of the data itself if its
+    broker wrote it, else -1; ``until``: later times are of a wrong clock.
+    """
+    if until is not None:
+        track = track[track["time"] <= until]
+    era, epoch = (track[name][1:] != track[name][:-1] for name in ("era", "leader_epoch"))
+    falls = np.flatnonzero(era & ~epoch) + 1  # a new leader starts over: its clock is another one
+    start = int(falls.max(initial=0))
+    changes = np.flatnonzero(era | epoch) + 1
+    passed, alone, newest = 0, 0, -1
+    for run in np.split(track[start:], changes[changes > start] - start):
+        times = run["time"][run["offset"] >= offset]
+        if len(times):
+            begun = own if own >= 0 and run["offset"][0] <= offset else int(times[0])
+            newest = int(times.max())
+            passed += max(0, newest - begun)
+            jump = newest - int(times[:-1].max(initial=begun))
+            alone += jump if jump > FAR_MS else 0
+    return Held(passed, passed - alone, newest)
 
 
 class BrokerTime:

@@ -30,11 +30,9 @@ from auditor.replay.task import ReplicaTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.resolve import cluster_of
-from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE, Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
 from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
-from auditor.rules.transactions.blocking import LATE_MS
-from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -280,8 +278,7 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
         return False
     if row["severity"] in severities:
         return True
-    allowed = DEFAULT_TIMEOUT_MS if row["timeout_ms"] is None else row["timeout_ms"]
-    return unsure and row["if_true"] in severities and row["age_ms"] > min(allowed + LATE_MS, HOUR_MS)
+    return unsure and row["if_true"] in severities and row["late_if_open"]
 
 
 # Results as small tables, kept by the history and judged by the expectations.
@@ -306,6 +303,8 @@ BLOCKED = declared(
     "blocked",
     LOG_KEY,
     """
+    status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
+    certainty:string of the status: proved, likely or inconclusive
     standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
     class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
     transactional_id:string
@@ -317,6 +316,7 @@ BLOCKED = declared(
     since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
     at_least:bool whether it may be longer: nobody said what time it is now
+    held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
     timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
     beyond_timeout:bool whether it is open for longer than that; null where that is not known
     state:string last state of the id in the coordinator's log; null where there is none

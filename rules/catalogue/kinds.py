@@ -301,7 +301,7 @@ _ROWS = (
     *_family(
         "transactions",
         #   id                                      rule                             severities                     outcomes
-        row("hanging-transaction",                  "",                              "critical info",               "blocked",
+        row("hanging-transaction",                  "",                              "critical error info",         "blocked",
             blocks=Blocks.READERS, hold=Hold.NOBODYS, moving=True, needs=(Need.TRANSACTIONS,),
             prevented_by=LATE_WRITES,
             evidence=(OpenTransactionEvidence,)),
