@@ -8,17 +8,19 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.at_rest import Fields
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
 from auditor.facts.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
+from auditor.facts.replica_facts import falls
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib.evidence import BatchPlace, blamed
 from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.transactions.windows import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
 from auditor.rules.validation import error_code
@@ -58,6 +60,8 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
     f.evidence |= {"since": _clocks(first)["since"], "since_by": _clocks(first)["since_by"]}
+    if explained := [line for finding in several for line in _clocks(finding).get("also", ())]:
+        f.evidence |= {"also": explained}
     f.message = _said(_clocks(f))
     return f
 
@@ -68,8 +72,9 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
 
     Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
     Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
-    partition's leader are apart, at least; markers that one broker wrote later with earlier times tell that its own
-    clock went back. Said once for two brokers, over all partitions.
+    partition's leader are apart, at least; markers, or data stamped by its broker, that one broker wrote later with
+    earlier times tell that its own clock went back. Said once for two brokers, over all partitions. Idle times of
+    producers that such a step explains are in the evidence.
     Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
     this audit concludes from times is no finer than that, and is said with less confidence.
     Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
@@ -79,7 +84,7 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
     """
     if log.topic == TRANSACTION_STATE or log.leader.text:
         return
-    yield from _back(log)
+    yield from list(_back(log)) or _fell(log)
     yield from _apart(log)
 
 
@@ -103,6 +108,16 @@ def _back(log: LogView) -> Iterator[Finding]:
                 int(fell.max()),
                 (int(newest[first_fall]), broker),
             )
+
+
+def _fell(log: LogView) -> Iterator[Finding]:
+    # Where markers do not show it: data that brokers stamped.
+    for fall in falls(log.leader.track) if log.topic != METADATA_TOPIC else ():
+        wrote, writes = _writers(log, np.array([fall.offset - 1, fall.offset]))
+        if writes is not None and (wrote == writes or not fall.leader_changed) and fall.by_ms > SKEW_MS:
+            evidence = _evidence((writes, writes), fall.by_ms, (fall.time + fall.by_ms, writes))
+            message, place = _said(read(ClockSkewEvidence, evidence)), {"offset": fall.offset, "time_ms": fall.time}
+            yield log.finding("warning", message, evidence=evidence, **place)
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
@@ -169,11 +184,15 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
     return [led[max(0, index)] for index in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
 
 
+def _evidence(brokers: tuple[int, int], by: int, since: tuple[int, int]) -> Fields:
+    return {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
+
+
 def _finding(
     log: LogView, severity: str, row: np.void, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
     # ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker of that clock.
-    evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
+    evidence = _evidence(brokers, by, since)
     return log.finding(
         severity,
         _said(read(ClockSkewEvidence, evidence)),

@@ -117,7 +117,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
 def _looks_abandoned(log: LogView, t: OpenTransaction) -> Unmade:
     verdict, offset = blocking.judged(log, t), int(t.row["first_offset"])
     if verdict.by_stamps:
-        severity, confidence = verdict.severity or "info", verdict.certainty.value
+        severity, confidence = verdict.severity or "info", verdict.confidence
         return Unmade(severity, offset, partial(_hanging, log, t, severity, confidence), confidence)
     return Unmade("critical", offset, partial(_hanging, log, t, "critical", None), doubt=t.in_flight)
 
@@ -192,9 +192,8 @@ def _long_open(log: LogView) -> Iterator[Unmade]:
         if t.klass == "late" and verdict.standing is not BlockedState.OVERDUE:
             continue
         severity = verdict.severity or "info"
-        confidence = "undecidable" if verdict.klass == "undecidable" else verdict.certainty.value
-        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), confidence)
-        yield Unmade(severity, int(t.row["first_offset"]), make, confidence)
+        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), verdict.confidence)
+        yield Unmade(severity, int(t.row["first_offset"]), make, verdict.confidence)
 
 
 def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:

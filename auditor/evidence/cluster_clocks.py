@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
+
+from auditor.facts.replica_facts import Fall
 
 T = TypeVar("T")
 
@@ -77,6 +79,21 @@ def held(track: np.ndarray, offset: int, own: int = -1, until: int | None = None
             jump = newest - int(times[:-1].max(initial=begun))
             alone += jump if jump > FAR_MS else 0
     return Held(passed, passed - alone, newest)
+
+
+def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
+    """Return the fall of a log's clock that may explain how far ``begun``, at an offset, is before ``time`` at a later
+    one.
+
+    The clock ran ahead there until it fell behind both, or it fell ahead of both and was set right between them.
+    """
+    for step in steps:
+        was = step.time + step.by_ms
+        if step.offset > offset and time <= was + ONE_CLOCK_MS:
+            return step
+        if step.offset <= before and step.time - ONE_CLOCK_MS <= begun <= was <= time + ONE_CLOCK_MS:
+            return step
+    return None
 
 
 class BrokerTime:

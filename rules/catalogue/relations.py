@@ -177,6 +177,12 @@ def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)
 
 
+@relation("topic", "partition")
+def idle_by_a_step_of_the_clock(cause: Finding, other: Finding) -> bool:
+    """A step of a clock that the same log shows explains how long the producer seems to have been idle."""
+    return bool(read(ForgottenEvidence, other.evidence).get("step_ms")) and _same_replica(cause, other)
+
+
 @relation("producer_id", "transactional_id")
 def in_a_partition_of_its_transaction(cause: Finding, other: Finding) -> bool:
     """A finding in a partition of the transaction that the coordinator's finding is about."""

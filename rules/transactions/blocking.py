@@ -90,6 +90,11 @@ class BlockingStatus:
     by_stamps: bool = False
 
     @property
+    def confidence(self) -> str:
+        """Its certainty as findings have it."""
+        return "undecidable" if self.certainty is Confidence.INCONCLUSIVE else self.certainty.value
+
+    @property
     def kind(self) -> str:
         """The kind of findings about it."""
         return next(kind.id for kind in registry.kinds().values() if kind.hold is self.hold)
