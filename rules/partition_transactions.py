@@ -610,7 +610,9 @@ def transactions_merged_under_one_marker(log: LogView) -> Iterator[Finding]:
     came: its own stamp (LogAppendTime), or a marker of any producer right behind it; these are compared with the
     coordinator's record as one clock if the same broker wrote both (1 s is allowed for), else by how far the two are
     apart, which the markers show that lie between the coordinator's decisions and completions. By clients' stamps
-    alone it is likely: critical from 30 s on; below that a warning if the producer never began like that before.
+    alone it is likely: critical from 30 s on; below that a warning if the producer never began like that before. A
+    batch is no older than the times before it in the log, as after an outage, when clients send what they stamped
+    before it.
     Why it matters: the first part was committed or aborted together with data it has nothing to do with: atomicity is
     broken, and nothing else shows it.
     Can be wrong: where it is called likely: a client stamps records before it asks its coordinator for the partition,
@@ -743,11 +745,12 @@ def _markers_near(log: LogView, t: np.void) -> np.ndarray:
 
 def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     # Likely: the client's timestamps begin before the coordinator added the partition, and continue after it.
-    began = log.time(t["first_time"])
+    stamp = log.time(t["first_time"])
+    began = max(stamp, log.time(_prior_time(t)))
     lead = added.time - began
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    if t["batches"] < 2 or began < 0 or lead <= SAME_CLOCK_MS or previous > began:
+    if t["batches"] < 2 or stamp < 0 or lead <= SAME_CLOCK_MS or previous > stamp:
         return None
     stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
     if log.time(t["last_time"]) < added.time or not stamped:
@@ -761,6 +764,11 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
         return Merged(began, lead, "critical", "likely", why)
     strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
     return Merged(began, lead, "warning" if strange else "info", "likely", why)
+
+
+def _prior_time(t: np.void) -> int:
+    # A batch is no older than what stands before it. Before a marker no clock can show more than the marker does.
+    return int(t["prior_time"]) if t["prior_time"] <= t["marker_timestamp"] else -1
 
 
 def _other_leads(log: LogView, t: np.void) -> list[int]:

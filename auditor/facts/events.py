@@ -30,6 +30,7 @@ class EventKind(IntEnum):
     TIMESTAMP_AHEAD = 13
     EPOCH_RESERVED = 14
     SEQUENCE_RESUMED = 15
+    SENT_AGAIN = 16
     CRC = 20
     OFFSET_HOLE = 21
     OFFSETS_NOT_INCREASING = 22
@@ -119,6 +120,8 @@ FIELDS: dict[EventKind, tuple[str, ...]] = {
     EventKind.BUMP_NONZERO: (*SEQUENCE, "previous_epoch"),
     EventKind.SEQUENCE_RESUMED: SEQUENCE,  # continues from before a repetition or a fencing
     EventKind.FIRST_NONZERO: ("answer", "found_sequence", "context"),
+    # the same records as a batch of the producer's epoch before
+    EventKind.SENT_AGAIN: ("previous_epoch", "previous_last_offset", "stored_base_offset"),
     EventKind.EPOCH_REGRESSION: KNOWN_EPOCH,
     EventKind.MARKER_EPOCH_REGRESSION: KNOWN_EPOCH,
     EventKind.COORDINATOR_EPOCH_REGRESSION: (

@@ -69,6 +69,8 @@ def blank_producers(rows: int) -> np.ndarray:
 # first_offset -1: a marker without an open transaction. first_time, last_time are time(b) of rules.md without its cap;
 # first_append_time: 1 if the broker stamped the first batch. risen_offset: the first data of a higher epoch without a
 # marker between (-1: none); risen_behind, risen_records: the last offset and the number of records before it.
+# prior_time: the newest time before its first batch: the newest broker-written one (behind the last fall of the clock),
+# or a larger one that a producer wrote after that.
 TRANSACTION = np.dtype(
     [
         ("producer_id", "i8"), ("producer_epoch", "i4"), ("last_epoch", "i4"), ("first_offset", "i8"),
@@ -80,6 +82,7 @@ TRANSACTION = np.dtype(
         ("last_stable_offset", "i8"), ("repeated", "i1"), ("prev_marker_offset", "i8"), ("prev_marker_epoch", "i4"),
         ("prev_marker_time", "i8"), ("prev_marker_commit", "i1"), ("from_snapshot", "i1"), ("risen_offset", "i8"),
         ("risen_behind", "i8"), ("risen_records", "i8"), ("first_append_time", "i1"), ("marker_leader_epoch", "i4"),
+        ("prior_time", "i8"),
     ]
 )  # fmt: skip
 
@@ -112,13 +115,58 @@ NO_TRANSACTIONS, NO_ABORTED, NO_EXPOSED = np.empty(0, TRANSACTION), np.empty(0, 
 ENDED = np.dtype([("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1")])
 
 
+# One row per sampled broker-written time of this replica, in offset order; ``offset`` is the first one of its batch.
+# ``era`` counts how often the clock fell before: a time that is more than FALL_MS below the newest of its era
+# begins another one. Rows: the first and the newest time of each era, the first one of each leader epoch and the last
+# one before it, and in between at most one a minute, with both ends of longer gaps. Where there are too many, every
+# second row in between is removed from the older part of the log, then any older row.
+STAMP = np.dtype([("offset", "i8"), ("time", "i8"), ("leader_epoch", "i4"), ("era", "i4")])
+NO_STAMPS = np.empty(0, STAMP)
+FALL_MS = 1_000  # two readings of one clock, which threads of a broker may write in another order
+
+
+class Fall(NamedTuple):
+    """A fall of the clock in a replica's broker-written times: ``time`` (ms), at ``offset``, is ``by_ms`` too low.
+
+    ``leader_changed``: the leader epoch is another one than right before it: this may be another broker's clock.
+    """
+
+    by_ms: int
+    offset: int
+    time: int
+    leader_changed: bool
+
+
+def newest_behind_last_fall(track: np.ndarray) -> int:
+    """Return the newest time (ms) in a track that was written behind the last fall of the clock, or -1."""
+    return int(track["time"][track["era"] == track["era"][-1]].max()) if len(track) else -1
+
+
+def falls(track: np.ndarray) -> list[Fall]:
+    """Return the falls of the clock in a track, by offset, without those whose rows were removed."""
+    if not len(track) or track["era"][0] == track["era"][-1]:
+        return []
+    starts = np.flatnonzero(np.diff(track["era"])) + 1
+    newest = np.maximum.reduceat(track["time"], np.concatenate([[0], starts]))
+    return [
+        Fall(
+            by_ms=int(newest[number] - track["time"][row]),
+            offset=int(track["offset"][row]),
+            time=int(track["time"][row]),
+            leader_changed=bool(track["leader_epoch"][row] != track["leader_epoch"][row - 1]),
+        )
+        for number, row in enumerate(starts.tolist())
+        if track["era"][row] == track["era"][row - 1] + 1 and newest[number] - track["time"][row] > FALL_MS
+    ]
+
+
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
 # most of a healthy replica's facts.
 
 
 ROWS = {
     "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
-    "exposed": EXPOSED,
+    "exposed": EXPOSED, "stamp": STAMP,
 }  # fmt: skip
 _NAMES = {dtype: name for name, dtype in ROWS.items()}
 Facts = TypeVar("Facts")
@@ -404,6 +452,7 @@ class ReplicaFacts:
     From ``intact_from`` on the log was never compacted. ``first_time`` is time(b) of the first judged batch.
     ``unreadable``: whether bytes could not be read, ``unreadable_at`` the offset of the last of them, ``lost_at`` the
     same for bytes that may have held batches. ``ahead`` is the largest producer time that no broker time follows.
+    ``track`` samples the broker-written times (STAMP rows); ``broker_time`` is the largest of them, wherever it is.
 
     ``coordinator_log`` are the records of ``__transaction_state``, packed; ``watched_offsets`` summarises those of
     ``__consumer_offsets``, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are records of an
@@ -453,6 +502,7 @@ class ReplicaFacts:
     any_time: int = -1
     first_time: int = -1
     ahead: LargestCreateTime | None = None
+    track: np.ndarray = field(default_factory=lambda: NO_STAMPS)
     intact_from: int = 0
     unreadable: bool = False
     unreadable_at: int = -1

@@ -32,7 +32,7 @@ from auditor.pipeline.plan import reads_records
 from auditor.replay.reading.segment_checks import SegmentHeaders
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 
-FORM = "3"  # of what is stored; another one is not read
+FORM = "4"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"
 HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}

@@ -24,10 +24,12 @@ import json, warnings
 import numpy as np
 warnings.simplefilter("ignore")  # of numpy, where numbers of 64 bits turn over as they do in machine code
 from auditor.replay.producers import audit_replay as audit, snapshot_chain as chain
-from tests.processes.test_plain_python import as_records, reported
+from tests.processes.test_plain_python import _records, as_records, reported
 from tests.unit.batch_histories import history, facts_of
 kernel = audit.replay_batches
 audit.replay_batches = lambda replay, b, *rest: kernel(as_records(replay), b.view(np.recarray), *rest)
+note_last = audit.note_last
+audit.note_last = lambda log: note_last(log._replace(**_records(log)))
 first_time = chain.first_broker_time
 chain.first_broker_time = lambda b, *rest: first_time(b.view(np.recarray), *rest)
 print(json.dumps([reported(facts_of(history(seed, 150), compacted=seed % 3 == 0)) for seed in range({SEEDS})]))

@@ -18,13 +18,14 @@ from auditor.connectors.codec.batches import (
     rows_of,
 )
 from auditor.connectors.codec.indexes import ProducerEntries
+from auditor.connectors.codec.primitives import crc_of_change
 from auditor.connectors.logdir.files import Replica, SegmentFile
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.replay.producers.snapshot_chain import Stored
 from auditor.replay.reading.replica_reader import ReplicaReader
 from auditor.replay.task import ReplicaTask
-from tests.made import batches, data, marker
+from tests.made import CONTROL, batches, data, marker
 
 LAST, LAST_EPOCH = 2**31 - 1, 32767
 RESTLESS = 101  # a producer that begins a new epoch all the time
@@ -67,6 +68,7 @@ def history(
     the producers are."""
     draw = random.Random(seed)
     out, clients, offset, leader_epoch, now = History(), [], draw.choice([0, 1000]), 0, 1_700_000_000_000
+    stored: dict[int, dict[str, Any]] = {}
     for number in range(producers):
         first = draw.choice([0, 0, 0, LAST - 20, LAST])
         clients.append(Producer(100 + number, draw.random() < transactional, draw.choice([0, 0, 3, 32767]), first))
@@ -77,6 +79,9 @@ def history(
         row |= {"partition_leader_epoch": leader_epoch, "max_timestamp": now + draw.choice([0, 0, 0, -5000, 4_000_000])}
         if draw.random() < oddities:
             _spoil(draw, row)
+        if not row["attributes"] & CONTROL and "base_sequence" in row:
+            _send_again(stored.get(row["producer_id"]), row)
+            stored[row["producer_id"]] = row
         row["position"] = 100 * number
         out.rows.append(row)
         offset = max(offset, row["last_offset"] + 1)
@@ -85,6 +90,21 @@ def history(
     if draw.random() < 0.4:
         out.log_start = draw.choice(out.rows[: length // 2])["base_offset"]
     return out
+
+
+def _send_again(before: dict[str, Any] | None, row: dict[str, Any]) -> None:
+    """Gives the first batch of an epoch the records of the one before, if it has as many."""
+    if before is None or row["base_sequence"] != 0 or row["producer_epoch"] <= before["producer_epoch"]:
+        return
+    if row["last_offset"] - row["base_offset"] == before["last_offset"] - before["base_offset"]:
+        row["max_timestamp"] = before["max_timestamp"]
+        row["crc"] = crc_sent_again(before, row["producer_epoch"], row["base_sequence"])
+
+
+def crc_sent_again(before: dict[str, Any], epoch: int, sequence: int) -> int:
+    """The checksum of a batch of 100 bytes under another epoch and sequence: 43 bytes follow those."""
+    word = (before["producer_epoch"] ^ epoch) << 32 | (before["base_sequence"] ^ sequence)
+    return int(before.get("crc", 0) ^ crc_of_change(np.int64(word), np.int64(43)))
 
 
 def _next(draw: random.Random, client: Producer, offset: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def test_nothing_of_a_replay_gets_into_the_next_one_with_its_tables(name: str) -
         for replay in state._spare:
             events = replay.log.events
             assert events.tobytes() == blank_events(len(events)).tobytes()
-            for table in (*replay.producers, replay.log.progress, *replay[2:]):
+            for table in (*replay.producers, replay.log.progress, replay.log.track, *replay[2:]):
                 table.view(np.uint8).fill(0x55)
             replay.producers.meta[:] = (0, 1, 1)
     assert used == new

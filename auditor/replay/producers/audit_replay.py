@@ -19,6 +19,7 @@ from auditor.facts.events import KNOWN_IN_SNAPSHOT, SNAPSHOT_DENIES, EventKind
 from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.replica_facts import (
     NO_PRODUCERS,
+    NO_STAMPS,
     NO_TRANSACTIONS,
     PRODUCER,
     SEQUENCE_FREE_TOPICS,
@@ -30,7 +31,7 @@ from auditor.facts.replica_facts import (
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 from auditor.replay.producers import kernel, state
-from auditor.replay.producers.kernel import replay_and_note, replay_batches
+from auditor.replay.producers.kernel import note_last, replay_and_note, replay_batches
 from auditor.replay.producers.snapshot_chain import OPEN, Chain, IndexedSnapshot, Stored
 from auditor.replay.producers.state import Replay, column, rows_of_producers
 from auditor.replay.task import FAR, ReplicaTask, as_records
@@ -168,6 +169,14 @@ def sums(replay: Replay) -> dict[str, int]:
     }
 
 
+def track_of(replay: Replay) -> np.ndarray:
+    """Return the sampled broker-written times (STAMP rows), up to the last one."""
+    if replay.progress["era"] < 0:
+        return NO_STAMPS
+    note_last(replay.log)
+    return replay.log.track[: replay.progress["stamps"]].copy()
+
+
 def pending_ahead(replay: Replay) -> LargestCreateTime | None:
     """Return the batch with the largest producer time that no broker-written time follows."""
     progress = replay.progress
@@ -295,6 +304,7 @@ def _begin_below(facts: ReplicaFacts, sound: list[Stored]) -> None:
         t["first_offset"][rows[goes_on]] = first[goes_on]
         for name in ("first_timestamp", "first_time"):
             t[name][rows[goes_on]] = np.minimum(t[name][rows[goes_on]], time[goes_on])
+        t["prior_time"][rows[goes_on]] = -1
 
 
 def _ghosts(facts: ReplicaFacts, replay: Replay, newest: Stored) -> list[np.ndarray]:
@@ -488,6 +498,7 @@ class AuditReplay:
         facts.unreadable = bool(progress["unreadable_ordinal"] >= 0)
         facts.unreadable_at = max(0, int(progress["unreadable_offset"])) if facts.unreadable else -1
         facts.ahead = pending_ahead(self.replay)
+        facts.track = track_of(self.replay)
         state.release_tables(self.replay)
 
 

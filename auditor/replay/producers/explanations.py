@@ -169,6 +169,8 @@ def _keep_run(replay: Replay, row: int, epoch: int, first: int, count: int) -> N
 STORM_WINDOW_MS = 600_000
 STORM_EPOCHS = 10
 BEHIND_MAX_TIME = np.int64(43)  # where the bytes behind the largest time begin, in a batch
+BEHIND_SEQUENCE = np.int64(57)  # likewise behind the base sequence, which follows the epoch
+LOW_32 = np.int64(0xFFFF_FFFF)
 
 
 # Sequences.
@@ -205,6 +207,8 @@ def explain_sequences(replay: Replay, batch: np.record, row: int, answer: int, t
             event = _sequence_event(replay, state.BUMP_NONZERO, batch, live, answer, state.ZERO, time)
             replay.log.events[event].previous_epoch = live.data_epoch
         begin_run(replay, row, live.data_epoch, epoch, first, count)
+        if first == 0 and not batch.attributes & state.ATTR_TRANSACTIONAL:
+            _begin_again(replay, batch, row, time)
     if first == 0:
         _note_zero(replay, batch, row)
     return stored
@@ -238,6 +242,9 @@ def _same_epoch(replay: Replay, batch: np.record, row: int, count: int, answer: 
             _gap_event(replay, batch, live, answer, expected, time)
         begin_run(replay, row, epoch, epoch, first, count)
     note_crowd(replay, row)
+    later = replay.born[row].later
+    if later >= 0 and replay.later[later].again_left > 0:
+        _go_on_again(replay, batch, row, time)
     return stored != NOTHING
 
 
@@ -413,6 +420,77 @@ def _same_bytes(table: np.ndarray, batch: np.record, born: np.record) -> bool:
 def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
     """Base offset of a producer's last batch that began at sequence 0."""
     return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
+
+
+# Batches that a producer sends again in its next epoch: it numbers what is in flight anew (KIP-360), also what was
+# stored but not acknowledged. The records are the same bytes then.
+
+
+@kernel
+def _begin_again(replay: Replay, batch: np.record, row: int, time: int) -> None:
+    """Compare the first batch of an epoch with the cached ones of the epoch before, and note if it is one of them.
+
+    Where two of those are equal, the producer writes equal batches anyway.
+    """
+    entry, before = replay.producers.entries[row], np.int64(replay.live[row].data_epoch)
+    if entry.epoch != before:
+        return
+    age, same = -1, 0
+    for other in range(entry.cached):
+        if _is_sent_again(replay, batch, row, before, other):
+            age = other
+            same += 1
+    later = replay.later[state.later_row(replay.log, replay.later, replay.born[row])]
+    later.again_left = 0
+    if same == 1:
+        later.again_epoch = before
+        later.again_age = age
+        later.again_left = age
+        _again_event(replay, batch, row, before, age, time)
+
+
+@kernel
+def _go_on_again(replay: Replay, batch: np.record, row: int, time: int) -> None:
+    """Compare the next batch of an epoch with the cached one that followed in the epoch before."""
+    later = replay.later[replay.born[row].later]
+    epoch, age = np.int64(later.again_epoch), np.int64(later.again_age)
+    later.again_left -= 1
+    if _is_sent_again(replay, batch, row, epoch, age):
+        _again_event(replay, batch, row, epoch, age, time)
+    else:
+        later.again_left = 0
+    if later.again_left > 0:
+        replay.live[row].crowded = 1
+
+
+@kernel
+def _again_event(replay: Replay, batch: np.record, row: int, epoch: int, age: int, time: int) -> None:
+    log, live = replay.log, replay.live[row]
+    event = log.events[state.new_event(log, state.SENT_AGAIN, batch, batch.max_timestamp, time)]
+    cached = replay.producers.rings[model.cached_slot(replay.producers, row, age), row]
+    event.previous_epoch = epoch
+    event.previous_last_offset = live.data_last_offset
+    event.stored_base_offset = cached.last_offset - cached.offset_delta
+    if replay.later[replay.born[row].later].again_left > 0:
+        live.crowded = 1  # the next batch is compared, too
+
+
+@kernel
+def _is_sent_again(replay: Replay, batch: np.record, row: int, epoch: int, age: int) -> bool:
+    """Whether a batch is the cached one of ``age``, but for the epoch, the sequence and the broker-written time."""
+    place = model.cached_slot(replay.producers, row, age)
+    cached, checksum = replay.producers.rings[place, row], replay.checksums[place, row]
+    if cached.offset_delta != batch.last_offset - batch.base_offset:
+        return False
+    aged = (batch.max_timestamp - np.int64(checksum.low_time)) & LOW_32
+    change = (batch.max_timestamp - aged) ^ batch.max_timestamp
+    if change and not batch.attributes & state.ATTR_APPEND_TIME:
+        return False
+    first = model.subtract_sequence(cached.last_sequence, cached.offset_delta)
+    numbers = (np.int64(epoch ^ batch.producer_epoch) << 32) | np.int64(first ^ batch.base_sequence)
+    changed = crc_of_change(numbers, batch.bytes - BEHIND_SEQUENCE)
+    changed ^= crc_of_change(change, batch.bytes - BEHIND_MAX_TIME)
+    return np.int64(checksum.crc) ^ batch.crc == changed
 
 
 # Epochs.

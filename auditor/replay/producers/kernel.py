@@ -10,12 +10,13 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import LAST_EPOCH, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
-from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
+from auditor.facts.replica_facts import FALL_MS, SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.model import producers
 from auditor.model.batch_validation import goes_back, header_faults, is_leftover, lacks_records
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, OK, Policy
 from auditor.replay.producers import state
 from auditor.replay.producers.explanations import (
+    LOW_32,
     explain_epoch,
     explain_sequences,
     goes_on_from_first,
@@ -207,7 +208,100 @@ def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     progress.ahead_time = -1
     progress.broker_time = max(progress.broker_time, stamp)
     progress.segment_time = max(progress.segment_time, stamp)
+    if stamp >= 0:
+        note_stamp(log, batch, stamp)
     return stamp
+
+
+# The track of broker-written times (STAMP).
+
+
+MINUTE_MS = 60_000
+
+
+@kernel
+def note_stamp(log: LogContext, batch: np.record, stamp: int) -> None:
+    """Note a broker-written time: in the track if an era, a leader epoch or another minute begins with it."""
+    progress, offset, leader_epoch = log.progress[0], batch.base_offset, batch.partition_leader_epoch
+    fell = stamp < progress.era_newest - FALL_MS
+    if progress.era < 0 or fell or leader_epoch != progress.stamp_leader_epoch:
+        if progress.era >= 0:
+            note_last(log)
+        if progress.era < 0 or fell:
+            progress.era += 1
+            progress.era_newest = -1
+        _add_stamp(log, offset, stamp, leader_epoch)
+    elif stamp > progress.era_newest and stamp - log.track[progress.stamps - 1].time >= MINUTE_MS:
+        if stamp - progress.stamp >= MINUTE_MS:  # what came before the gap is not sampled otherwise
+            note_last(log)
+        _add_stamp(log, offset, stamp, leader_epoch)
+    if stamp > progress.era_newest:
+        progress.era_newest = stamp
+        progress.era_newest_offset = offset
+        progress.era_newest_leader_epoch = leader_epoch
+    progress.stamp = stamp
+    progress.stamp_offset = offset
+    progress.stamp_leader_epoch = leader_epoch
+
+
+@kernel
+def note_last(log: LogContext) -> None:
+    """Add the newest time of the era and the last time to the track, unless they are there."""
+    progress = log.progress[0]
+    if progress.era_newest_offset > log.track[progress.stamps - 1].offset:
+        _add_stamp(log, progress.era_newest_offset, progress.era_newest, progress.era_newest_leader_epoch)
+    if progress.stamp_offset > log.track[progress.stamps - 1].offset:
+        _add_stamp(log, progress.stamp_offset, progress.stamp, progress.stamp_leader_epoch)
+
+
+@kernel
+def _add_stamp(log: LogContext, offset: int, time: int, leader_epoch: int) -> None:
+    progress = log.progress[0]
+    if progress.stamps == state.STAMPS:
+        for attempt in range(2):  # eras and leader epochs alone may be too many
+            if progress.stamps * 8 > state.STAMPS * 7:
+                _thin(log, attempt == 1)
+    row = log.track[progress.stamps]
+    progress.stamps += 1
+    row.offset = offset
+    row.time = time
+    row.leader_epoch = leader_epoch
+    row.era = progress.era
+
+
+@kernel
+def _thin(log: LogContext, anything: bool) -> None:
+    """Remove every second row from the older three quarters of the track.
+
+    Unless ``anything`` may go, where an era or a leader epoch begins and the newest time of an era remain.
+    """
+    progress, track = log.progress[0], log.track
+    older, rows, newest, era, leader_epoch, dropped = progress.stamps * 3 // 4, 0, -1, -1, -1, False
+    for k in range(progress.stamps):
+        begins = track[k].era != era
+        if begins:
+            newest = _newest_of_era(track, k, progress.stamps)
+        fixed = not anything and (begins or track[k].leader_epoch != leader_epoch)
+        fixed = fixed or (k == newest and (not anything or track[k].era == progress.era))
+        era, leader_epoch = track[k].era, track[k].leader_epoch
+        if k < older and not fixed:
+            dropped = not dropped
+            if dropped:
+                continue
+        track[rows] = track[k]
+        rows += 1
+    progress.stamps = rows
+
+
+@kernel
+def _newest_of_era(track: np.ndarray, first: int, end: int) -> int:
+    """Row of the newest time of the era that begins at row ``first``."""
+    newest, row = first, first
+    while row < end and track[row].era == track[first].era:
+        if track[row].time > track[newest].time:
+            newest = row
+        row += 1
+    return newest
 
 
 # Replay of batches, compiled: the model answers for a leader, batch by batch in offset order.
@@ -303,6 +397,10 @@ def _data(replay: Replay, batch: np.record, row: int, judged: bool, time: int, s
         max_timestamp=batch.max_timestamp,
         transactional=transactional,
     )
+    if not transactional:
+        checksum = replay.checksums[replay.producers.entries[row].newest, row]
+        checksum.crc = batch.crc
+        checksum.low_time = batch.max_timestamp & LOW_32
     _remember(replay, batch, row, judged, last_sequence, time)
 
 
@@ -431,6 +529,7 @@ def _batch(replay: Replay, batch: np.record, found_row: int, step: np.record, no
             step.kind, step.row = state.UNREADABLE, -1
         return
     control, marker = state.is_control(batch), state.is_marker(batch)
+    progress.prior_time = max(progress.era_newest, progress.ahead_time)
     time = take_time(log, batch, marker)
     judged = check_offsets(log, batch, time)
     if judged:

@@ -9,7 +9,7 @@ import numpy as np
 from auditor.base.compiled import kernel
 from auditor.connectors.codec.batches import FLAW_CRC, FLAW_PRODUCER_EPOCH, FLAW_PRODUCER_SEQUENCE
 from auditor.facts.events import EventKind, blank_events
-from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ZERO_AT_START
+from auditor.facts.replica_facts import PRODUCER, STAMP, TRANSACTION, ZERO_AT_START
 from auditor.model import producers as model
 from auditor.model.policies import KIP_360, Policy
 
@@ -96,6 +96,14 @@ MOVING = (
     "ahead_last_offset",
     "ahead_segment",
     "ahead_position",
+    "era",  # falls of the clock so far; -1 before the first broker-written time
+    "era_newest",  # newest broker-written time behind the last fall, and its batch
+    "era_newest_offset",
+    "era_newest_leader_epoch",
+    "stamp",  # last broker-written time, and its batch
+    "stamp_offset",
+    "stamp_leader_epoch",
+    "prior_time",  # newest time before the batch that is being replayed (TRANSACTION)
 )
 COUNTED = (
     "ordinal",  # batches seen
@@ -106,7 +114,8 @@ COUNTED = (
     "runs",
     "marked",
     "below",
-    "later",  # rows used of each table
+    "later",
+    "stamps",  # rows used of each table
     "batches",
     "records",
     "data_offsets",
@@ -173,6 +182,8 @@ BORN = np.dtype(
 # Of producers that did more than to go on from their first batch (row BORN.later; without one all is as that left it):
 # which batches raised the epoch, also that of data alone; the last batch that began at sequence 0, in the epoch
 # zero_epoch (-1: none); the run of sequences before the present one (-1: none), and how often it was idle for long.
+# While it sends batches of an earlier epoch (again_epoch) again: the age in the cache that each new batch is compared
+# with, and how many of those are left.
 LATER = np.dtype(
     [
         ("max_epoch_offset", "i8"),
@@ -188,10 +199,15 @@ LATER = np.dtype(
         ("old_run", "i4"),
         ("idle_count", "i4"),
         ("zero_epoch", "i2"),
+        ("again_epoch", "i2"),
+        ("again_age", "i1"),
+        ("again_left", "i1"),
     ],
     align=True,
 )
 # Of producers with markers (row LIVE.marked), and of those with batches below the log start (row BORN.below).
+# Beside each cached batch of a producer: its checksum, and the low 32 bits of its largest timestamp.
+CHECKSUM = np.dtype([("crc", "u4"), ("low_time", "u4")])
 MARKED = np.dtype(
     [
         ("markers", "i8"),
@@ -270,6 +286,7 @@ class LogContext(NamedTuple):
     epochs: np.ndarray  # int64, of the leader-epoch checkpoint
     epoch_starts: np.ndarray  # int64
     policy: Policy
+    track: np.ndarray  # STAMP
 
 
 class Replay(NamedTuple):
@@ -286,6 +303,7 @@ class Replay(NamedTuple):
     open: np.ndarray  # TRANSACTION, by slot
     queue: np.ndarray  # QUEUE
     runs: np.ndarray  # RUN
+    checksums: np.ndarray  # CHECKSUM[cache size, rows], beside the rings of producers
     found_rows: np.ndarray  # int32, rows of the producers of the batches that come next
     nothing: np.ndarray  # STEP, one row that nobody reads
 
@@ -298,6 +316,7 @@ class Replay(NamedTuple):
 
 EVENTS_OF_A_BATCH = len(EventKind)  # the most that one batch can raise: new_event gives it one row a kind
 EVENTS_AT_ONCE = 512
+STAMPS = 1024  # rows of a track
 TRANSACTIONS_AT_ONCE = 1024
 SLOTS = 256
 FOUND_AT_ONCE = 64  # producers that are looked up before their batches are replayed
@@ -319,7 +338,8 @@ def new_replay(params: np.ndarray, epochs: np.ndarray, epoch_starts: np.ndarray,
     replay.queue[:] = _free_slots(0, len(replay.queue))
     numbers = replay.log.progress.view(np.int64)
     numbers[: len(MOVING)], numbers[len(MOVING) :] = -1, 0
-    log = LogContext(replay.log.events, params, replay.log.progress, epochs, epoch_starts, policy)
+    before = replay.log
+    log = LogContext(before.events, params, before.progress, epochs, epoch_starts, policy, before.track)
     return Replay(log, *replay[1:])
 
 
@@ -336,8 +356,9 @@ def release_tables(replay: Replay) -> None:
 
 def _first_replay(policy: Policy) -> Replay:
     capacity, none = 1024, np.empty(0, np.int64)
+    events, progress, track = blank_events(EVENTS_AT_ONCE), np.zeros(1, PROGRESS), np.empty(STAMPS, STAMP)
     return Replay(
-        log=LogContext(blank_events(EVENTS_AT_ONCE), np.zeros(1, PARAMS), np.zeros(1, PROGRESS), none, none, policy),
+        log=LogContext(events, np.zeros(1, PARAMS), progress, none, none, policy, track),
         producers=model.new_producers(capacity, policy.cached_batches),
         live=np.empty(capacity, LIVE),
         born=np.empty(capacity, BORN),
@@ -348,6 +369,7 @@ def _first_replay(policy: Policy) -> Replay:
         open=np.zeros(SLOTS, TRANSACTION),
         queue=_free_slots(0, SLOTS),
         runs=np.empty(256, RUN),
+        checksums=np.empty((policy.cached_batches, capacity), CHECKSUM),
         found_rows=np.empty(FOUND_AT_ONCE, np.int32),
         nothing=np.empty(1, STEP),
     )
@@ -364,6 +386,7 @@ def used(replay: Replay) -> Replay:
     """Return the replay without spare rows, to be stored and resumed with :func:`with_room`."""
     progress, rows = replay.progress, int(replay.producers.meta[0])
     return replay._replace(
+        log=replay.log._replace(track=replay.log.track[: progress["stamps"]]),
         producers=model.used(replay.producers),
         live=replay.live[:rows],
         born=replay.born[:rows],
@@ -371,6 +394,7 @@ def used(replay: Replay) -> Replay:
         below=replay.below[: progress["below"]],
         transactions=replay.transactions[:0],
         runs=replay.runs[: progress["runs"]],
+        checksums=replay.checksums[:, :rows],
         later=replay.later[: progress["later"]],
     )
 
@@ -378,7 +402,9 @@ def used(replay: Replay) -> Replay:
 def with_room(stored: Replay) -> Replay:
     """Resume what :func:`used` left. Its events and transactions had been taken."""
     replay = stored._replace(
-        producers=model.grow(stored.producers, 1024), transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION)
+        log=stored.log._replace(track=_longer(stored.log.track, STAMPS)),
+        producers=model.grow(stored.producers, 1024),
+        transactions=np.zeros(TRANSACTIONS_AT_ONCE, TRANSACTION),
     )
     return ensure_room(replay, 1)
 
@@ -400,6 +426,7 @@ def ensure_room(replay: Replay, rows: int) -> Replay:
         later=_longer(replay.later, int(progress["later"]) + rows),
         open=_longer(replay.open, int(progress["open"]) + rows),
         runs=_longer(replay.runs, int(progress["runs"]) + rows),
+        checksums=_wider(replay.checksums, capacity),
     )
     if len(replay.open) > len(replay.queue):
         free = _free_slots(len(replay.queue), len(replay.open))
@@ -414,6 +441,7 @@ def _has_room(replay: Replay, progress: np.void, rows: int) -> bool:
         int(replay.producers.meta[0]) + rows <= capacity
         and len(replay.live) >= capacity
         and len(replay.born) >= capacity
+        and replay.checksums.shape[1] >= capacity
         and int(progress["marked"]) + rows <= len(replay.marked)
         and int(progress["below"]) + rows <= len(replay.below)
         and int(progress["later"]) + rows <= len(replay.later)
@@ -449,6 +477,15 @@ def _longer(table: np.ndarray, rows: int) -> np.ndarray:
     return longer
 
 
+def _wider(table: np.ndarray, rows: int) -> np.ndarray:
+    """Likewise a table with a column per row of producers."""
+    if rows <= table.shape[1]:
+        return table
+    wider = np.empty((len(table), rows), table.dtype)
+    wider[:, : table.shape[1]] = table
+    return wider
+
+
 # New rows in the tables of a replay: events and producers.
 
 
@@ -457,6 +494,7 @@ SEQUENCE_GAP = np.int64(EventKind.SEQUENCE_GAP)
 SEQUENCE_OVERLAP = np.int64(EventKind.SEQUENCE_OVERLAP)
 SEQUENCE_RESET = np.int64(EventKind.SEQUENCE_RESET)
 SEQUENCE_RESUMED = np.int64(EventKind.SEQUENCE_RESUMED)
+SENT_AGAIN = np.int64(EventKind.SENT_AGAIN)
 BUMP_NONZERO = np.int64(EventKind.BUMP_NONZERO)
 FIRST_NONZERO = np.int64(EventKind.FIRST_NONZERO)
 EPOCH_REGRESSION = np.int64(EventKind.EPOCH_REGRESSION)
@@ -549,6 +587,7 @@ def later_row(log: LogContext, table: np.ndarray, born: np.record) -> int:
         later.epoch_window_count = 0
         later.old_run = -1
         later.idle_count = 0
+        later.again_left = 0
     return born.later
 
 

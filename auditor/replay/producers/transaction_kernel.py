@@ -81,6 +81,7 @@ def open_transaction(replay: Replay, batch: np.record, live: np.record, time: in
     transaction.first_append_time = 1 if batch.attributes & ATTR_APPEND_TIME else 0
     transaction.segment = replay.log.progress[0].segment
     transaction.position = batch.position
+    transaction.prior_time = replay.log.progress[0].prior_time
     transaction.coordinator_epoch = replay.marked[live.marked].coordinator_epoch if live.marked >= 0 else -1
 
 
