@@ -697,7 +697,7 @@ def held_by_stamps(log: LogView, t: OpenTransaction) -> Held:
     """Return how long it has been open at least by the broker-written times behind it in its own log."""
     own = int(t.row["first_time"]) if t.row["first_append_time"] == 1 else -1
     until = log.cluster.as_of if log.cluster.clock_given else None
-    return held(_track(log), int(t.row["first_offset"]), own, until)
+    return held(log.leader.track, int(t.row["first_offset"]), own, until)
 
 
 def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
@@ -719,18 +719,7 @@ def _is_alone(log: LogView) -> bool:
     own, bounds = (log.topic, log.partition), log.cluster.bounds
     others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
     same = any(b.broker_id == log.leader.broker_id for b in others)
-    return same and max(b.copy_time for b in others) < held(_track(log), 0).newest - FAR_MS
-
-
-@once
-def _track(log: LogView) -> np.ndarray:
-    # Until facts have it: markers, and the newest time.
-    marked = log.leader.transactions[log.leader.transactions["marker_offset"] >= 0]
-    marked = np.sort(marked, order="marker_offset")
-    rows = [(log.leader.log_start, log.leader.first_time, 0, 0)]
-    rows += [(m["marker_offset"], m["marker_timestamp"], 0, 0) for m in marked]
-    rows += [(log.leader.log_end - 1, log.leader.broker_time, 0, 0)]
-    return np.array(rows, [("offset", "i8"), ("time", "i8"), ("leader_epoch", "i4"), ("era", "i4")])
+    return same and max(b.copy_time for b in others) < held(log.leader.track, 0).newest - FAR_MS
 
 
 def is_prepared(t: OpenTransaction) -> bool:

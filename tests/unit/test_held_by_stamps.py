@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from auditor.evidence.cluster_clocks import FAR_MS, Held, held
+from auditor.facts.replica_facts import STAMP
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 BEGAN = 1_795_300_000_000  # ms
-ROWS = np.dtype([("offset", "i8"), ("time", "i8"), ("leader_epoch", "i4"), ("era", "i4")])
 
 
 def track(*rows: tuple[int, int, int, int]) -> np.ndarray:
     """Offset, ms since the log began, leader epoch, era."""
-    return np.array([(offset, BEGAN + time, epoch, era) for offset, time, epoch, era in rows], ROWS)
+    return np.array([(offset, BEGAN + time, epoch, era) for offset, time, epoch, era in rows], STAMP)
 
 
 def passed(rows: np.ndarray, offset: int, own: int = -1, until: int | None = None) -> tuple[int, int]:

@@ -82,7 +82,6 @@ def test_its_own_times_show_how_long_it_is_open(
     [
         ((), ("critical", "proved")),  # nothing speaks against it
         (
-            1,
             (0, MINUTE),
             ("error", "likely"),
         ),  # all else of its broker was written hours before: its clock may have jumped
