@@ -85,11 +85,11 @@ def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, ti
     """Return the fall of a log's clock that may explain how far ``begun``, at an offset, is before ``time`` at a later
     one.
 
-    The clock ran ahead there until it fell behind both, or it fell ahead of both and was set right between them.
+    The clock ran ahead there, until it fell behind both offsets; or it fell before both, and was set right between them.
     """
     for step in steps:
         was = step.time + step.by_ms
-        if step.offset > offset and time <= was + ONE_CLOCK_MS:
+        if step.offset > offset and step.time < time <= was + ONE_CLOCK_MS:
             return step
         if step.offset <= before and step.time - ONE_CLOCK_MS <= begun <= was <= time + ONE_CLOCK_MS:
             return step

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.evidence.cluster_clocks import FAR_MS, Held, held
-from auditor.facts.replica_facts import STAMP
+from auditor.evidence.cluster_clocks import FAR_MS, Held, held, step_between
+from auditor.facts.replica_facts import STAMP, Fall
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 BEGAN = 1_795_300_000_000  # ms
@@ -61,3 +61,24 @@ def test_each_leaders_clock_counts_for_itself() -> None:
 def test_times_behind_that_of_the_audit_are_of_a_wrong_clock() -> None:
     assert passed(MINUTES, 100, until=130 * MINUTE) == (30 * MINUTE, 30 * MINUTE)
     assert passed(MINUTES, 100, until=0) == (0, 0)
+
+
+RAN_AHEAD = [
+    Fall(by_ms=2 * DAY - MINUTE, offset=20, time=BEGAN + MINUTE, leader_changed=False)
+]  # it read two days more
+
+
+@pytest.mark.parametrize(
+    ("before", "begun", "offset", "time", "explained"),
+    [
+        (5, 0, 10, 2 * DAY, True),  # within the minute in which it ran ahead
+        (5, -2 * DAY, 10, 0, False),  # before it
+        (5, 0, 10, 3 * DAY, False),  # beyond all that it read
+        (21, MINUTE, 30, 2 * DAY + MINUTE, True),  # set right again behind the fall
+        (21, MINUTE, 30, DAY, False),
+        (5, -DAY, 30, 2 * MINUTE, False),
+    ],
+)
+def test_what_a_step_of_the_clock_explains(before: int, begun: int, offset: int, time: int, explained: bool) -> None:
+    step = step_between(RAN_AHEAD, before, BEGAN + begun, offset, BEGAN + time)
+    assert (step is not None) == explained
