@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -47,45 +48,76 @@ class Order(StrEnum):
 class Held(NamedTuple):
     """How long data has been in a log, at least, by the times that brokers wrote behind it there; ms.
 
-    ``without_last_ms``: the same without the newest time, if that is alone and :data:`FAR_MS` ahead: a clock that was
-    wrong may have written it. ``newest``: that time.
+    ``without_last_ms``: the same without a newest time that is alone and :data:`FAR_MS` ahead: a clock that was wrong
+    may have written it.
     """
 
     at_least_ms: int = 0
     without_last_ms: int = 0
-    newest: int = -1
 
 
-def held(track: np.ndarray, offset: int, own: int = -1, until: int | None = None) -> Held:
-    """Return how long the data at an offset has been in its log by the STAMP rows in ``track``.
+class OwnTimes:
+    """The broker-written times of one log, by the clocks that can tell how much time passed.
 
     Counts what passed by one clock after the other, one per leader epoch, behind the last fall of one: what passed
-    between two of them, and before a clock was corrected, is unknown. ``own``: the time (ms) of the data itself if its
-    broker wrote it, else -1; ``until``: later times are of a wrong clock.
+    between two of them, and before a clock was corrected, is unknown.
     """
-    if until is not None:
-        track = track[track["time"] <= until]
-    era, epoch = (track[name][1:] != track[name][:-1] for name in ("era", "leader_epoch"))
-    falls = np.flatnonzero(era & ~epoch) + 1  # a new leader starts over: its clock is another one
-    start = int(falls.max(initial=0))
-    changes = np.flatnonzero(era | epoch) + 1
-    passed, alone, newest = 0, 0, -1
-    for run in np.split(track[start:], changes[changes > start] - start):
-        times = run["time"][run["offset"] >= offset]
-        if len(times):
-            begun = own if own >= 0 and run["offset"][0] <= offset else int(times[0])
-            newest = int(times.max())
-            passed += max(0, newest - begun)
-            jump = newest - int(times[:-1].max(initial=begun))
-            alone += jump if jump > FAR_MS else 0
-    return Held(passed, passed - alone, newest)
+
+    def __init__(self, track: np.ndarray, until: int | None = None) -> None:
+        """``track``: STAMP rows; ``until``: later times (ms) are of a wrong clock."""
+        if until is not None:
+            track = track[track["time"] <= until]
+        era, epoch = (track[name][1:] != track[name][:-1] for name in ("era", "leader_epoch"))
+        fell = np.flatnonzero(era & ~epoch) + 1  # a new leader starts over: its clock is another one
+        starts = [int(fell.max(initial=0)), *(np.flatnonzero(era | epoch) + 1).tolist()]
+        starts = [row for row in starts if starts[0] <= row < len(track)]
+        self._offsets: list[int] = track["offset"].tolist()
+        self._times: list[int] = track["time"].tolist()
+        self._starts = sorted(set(starts))
+        self._begin = [self._offsets[row] for row in self._starts]
+        self._before_last = [-1] * len(self._times)  # the newest time from each row on, but for the last of its run
+        self._behind = [Held()]  # of all runs from the last one on, from the last two, ...
+        for run in reversed(range(len(self._starts))):
+            for row in reversed(range(self._starts[run], self._last(run))):
+                self._before_last[row] = max(self._times[row], self._before_last[row + 1])
+            self._behind.append(self._with(run, self._starts[run], -1))
+
+    @property
+    def newest(self) -> int:
+        """The newest time that counts, ms; -1 for none."""
+        return max(self._before_last[self._starts[-1]], self._times[-1]) if self._starts else -1
+
+    def held(self, offset: int, own: int = -1) -> Held:
+        """Return how long the data at an offset has been in the log.
+
+        ``own``: the time (ms) of the data itself if its broker wrote it, else -1.
+        """
+        run = bisect.bisect_right(self._begin, offset) - 1
+        if run < 0:
+            return self._behind[-1]
+        return self._with(run, bisect.bisect_left(self._offsets, offset), own)
+
+    def _last(self, run: int) -> int:
+        return (self._starts[run + 1] if run + 1 < len(self._starts) else len(self._times)) - 1
+
+    def _with(self, run: int, row: int, own: int) -> Held:
+        # What passed in a run from a row on, and in all runs behind it.
+        behind, last = self._behind[len(self._starts) - 1 - run], self._last(run)
+        if row > last:
+            return behind
+        begun = own if own >= 0 else self._times[row]
+        before = max(begun, self._before_last[row])
+        newest = max(self._times[last], self._before_last[row])
+        passed, jump = max(0, newest - begun), newest - before
+        sure = passed - (jump if jump > FAR_MS else 0)
+        return Held(behind.at_least_ms + passed, behind.without_last_ms + sure)
 
 
 def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
-    """Return the fall of a log's clock that may explain how far ``begun``, at an offset, is before ``time`` at a later
-    one.
+    """Return the fall of a log's clock that may explain how long before ``time`` at an offset ``begun`` is.
 
-    The clock ran ahead there, until it fell behind both offsets; or it fell before both, and was set right between them.
+    ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before both,
+    and was set right between them.
     """
     for step in steps:
         was = step.time + step.by_ms

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import FAR_MS, Held, held
+from auditor.evidence.cluster_clocks import FAR_MS, Held, OwnTimes
 from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
@@ -696,8 +696,13 @@ def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
 def held_by_stamps(log: LogView, t: OpenTransaction) -> Held:
     """Return how long it has been open at least by the broker-written times behind it in its own log."""
     own = int(t.row["first_time"]) if t.row["first_append_time"] == 1 else -1
-    until = log.cluster.as_of if log.cluster.clock_given else None
-    return held(log.leader.track, int(t.row["first_offset"]), own, until)
+    return own_times(log).held(int(t.row["first_offset"]), own)
+
+
+@once
+def own_times(log: LogView) -> OwnTimes:
+    """Return the broker-written times of its leader replica."""
+    return OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
 
 
 def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
@@ -719,7 +724,7 @@ def _is_alone(log: LogView) -> bool:
     own, bounds = (log.topic, log.partition), log.cluster.bounds
     others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
     same = any(b.broker_id == log.leader.broker_id for b in others)
-    return same and max(b.copy_time for b in others) < held(log.leader.track, 0).newest - FAR_MS
+    return same and max(b.copy_time for b in others) < own_times(log).newest - FAR_MS
 
 
 def is_prepared(t: OpenTransaction) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.evidence.cluster_clocks import FAR_MS, Held, held, step_between
+from auditor.evidence.cluster_clocks import FAR_MS, OwnTimes, step_between
 from auditor.facts.replica_facts import STAMP, Fall
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -18,8 +18,8 @@ def track(*rows: tuple[int, int, int, int]) -> np.ndarray:
 
 
 def passed(rows: np.ndarray, offset: int, own: int = -1, until: int | None = None) -> tuple[int, int]:
-    by = held(rows, offset, own if own < 0 else BEGAN + own, None if until is None else BEGAN + until)
-    return by.at_least_ms, by.without_last_ms
+    times = OwnTimes(rows, None if until is None else BEGAN + until)
+    return times.held(offset, own if own < 0 else BEGAN + own)
 
 
 MINUTES = track(*((n, n * MINUTE, 0, 0) for n in range(200)))
@@ -29,7 +29,8 @@ def test_from_the_first_time_at_or_behind_the_data_to_the_newest() -> None:
     assert passed(MINUTES, 100) == (99 * MINUTE, 99 * MINUTE)
     assert passed(MINUTES, 100, own=100 * MINUTE - 20 * SECOND) == (99 * MINUTE + 20 * SECOND,) * 2
     assert passed(MINUTES, 199) == passed(MINUTES, 500) == (0, 0)
-    assert held(MINUTES[:0], 0) == Held(0, 0, -1)
+    assert passed(MINUTES[:0], 0) == (0, 0)
+    assert (OwnTimes(MINUTES).newest, OwnTimes(MINUTES[:0]).newest) == (BEGAN + 199 * MINUTE, -1)
 
 
 def test_a_last_time_alone_and_far_ahead_is_not_without_doubt() -> None:
