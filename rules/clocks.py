@@ -116,8 +116,8 @@ def _fell(log: LogView) -> Iterator[Finding]:
         wrote, writes = _writers(log, np.array([fall.offset - 1, fall.offset]))
         if writes is not None and (wrote == writes or not fall.leader_changed) and fall.by_ms > SKEW_MS:
             evidence = _evidence((writes, writes), fall.by_ms, (fall.time + fall.by_ms, writes))
-            message, place = _said(read(ClockSkewEvidence, evidence)), {"offset": fall.offset, "time_ms": fall.time}
-            yield log.finding("warning", message, evidence=evidence, **place)
+            message = _said(read(ClockSkewEvidence, evidence))
+            yield log.finding("warning", message, evidence=evidence, offset=fall.offset, time_ms=fall.time)
 
 
 def _apart(log: LogView) -> Iterator[Finding]:

@@ -12,7 +12,6 @@ from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
 from auditor.model.transaction_states import partition_for
 from auditor.rules.catalogue.registry import rule
@@ -34,7 +33,6 @@ from auditor.rules.transactions.coordinated import (
     steps,
     unsound_records,
 )
-from auditor.rules.transactions.open_transactions import time_allowed
 
 # ``__transaction_state`` record by record: the transitions of each id.
 
@@ -246,14 +244,14 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 def _stuck(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
         away = blocking.undeliverable(log.cluster, entry)
-        due = entry.time + time_allowed(entry) + blocking.LATE_MS
-        if log.cluster.as_of <= due and not away:
+        if not open_transactions.overdue(log.cluster, entry) and not away:
             continue
+        due, age = open_transactions.due(log.cluster, entry), open_transactions.age_ms(log, entry, entry.time)
         doubt = (
             open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
         )
         severity = blocking.prepared_severity(log.cluster, entry)
-        make = partial(_stuck_finding, log, entry, severity, log.cluster.as_of - entry.time, away, doubt)
+        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
         yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
 
 
@@ -317,16 +315,15 @@ def _some(partitions: list[str]) -> str:
 
 @rule(
     "timeout-not-enforced",
-    when={
-        "warning": "within 30 s",
-        "info": "where its log may be outdated, or the transaction may never have begun",
-    },
+    when={"info": "where its log may be outdated, or the transaction may never have begun"},
 )
 def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
     """The coordinator did not abort a transaction whose time was up
 
-    Checks: the last record of an id is Ongoing, and its start, time-out and two rounds of the coordinator's check lie
-    before --as-of; not of a two-phase commit, which a coordinator never ends (KIP-939). Info where the logs of a
+    Checks: the last record of an id is Ongoing, and its start, its time-out, the coordinator's interval
+    (transaction.abort.timed.out.transaction.cleanup.interval.ms, 10 s by default) and 20 s are over by the clock of the
+    coordinator's broker, as far as that was up; not of a two-phase commit, which a coordinator never ends (KIP-939).
+    --as-of stands for the clock of every broker. Info where the logs of a
     running cluster were copied one after another and this one may have been copied before the transaction ended: a
     marker came later; or other logs are newer and neither this log nor one in which the transaction is open goes on
     behind that time. Info too where the record began the transaction and none of its partitions, which are all in the
@@ -347,25 +344,24 @@ def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, ONGOING):
         if entry.timeout_ms <= 0 or entry.timeout_ms == NO_TIMEOUT_MS:
             continue
-        begin = entry.start if entry.start >= 0 else entry.time
-        over = log.cluster.as_of - begin - entry.timeout_ms
-        if over <= 2 * COORDINATOR_CHECK_MS:
+        if not open_transactions.overdue(log.cluster, entry):
             continue
-        ended = open_transactions.unsure(log.cluster, entry, begin + entry.timeout_ms + 2 * COORDINATOR_CHECK_MS)
+        begin = entry.start if entry.start >= 0 else entry.time
+        over = open_transactions.age_ms(log, entry, begin) - entry.timeout_ms
+        ended = open_transactions.unsure(log.cluster, entry, open_transactions.due(log.cluster, entry))
         never = None if ended else open_transactions.never_begun(log.cluster, entry)
-        severity = "error" if over > blocking.LATE_MS else "warning"
-        make = partial(_beyond_timeout_finding, log, entry, severity, begin, over, ended, never)
-        yield Unmade(severity, entry.offset, make, doubt=bool(ended or never))
+        make = partial(_beyond_timeout_finding, log, entry, begin, over, ended, never)
+        yield Unmade("error", entry.offset, make, doubt=bool(ended or never))
 
 
 def _beyond_timeout_finding(
-    log: LogView, entry: StateRecord, severity: str, begin: int, over: int, ended: str | None, never: str | None
+    log: LogView, entry: StateRecord, begin: int, over: int, ended: str | None, never: str | None
 ) -> Finding:
     where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
-        severity,
+        "error",
         f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,

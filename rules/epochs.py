@@ -545,7 +545,8 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         last = log.last_entry(int(p["producer_id"]))
         if last is None or history.may_be_outdated(last):
             continue
-        expired = last.record_time + log.cluster.went_back  # by a clock that was set back since, it was then
+        fell = log.cluster.clocks.fell_ms(np.array([last.record_time]), log.cluster.writer(TOPIC, last.partition))
+        expired = last.record_time + int(fell[0])  # by a clock that was set back since, it was then
         if log.time(p["data_time"]) <= expired + SKEW_MS:
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))

@@ -678,7 +678,8 @@ def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     came, known_by = _came_by(log, t)
     if came < 0:
         return None
-    came += log.cluster.went_back  # between the record and the batch the clock may have been set back
+    leader = log.cluster.writer(log.topic, log.partition)
+    came += int(log.cluster.clocks.fell_ms(np.array([came]), leader)[0])  # perhaps between the record and the batch
     if _one_clock(log, t, added) and came + SAME_CLOCK_MS < added.time:
         return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
     ahead = _ahead_at_least(log, t, added)

@@ -11,6 +11,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import ElectionEvidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
+from auditor.evidence.cluster_clocks import RESTART_MS
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
@@ -41,7 +42,7 @@ def _all_offline(findings: Sequence[Finding]) -> str:
     "partition-offline",
     when={
         "critical": "for internal topics",
-        "info": "where a broker that has all of it was stopped cleanly, or in doubt",
+        "info": "where a broker that has all of it was stopped cleanly up to 5 minutes ago, or in doubt",
     },
     together=by_cause(_of_one_stop, _all_offline),
 )
@@ -69,15 +70,15 @@ def partition_offline(log: LogView) -> Iterator[Finding]:
 
 def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Finding:
     name = f"{topic}-{partition}"
-    stopped = SHUTTING_DOWN in offline.in_sync.values()
-    had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
     gaps = log.cluster.leaderless.get((topic, partition), ())
     since = gaps[-1] if gaps and gaps[-1].until is None else None
+    restarts = SHUTTING_DOWN in offline.in_sync.values() and (offline.lasts_ms or 0) <= RESTART_MS
+    had_all = [f"broker {broker} ({_stands(how)})" for broker, how in offline.in_sync.items()]
     return log.finding(
-        "info" if stopped else "critical" if topic.startswith("__") else "error",
+        "info" if restarts else "critical" if topic.startswith("__") else "error",
         f"Nobody leads {name}{WHILE}{'brokers' if len(offline.up) > 1 else 'broker'} {few(offline.up)} "
         f"{'are' if len(offline.up) > 1 else 'is'} up; in sync last: {', '.join(had_all[:5]) or 'nobody'}"
-        + ("; it is led again once that broker starts" if stopped else ""),
+        + ("; it is led again once that broker starts" if restarts else ""),
         doubt=_missing(log, since) is not None,
         topic=topic,
         partition=partition,
@@ -90,7 +91,7 @@ def _offline(log: LogView, topic: str, partition: int, offline: Offline) -> Find
             "missing": _missing(log, since),
         },
         advice=Advice(Verdict.WAIT, "it is led again once that broker starts")
-        if stopped
+        if restarts
         else repairs.without_leader(log.cluster, [name], "nothing is lost by starting a broker that has all of it"),
     )
 

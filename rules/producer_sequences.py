@@ -297,6 +297,38 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
         )
 
 
+@rule("repeated-records")
+def repeated_records(log: LogView) -> Iterator[Finding]:
+    """Records of a producer are stored again under its next epoch
+
+    Checks: a plain batch at sequence 0 of a new epoch with the bytes (by length and checksum) of one of the last five
+    batches that the producer stored in the epoch before, apart from epoch, sequence and the time that LogAppendTime
+    writes; and the batches that follow both. Where the producer wrote such equal batches before the new epoch, nothing
+    is reported.
+    Why it matters: consumers read the records twice. A client that does not know whether its batches were stored raises
+    its epoch and numbers them from 0, so that the broker cannot recognise them.
+    Can be wrong: the application wrote the same records twice within a millisecond.
+    What to do: deduplicate downstream by the content of the records; give the client more time to learn whether its
+    batches were stored (delivery.timeout.ms), and look for what kept it from that, such as a leader change.
+    Source: KIP-360, TransactionManager.bumpIdempotentProducerEpoch
+    """
+    for run in runs(log.events(EventKind.SENT_AGAIN), "producer_id", "producer_epoch"):
+        first, last = run[0], run[-1]
+        yield log.at_event(
+            "warning",
+            f"Producer {first['producer_id']} stored {plural(len(run), 'batch')} of epoch {first['previous_epoch']} "
+            f"again under epoch {first['producer_epoch']}: the records from offset {first['stored_base_offset']} on",
+            first,
+            last_offset=last["last_offset"],
+            evidence={
+                "batches": len(run),
+                "stored_before_at": first["stored_base_offset"],
+                "previous_epoch": first["previous_epoch"],
+                "previous_last_offset": first["previous_last_offset"],
+            },
+        )
+
+
 @rule(
     "sequence-reset-same-epoch",
     when={

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.facts.replica_facts import Fall
+from auditor.facts import replica_facts
+from auditor.facts.replica_facts import ReplicaFacts
 
 T = TypeVar("T")
 
@@ -19,6 +20,10 @@ TWO_CLOCKS_MS = 30_000  # clocks of two brokers
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
 FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
 OVERDUE_MS = 20_000  # past the timeout and the coordinator's interval: what it does is in its log by then
+SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
+RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
+MINUTE_MS, DAY_MS = 60_000, 86_400_000
+MOST_ERAS = 64  # of a log that are known everywhere, the newest
 
 
 class Confidence(StrEnum):
@@ -113,7 +118,9 @@ class OwnTimes:
         return Held(behind.at_least_ms + passed, behind.without_last_ms + sure)
 
 
-def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
+def step_between(
+    steps: Sequence[replica_facts.Fall], before: int, begun: int, offset: int, time: int
+) -> replica_facts.Fall | None:
     """Return the fall of a log's clock that may explain how long before ``time`` at an offset ``begun`` is.
 
     ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before both,
@@ -148,17 +155,178 @@ class BrokerTime:
         return f"BrokerTime({self.__ms}, {self.broker})"
 
 
+class Era(NamedTuple):
+    """A part of a log that one leader wrote, whose clock did not fall in it. Times are ms.
+
+    ``before``: its newest time more than a minute before ``newest``, -1 for none; ``ahead_from``: the time behind its
+    longest pause, at which its clock may have jumped ahead.
+    """
+
+    leader_epoch: int
+    first_offset: int
+    oldest: int
+    before: int
+    newest: int
+    ahead_from: int
+
+
+class Fall(NamedTuple):
+    """A step back of a broker's clock, which read ``was`` and then ``then`` (ms), at an offset of a log."""
+
+    broker: int | None
+    was: int
+    then: int
+    ahead_from: int
+    log: str
+    offset: int
+
+    @property
+    def by_ms(self) -> int:
+        """How far it fell."""
+        return self.was - self.then
+
+
+class LogEras(NamedTuple):
+    """The eras of a copy of a log, each with its leader (None: unknown), and the broker that has the copy.
+
+    ``of_controllers``: it is the metadata log.
+    """
+
+    name: str
+    holder: int | None
+    eras: Sequence[tuple[int | None, Era]]
+    of_controllers: bool = False
+
+
+def eras_of(track: np.ndarray) -> list[Era]:
+    """Return the eras of a log's broker-written times, in order: rows with offset, time and leader_epoch.
+
+    A time that is more than :data:`ONE_CLOCK_MS` before the newest of its era begins another one, and so does each
+    leader epoch.
+    """
+    out: list[Era] = []
+    begin, newest = 0, -1
+    times, epochs = track["time"].tolist(), track["leader_epoch"].tolist()
+    for k, time in enumerate(times):
+        if k > begin and (epochs[k] != epochs[begin] or time < newest - ONE_CLOCK_MS):
+            out.append(_era(track, begin, k))
+            begin, newest = k, -1
+        newest = max(newest, time)
+    if len(times) > begin:
+        out.append(_era(track, begin, len(times)))
+    return out[-MOST_ERAS:]
+
+
+def _era(track: np.ndarray, begin: int, end: int) -> Era:
+    times = np.maximum.accumulate(track["time"][begin:end])
+    earlier = times[times < times[-1] - MINUTE_MS]
+    jump = int(np.argmax(np.diff(times))) + 1 if len(times) > 1 else 0
+    return Era(
+        leader_epoch=int(track["leader_epoch"][begin]),
+        first_offset=int(track["offset"][begin]),
+        oldest=int(times[0]),
+        before=int(earlier[-1]) if len(earlier) else -1,
+        newest=int(times[-1]),
+        ahead_from=int(times[jump]),
+    )
+
+
+STAMP = np.dtype([("offset", "<i8"), ("time", "<i8"), ("leader_epoch", "<i4")])
+
+
+def track_of(facts: ReplicaFacts) -> np.ndarray:
+    """Return the broker-written times of a replica as :data:`STAMP` rows, by offset."""
+    rows = facts.transactions
+    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)] if len(rows) else rows
+    offsets, times = [rows["marker_offset"]], [rows["marker_timestamp"]]
+    if facts.coordinator_log is not None:
+        columns, valid = facts.coordinator_log.last_rows()
+        offsets.append(columns["offset"][valid])
+        times.append(columns["record_time"][valid])
+    track = np.zeros(sum(map(len, offsets)), STAMP)
+    track["offset"], track["time"] = np.concatenate(offsets), np.concatenate(times)
+    track = np.sort(track, order="offset")
+    if facts.broker_time > track["time"].max(initial=-1):
+        track = np.append(track, np.array([(facts.log_end - 1, facts.broker_time, 0)], STAMP))
+    starts = [start for _, start in facts.leader_epochs]
+    epochs = np.array([-1, *(epoch for epoch, _ in facts.leader_epochs)], np.int32)
+    track["leader_epoch"] = epochs[np.searchsorted(np.array(starts, np.int64), track["offset"], "right")]
+    return track
+
+
+def newest_of(log: LogEras) -> int:
+    """Return the newest time of a log behind the last fall of its clock, ms; -1 without any.
+
+    Another leader's clock may be behind the last one's, which is no fall: the newest time of either counts.
+    """
+    return max((era.newest for era in dict(log.eras).values()), default=-1)
+
+
+def _falls(log: LogEras) -> Iterator[Fall]:
+    for (led, era), (leads, later) in zip(log.eras, log.eras[1:], strict=False):
+        if later.oldest < era.newest - ONE_CLOCK_MS and (
+            era.leader_epoch == later.leader_epoch or (led is not None and led == leads)
+        ):
+            yield Fall(leads, era.newest, later.oldest, era.ahead_from, log.name, later.first_offset)
+
+
 @dataclass(slots=True)
 class Clocks:
     """The clocks of one cluster's brokers. Times are ms.
 
-    ``newest``: the newest broker-written time of each broker (None: unknown broker), behind the last fall of each log's
-    clock; ``given``: the evaluation time that the user gave, None for none.
+    ``cluster_now``: the evaluation time, by ``given`` that of the user, which then is that of every broker; ``newest``:
+    the newest time that each broker (None: an unknown one) wrote, behind the last fall of its clock; ``up_until``:
+    until when each broker looked at timeouts, as far as the metadata shows; ``intervals``: how often it looks.
     """
 
+    cluster_now: int = -1
+    given: bool = False
     newest: Mapping[int | None, int] = field(default_factory=dict)
-    given: int | None = None
+    up_until: Mapping[int, int] = field(default_factory=dict)
     intervals: Mapping[int | None, int] = field(default_factory=dict)
+    falls: tuple[Fall, ...] = ()
+
+    def now(self) -> BrokerTime:
+        """Return the evaluation time of the cluster."""
+        return BrokerTime(self.cluster_now, None)
+
+    def now_of(self, broker: int | None) -> BrokerTime:
+        """Return the newest time that a broker wrote, behind the last fall of its clock; :meth:`now` without any."""
+        return BrokerTime(self.cluster_now if self.given else self.newest.get(broker, self.cluster_now), broker)
+
+    def enforced_until(self, broker: int | None) -> BrokerTime:
+        """Return until when a broker was up for certain, by its own clock: so long it ended what was overdue.
+
+        Neither other brokers nor controllers say so, but for what the metadata shows of its sessions.
+        """
+        if self.given or broker is None:
+            return BrokerTime(self.cluster_now, broker)
+        known = [times[broker] for times in (self.newest, self.up_until) if broker in times]
+        return BrokerTime(max(known, default=self.cluster_now), broker)
+
+    def age_ms(self, begun: BrokerTime) -> int:
+        """Return for how long something of a broker is open for certain, while that broker was up."""
+        return max(0, self.enforced_until(begun.broker).ms_for_display() - begun.ms_for_display())
+
+    def interval_ms(self, broker: int | None) -> int:
+        """Return how often a coordinator looks for transactions past their timeout, ms, by its settings.
+
+        Of an unknown coordinator: the longest that is known.
+        """
+        return self.intervals.get(broker, max(self.intervals.values(), default=0) if broker is None else 0) or (
+            INTERVAL_MS
+        )
+
+    def overdue_after_ms(self, broker: int | None, timeout_ms: int) -> int:
+        """Return after how many ms an open transaction is overdue at its coordinator: the one threshold."""
+        return timeout_ms + self.interval_ms(broker) + OVERDUE_MS
+
+    def is_overdue(self, begun: BrokerTime, timeout_ms: int) -> bool:
+        """Whether a transaction is overdue at the coordinator that wrote its start.
+
+        It compares the stored start with its clock of now. Source: TransactionStateManager.timedOutTransactions.
+        """
+        return self.age_ms(begun) > self.overdue_after_ms(begun.broker, timeout_ms)
 
     def order(self, one: BrokerTime, other: BrokerTime) -> Order:
         """Return the order of two times: beyond what one clock, or two, may differ by."""
@@ -167,10 +335,78 @@ class Clocks:
         apart = one.ms_for_display() - other.ms_for_display()
         return Order.BEFORE if apart < -slack else Order.AFTER if apart > slack else Order.EITHER
 
-    def interval_ms(self, broker: int | None) -> int:
-        """Return how often a coordinator looks for transactions past their timeout, ms, by its settings."""
-        return self.intervals.get(broker, INTERVAL_MS)
+    def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray:
+        """Return by how much the clocks of some brokers fell across each of these times (ms), 0 where they did not.
 
-    def overdue_after_ms(self, broker: int | None, timeout_ms: int) -> int:
-        """Return after how many ms an open transaction is overdue at its coordinator: the one threshold."""
-        return timeout_ms + self.interval_ms(broker) + OVERDUE_MS
+        Two times may stand in the wrong order only if both lie between what a clock read before a fall and after it.
+        """
+        out = np.zeros(len(times), np.int64)
+        for fall in self.falls:
+            if fall.broker is None or None in brokers or fall.broker in brokers:
+                across = (times <= fall.was + ONE_CLOCK_MS) & (times >= fall.then - ONE_CLOCK_MS)
+                out = np.maximum(out, np.where(across, fall.by_ms, 0))
+        return out
+
+    def explains(self, broker: int | None, ms: int, at: int) -> Fall | None:
+        """Return the fall of a broker's clock that ran ahead within ``ms`` before a time (ms) that it read then."""
+        for fall in self.falls:
+            if fall.broker in (broker, None) and at - ms < fall.ahead_from <= at <= fall.was + ONE_CLOCK_MS:
+                return fall
+        return None
+
+
+def clocks(
+    logs: Sequence[LogEras],
+    sessions: Mapping[int, int],
+    intervals: Mapping[int | None, int],
+    given: int | None,
+    otherwise: int = -1,
+) -> Clocks:
+    """Return the clocks of a cluster.
+
+    ``given``: the user's evaluation time; ``otherwise``: that of logs without any time of a broker; for the others see
+    :class:`Clocks`.
+    """
+    falls = tuple(fall for log in logs for fall in _falls(log))
+    own: dict[int | None, list[Era]] = {}
+    for log in logs:
+        for leader, era in dict(log.eras).items() if not log.of_controllers else ():
+            if leader is None:  # its leader wrote these times, and the holder of the copy read them
+                era = era._replace(before=era.before - TWO_CLOCKS_MS, newest=era.newest - TWO_CLOCKS_MS)
+            own.setdefault(log.holder if leader is None else leader, []).append(era)
+    newest = {broker: _newest(eras, [f for f in falls if f.broker == broker]) for broker, eras in own.items()}
+    now = max(map(newest_of, logs), default=-1)
+    now = given if given is not None else now if now >= 0 else otherwise
+    return Clocks(now, given is not None, newest, sessions, intervals, falls)
+
+
+def up_until(end: int, behind: int, *, of_controller: bool) -> int:
+    """Return until when (ms) a broker was up by its own clock, of a session that ends at a time of the controllers'.
+
+    ``behind``: by how much its clock is behind theirs, as far as known; ``of_controller``: it is the only controller.
+    """
+    if of_controller:
+        return end
+    return end - SESSION_MS - (behind if behind > ONE_CLOCK_MS else 0) - TWO_CLOCKS_MS
+
+
+def _newest(eras: Sequence[Era], falls: Sequence[Fall]) -> int:
+    """The newest time of a broker's logs, but for times of a clock that ran ahead.
+
+    These are a time that its clock read before it fell in another log, and never again as far as that log shows; and a
+    time of a minute's records that is a day ahead of all its other logs.
+    """
+    in_order = sorted(eras, key=lambda era: era.newest)
+    while len(in_order) > 1:
+        others, last = in_order[-2].newest, in_order[-1]
+        fell = any(
+            f.ahead_from - MINUTE_MS <= last.newest <= f.was + MINUTE_MS and others < f.ahead_from for f in falls
+        )
+        alone = last.newest > others + DAY_MS and last.before <= others
+        if not (fell or alone):
+            break
+        in_order[-1] = last._replace(newest=last.before, before=-1)
+        in_order.sort(key=lambda era: era.newest)
+        if last.before < 0:
+            in_order.pop(0)
+    return in_order[-1].newest

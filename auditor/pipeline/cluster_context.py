@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from auditor.base.errors import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
+from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
+from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, track_of, up_until
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
@@ -48,6 +50,7 @@ MOST_OPEN = 50_000  # open transactions of a replica that are known everywhere, 
 NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
 NOTHING_OPEN: dict[int, OpenHere] = {}
 MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 29 bytes each
+INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
@@ -78,7 +81,7 @@ class Brief:
     open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
     ended: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
-    went_back: int = 0  # ms
+    eras: list[Era] = field(default_factory=list)
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
     unverified: list[tuple[int, int]] = field(default_factory=list)
 
@@ -129,7 +132,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         open_here=opened,
         ended=_marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        went_back=_clock_step_back(facts.transactions, coordinator_log),
+        eras=eras_of(track_of(facts)),
         oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
     )
@@ -180,25 +183,6 @@ def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray
     markers = markers[other]
     in_order = markers[np.argsort(markers["time"], kind="stable")]
     return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
-
-
-def _clock_step_back(transactions: np.ndarray, coordinator_log: CoordinatorLog | None) -> int:
-    """The largest step back (ms) in marker times or in a transactional id's last record times.
-
-    A clock was set back, or the clock of the next leader is behind.
-    """
-    rows = transactions[transactions["marker_offset"] >= 0] if len(transactions) else transactions
-    series = [(rows["marker_offset"], rows["marker_timestamp"])] if len(rows) else []
-    if coordinator_log is not None:
-        columns, valid = coordinator_log.last_rows()
-        series.append((columns["offset"][valid], columns["record_time"][valid]))
-    fell = max((_largest_drop(offsets, times) for offsets, times in series if len(offsets)), default=0)
-    return fell if fell > SAME_CLOCK_MS else 0
-
-
-def _largest_drop(offsets: np.ndarray, times: np.ndarray) -> int:
-    in_order = times[np.argsort(offsets, kind="stable")]
-    return int((np.maximum.accumulate(in_order) - in_order).max())
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
@@ -298,17 +282,14 @@ def build(
 ) -> dict[str, Cluster]:
     """Return the context of every cluster by join key.
 
-    ``as_of``: ms, None for the newest broker-written time of the input. ``copying``: how long, in ms, copying a log
+    ``as_of``: ms, None for the newest broker-written time of each cluster. ``copying``: how long, in ms, copying a log
     directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was read by
     its broker's clock, as far as copies say.
     """
-    newest = max([b.broker_time for b in briefs], default=-1)
-    since_set = newest - max([b.went_back for b in briefs], default=0)  # the newest may be of before a clock was set
-    clock = as_of if as_of is not None else (since_set if newest >= 0 else max([b.any_time for b in briefs], default=0))
     out = {}
     for key in dict.fromkeys(b.join_key for b in briefs):
         members = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(members, settings.get(key, ClusterSettings()), clock, newest, copying, read_at or {})
+        out[key] = _cluster(members, settings.get(key, ClusterSettings()), as_of, copying, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
     return out
 
@@ -316,24 +297,24 @@ def build(
 def _cluster(
     briefs: list[Brief],
     settings: ClusterSettings,
-    as_of: int,
-    newest: int,
+    as_of: int | None,
     copying: int,
     read_at: ReadAt,
 ) -> Cluster:
-    cluster = Cluster(as_of, newest, abort_indexes=any(b.abort_indexes for b in briefs))
+    cluster = Cluster(-1, -1, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
     cluster.voters = settings.voters
     metadata = settings.metadata
+    if metadata is not None:
+        _by_metadata(cluster, settings, metadata)
+    _tell_time(cluster, briefs, settings, as_of)
     copies = [KnownCopy(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
     current = {} if metadata is None else metadata.topics
     ids = topic_ids(copies, current, settings.removed, settings.newest_time)
     cluster.incarnations = Incarnations(ids, settings.removed)
     briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
-    if metadata is not None:
-        _by_metadata(cluster, settings, metadata)
     leading = leaders(briefs, cluster)
     cluster.alone = _alone(cluster, leading)
     cluster.went_on = settings.went_on
@@ -358,7 +339,6 @@ def _cluster(
         cluster.coordinator.starts_late = _starts_late(cluster.coordinator, leading.values())
         cluster.coordinator.outdated = _outdated(cluster.coordinator, leading.values(), undecided, cluster.bounds)
     read = [_read_log(b) for b in briefs]
-    cluster.went_back = max((b.went_back for b in briefs), default=0)
     cluster.moments = moments.complete_until(read, cluster, copying)
     cluster.checkpointed = moments.checkpointed(read)
     led = [log for log, b in zip(read, briefs, strict=True) if leading[b.topic, b.partition] is b]
@@ -373,6 +353,56 @@ def _cluster(
             cluster.bounds[key] = cluster.bounds[key]._replace(moment=moment, read=times, out_of_sync=False)
         b.bounds = cluster.bounds[key]  # once in memory
     return cluster
+
+
+def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings, as_of: int | None) -> None:
+    """Set the clocks of a cluster, and the newest time of each log behind the last fall of its clock."""
+    logs, alone = [], settings.metadata is None and len({b.broker_id for b in briefs}) == 1
+    for b in briefs:
+        led = [cluster.led(b.topic, b.partition, era.leader_epoch) for era in b.eras]
+        if alone or b.topic == TRANSACTION_STATE:  # nothing shows another leader
+            led = [b.broker_id if broker is None else broker for broker in led]
+        eras = [*zip(led, b.eras, strict=True)]
+        log = LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)
+        b.broker_time = newest_of(log)
+        b.bounds = b.bounds._replace(copy_time=b.broker_time if b.broker_time >= 0 else b.any_time)
+        logs.append(log)
+    times = [b.broker_time for b in briefs if b.broker_time >= 0]
+    cluster.newest_time = max(times, default=-1)
+    brokers = {b.broker_id for b in briefs} | settings.sessions.keys()
+    intervals = {broker: setting_number(cluster.broker_setting(broker, INTERVAL)) for broker in brokers}
+    cluster.clocks = clocks(
+        logs,
+        _up_until(settings, logs),
+        {broker: interval for broker, interval in intervals.items() if interval is not None},
+        as_of,
+        otherwise=max((b.any_time for b in briefs), default=0),
+    )
+    cluster.as_of = cluster.clocks.cluster_now
+
+
+def _up_until(settings: ClusterSettings, logs: list[LogEras]) -> dict[int, int]:
+    """Until when (ms) each broker was up at least, by its own clock, as far as its last session in the metadata shows.
+
+    A clock that is behind the controllers' is known by the first time of the leader epoch that it began last.
+    """
+    data = [log for log in logs if not log.of_controllers]
+    started = {(log.name, era.leader_epoch): era.oldest for log in data for _, era in reversed(log.eras)}
+    behind: dict[int, tuple[int, int]] = {}
+    for (topic, partition), elections in settings.elections.items():
+        for e in elections[-1:]:
+            first = started.get((f"{topic}-{partition}", e.leader_epoch))
+            if e.time is not None and first is not None:
+                behind[e.leader] = max((e.time, e.time - first), behind.get(e.leader, (-1, 0)))
+    return {
+        broker: up_until(
+            settings.newest_time if until is None else until,
+            behind.get(broker, (-1, 0))[1],
+            of_controller=settings.voters == (broker,),
+        )
+        for broker, until in settings.sessions.items()
+        if until != -1
+    }
 
 
 def _note_transactions(cluster: Cluster, leading: dict[tuple[str, int], Brief], undecided: np.ndarray) -> None:
@@ -426,7 +456,7 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
     if up := tuple(sorted(number for number in metadata.brokers if _broker_state(metadata, number) == UP)):
         away = [p for p in metadata.partitions.values() if _away(metadata, p)]
         cluster.away = frozenset(f"{p.topic}-{p.partition}" for p in away)
-        cluster.offline = {(p.topic, p.partition): _offline(metadata, p, up) for p in away if p.leader < 0}
+        cluster.offline = {(p.topic, p.partition): _offline(settings, metadata, p, up) for p in away if p.leader < 0}
     cluster.next_producer_id = metadata.next_producer_id() if settings.whole else None
     cluster.metadata_time = settings.newest_time
     cluster.last_leaders = {log: some[-1].leader for log, some in settings.elections.items()}
@@ -554,10 +584,18 @@ def _away(metadata: ClusterMetadata, state: PartitionState) -> bool:
     return state.leader < 0 or (leader is not None and (leader.fenced or leader.in_controlled_shutdown))
 
 
-def _offline(metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ...]) -> Offline:
+def _offline(
+    settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState, up: tuple[int, ...]
+) -> Offline:
     had_all = dict.fromkeys((*state.isr, *state.elr))
+    gaps = settings.leaderless.get((state.topic, state.partition), ())
+    since = gaps[-1].since if gaps and gaps[-1].until is None else metadata.snapshot_timestamp  # or since before that
     return Offline(
-        state.leader_epoch, state.replicas, {b: _broker_state(metadata, b) for b in had_all}, up[:MOST_NAMED]
+        state.leader_epoch,
+        state.replicas,
+        {b: _broker_state(metadata, b) for b in had_all},
+        up[:MOST_NAMED],
+        None if since is None else max(0, settings.newest_time - since),
     )
 
 

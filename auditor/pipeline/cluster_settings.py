@@ -97,6 +97,7 @@ METADATA_TOPIC, KRAFT = "__cluster_metadata", "kraft.version"
 TIMES_WITHOUT_LEADER = 50  # kept of a partition, the last
 Stopped = dict[tuple[str, int], tuple[int, ...]]  # by topic id and partition
 LeftSync = dict[tuple[str, int], dict[int, int | None]]
+Sessions = dict[int, int | None]  # when a broker's last session ended (ms, -1: unknown), None while it is up
 Made = dict[
     tuple[str, int], tuple[int, int]
 ]  # offset and time (ms) of the record that made a partition, -1: a snapshot
@@ -127,6 +128,7 @@ class ClusterSettings:
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
     ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
     the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
+    ``sessions``: of the brokers that were up in the records of the metadata.
     ``removed``: ids of topics that are gone. ``went_on``: brokers that ran on, or again, behind the moment that their
     directories are of.
     """
@@ -152,6 +154,7 @@ class ClusterSettings:
     removed: frozenset[str] = frozenset()
     went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
+    sessions: Sessions = field(default_factory=dict)
     sound: tuple[int, int] = (-1, -1)
 
     @property
@@ -221,6 +224,7 @@ class MetadataRead(NamedTuple):
     elections: Elections
     leaderless: Leaderless
     stopped: Stopped
+    sessions: Sessions
     made: Made
     lineage: tuple[tuple[int, int], ...]
     voters: tuple[int, ...]
@@ -303,6 +307,7 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
+    cluster.sessions = read.sessions
     topics = read.metadata.topics  # one that was recreated under its name has another past
     of_now = {key: [e for e in some if e.topic_id == topics.get(key[0])] for key, some in read.elections.items()}
     cluster.elections = {key: some for key, some in of_now.items() if some}
@@ -355,10 +360,12 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
 
     left: LeftSync = {}
     stopping: dict[int, int | None] = {}
+    sessions: Sessions = {}
 
     def take(change: Change) -> None:
         note_isr_exit(change, left)
         note_shutdown(change, stopping)
+        note_session(change, sessions)
         note_election(change, elections, left)
         note_leaderless(change, leaderless)
         if change.partition is not None and change.before is None and change.offset is not None:
@@ -380,6 +387,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
         elections=elections,
         leaderless=leaderless,
         stopped=by_shutdown,
+        sessions=sessions,
         made=made,
         lineage=tuple(reading.lineage),
         voters=metadata.voters or reading.voters(),
@@ -409,6 +417,18 @@ def note_shutdown(change: Change, stopping: dict[int, int | None]) -> None:
             stopping.pop(number, None)
         else:
             stopping.setdefault(number, change.offset)
+
+
+def note_session(change: Change, sessions: Sessions) -> None:
+    """Note that a broker is up, or when it was fenced, began to shut down or was unregistered."""
+    broker = change.broker
+    if broker is None:
+        return
+    gone = change.record.name == "UnregisterBrokerRecord"
+    if not (gone or broker.fenced or broker.in_controlled_shutdown):
+        sessions[broker.broker_id] = None
+    elif sessions.get(broker.broker_id, -1) is None:
+        sessions[broker.broker_id] = -1 if change.timestamp is None else change.timestamp
 
 
 def left_by_shutdown(left: LeftSync, stopping: dict[int, int | None]) -> Stopped:

@@ -606,7 +606,8 @@ class Audit(JudgedAudit):
         unsure = self.options.fail_on_unsure
         failing_finding = any(f.severity in failing for f in self.open_findings)
         unlooked = unsure and self.logs.totals.unlooked.total() > 0
-        return int(failing_finding or unlooked or any(summary.fails(row, failing, unsure) for row in self.blocked))
+        blocked = any(summary.fails(row, failing, unsure) for row in self.blocked)
+        return int(failing_finding or unlooked or blocked)
 
     def spared(self) -> Inventory | None:
         """Return the input, which results must not be written into; None if it is no directory."""

@@ -421,6 +421,7 @@ _OF_BROKERS = {
     "producer.id.expiration.ms": (32, 1),
     "producer.id.expiration.check.interval.ms": (32, 1),
     "transactional.id.expiration.ms": (32, 1),
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": (32, 1),
     "transaction.state.log.num.partitions": (32, 1),
     "offsets.topic.num.partitions": (32, 1),
     "log.segment.bytes": (32, 14),

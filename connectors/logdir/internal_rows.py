@@ -388,10 +388,10 @@ def _topic_ids(data: np.ndarray, positions: np.ndarray) -> pa.Array:
 class MetadataLog:
     """The files of a replica of ``__cluster_metadata`` while they are read, record by record.
 
-    ``newest`` is the latest time so far, in ms (-1: none); ``lost``: a part could not be read, for files see
-    ``unopened``; bytes that are no batch are reported when the replica itself is audited. ``lineage``: the leader
-    epochs of the log with their first offsets, both rising. ``sound``: the last leader epoch of the log, and its end,
-    up to its first defect (``doubted``). Memory: a chunk of a segment.
+    ``newest`` is the latest time so far behind the last fall of the clock, in ms (-1: none); ``lost``: a part could not
+    be read, for files see ``unopened``; bytes that are no batch are reported when the replica itself is audited.
+    ``lineage``: the leader epochs of the log with their first offsets, both rising. ``sound``: the last leader epoch of
+    the log, and its end, up to its first defect (``doubted``). Memory: a chunk of a segment.
     """
 
     def __init__(self, place: StorageLocation, replica: Replica, limits: Limits) -> None:
@@ -432,6 +432,11 @@ class MetadataLog:
         rises = np.flatnonzero(epochs > np.maximum.accumulate(np.append(newest, epochs))[:-1])
         self.lineage += zip(epochs[rises].tolist(), b.base_offset[sound[rises]].tolist(), strict=True)
 
+    def _note_times(self, times: np.ndarray) -> None:
+        newest = np.maximum.accumulate(np.append(self.newest, times))
+        falls = np.flatnonzero(times < newest[:-1])
+        self.newest = int(times[falls[-1] :].max()) if len(falls) else int(newest[-1])
+
     def _count(self, b: BatchColumns, whole: np.ndarray, *, lost: bool) -> None:
         # This log is never compacted: offsets have no holes.
         end = self.sound[1] if self.sound[1] >= 0 else int(b.base_offset[0])
@@ -455,7 +460,7 @@ class MetadataLog:
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
                         whole = b.flaws & FLAW_CRC == 0
-                        self.newest = max(self.newest, int(b.max_timestamp[whole].max(initial=-1)))
+                        self._note_times(b.max_timestamp[whole])
                         if name.endswith(".log"):
                             self._note_epochs(b)
                             self._count(b, whole, lost=bool(chunk.errors))

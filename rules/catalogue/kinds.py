@@ -265,6 +265,8 @@ _ROWS = (
             By("missing-records", behind_a_batch_with_another_number), needs=(Need.EVENTS,),
             prevented_by=(PRODUCER_EXPIRATION,),
             evidence=(ForgottenEvidence, SequenceEvidence)),
+        row("repeated-records",                     "",                              "warning",                     "duplicated",
+            needs=(Need.EVENTS,)),
         row("sequence-reset-same-epoch",            "repeated-sequences",            "warning error info",          "at_risk",
             *OF_A_WRONG_BATCH, needs=(Need.EVENTS,), prevented_by=(PRODUCER_EXPIRATION,),
             evidence=(ForgottenEvidence, SequenceEvidence)),

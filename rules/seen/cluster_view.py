@@ -11,9 +11,7 @@ from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import Clocks
 from auditor.facts.coordinator_history import (
-    COORDINATOR_CHECK_MS,
     LEAST_MARGIN_MS,
-    SKEW_MS,
     CoordinatorHistory,
     arrived,
 )
@@ -95,13 +93,15 @@ class Offline(NamedTuple):
     """A partition that is leaderless at the end of the metadata, while some broker of the cluster is up.
 
     ``in_sync``: the replicas in sync and the eligible ones (ELR), each with the status of its broker: ``up``,
-    ``fenced``, ``shutting down`` or ``not registered``; ``up``: the first of the brokers that are up.
+    ``fenced``, ``shutting down`` or ``not registered``; ``up``: the first of the brokers that are up; ``lasts_ms``: for
+    how long it has been leaderless at least, None where unknown.
     """
 
     leader_epoch: int
     replicas: tuple[int, ...]
     in_sync: dict[int, str]
     up: tuple[int, ...]
+    lasts_ms: int | None = None
 
 
 class Absent(NamedTuple):
@@ -273,7 +273,7 @@ DEFAULT_COUNT = 50
 class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
 
-    ``as_of`` is the evaluation time of the audit; ``newest_time`` the newest broker-written time of the input;
+    ``as_of`` is the evaluation time of the audit; ``newest_time`` the newest broker-written time of its logs;
     ``clocks``: those of its brokers.
     ``releases``: what the input shows of each broker's release, by broker id. ``made_anew``: re-created topics: when
     the previous one was removed, when this one was created (ms), and the first producer id not allocated by then, each
@@ -301,7 +301,6 @@ class Cluster:
     when the checkpoint of their log directory was written, and the earliest time (ms) of that; ``checkpointed`` has
     that time of all log directories. ``went_on``: brokers that ran on, or again, after their directories were copied.
     ``until``: log directories of cleanly stopped brokers that may have run on, with their newest times (ms).
-    ``went_back``: by how much (ms) a clock was set back at most, so that the newest time may be older than it looks.
 
     ``metadata_committed``: by log directory, the offset below which its ``__cluster_metadata`` is committed;
     ``not_committed_from``: the offset from which a majority of the voters in the input does not have the metadata.
@@ -359,13 +358,16 @@ class Cluster:
     scope: Scope = EVERYTHING
     remote: RemoteLogs = field(default_factory=RemoteLogs)
     abort_indexes: bool = True
-    went_back: int = 0
     went_on: frozenset[int] = frozenset()
     until: dict[str, int] = field(default_factory=dict)
     read_at: dict[tuple[str, str, int], ReadTimes] = field(default_factory=dict)
     misread: dict[str, str] = field(default_factory=dict)
     mixed: bool = False
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.clocks.cluster_now < 0:
+            self.clocks = Clocks(self.as_of)
 
     def setting(self, topic: str, name: str) -> str | None:
         """Return a topic's setting as far as the input shows it, by its topic-level name."""
@@ -443,7 +445,7 @@ class Cluster:
         if bounds is None or bounds.clean_shutdown or self.at_once:
             return bounds is None or (0 <= bounds.until < needed_by and not self.at_once)
         moment = max(bounds.moment, bounds.copy_time, self.passed(topic, partition) if committed else -1)
-        return not arrived(moment - self.went_back, needed_by, other_clock=other_clock)
+        return not arrived(moment, needed_by, other_clock=other_clock)
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
         """Return the time (ms) until which a replica is complete: when it was read, where known."""
@@ -466,9 +468,15 @@ class Cluster:
         partitions = range(self.coordinator.partition_count) if written is None else (written,)
         return any(self.lacks(TRANSACTION_STATE, p, needed_by, other_clock=True) for p in partitions)
 
+    def writer(self, topic: str, partition: int) -> int | None:
+        """Return the broker whose clock a log goes by: its last leader, otherwise that of the leader replica."""
+        bounds = self.bounds.get((topic, partition))
+        named = self.last_leader(topic, partition)
+        return named if named is not None or bounds is None else bounds.broker_id
+
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
-        return max(LEAST_MARGIN_MS, timeout_ms + COORDINATOR_CHECK_MS) + SKEW_MS
+        return self.clocks.overdue_after_ms(None, max(LEAST_MARGIN_MS, timeout_ms))
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
         """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.

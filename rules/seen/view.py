@@ -355,7 +355,7 @@ class LogView:
             return self.cluster.until[c.log_dir] < needed_by
         place = (c.log_dir, self.topic, self.partition)
         moment = max(self.copy_time(c), -1 if c.lacks_end else self.cluster.moment(*place))
-        return not arrived(moment - self.cluster.went_back, needed_by, other_clock=other_clock)
+        return not arrived(moment, needed_by, other_clock=other_clock)
 
     def finding(
         self,

@@ -11,8 +11,8 @@ import numpy as np
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.evidence.cluster_clocks import Confidence
-from auditor.facts.coordinator_history import COMMIT, COORDINATOR_CHECK_MS, SKEW_MS, TransactionWindow
+from auditor.evidence.cluster_clocks import BrokerTime, Confidence
+from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
@@ -35,6 +35,7 @@ from auditor.rules.transactions.open_transactions import (
     is_prepared,
     open_at_coordinator,
     open_in_time,
+    overdue_ms,
     read_of,
     since,
     sure_ms,
@@ -46,9 +47,6 @@ from auditor.rules.transactions.windows import begins_inside, matching, missing_
 #
 # Severities of findings, the summary's ``blocked``, tables, suites, report, terminal, metrics, alerts and the exit code
 # all use the verdict of :func:`judged`.
-
-
-LATE_MS = COORDINATOR_CHECK_MS + 20_000  # the coordinator's next look, and the clocks of two machines
 
 
 class BlockedState(StrEnum):
@@ -102,11 +100,15 @@ class BlockingStatus:
 
 def age(log: LogView, t: OpenTransaction) -> int:
     """Return how long it has been open, ms: by :func:`since`, its coordinator or its log, whichever is longest."""
+    begun, read = _begun(log, t), read_of(log) if t.ended else None
+    by_clock = read.done - begun if read else open_transactions.age_ms(log, t.entry, begun, ends=is_its_own(t))
+    return max(0, by_clock, held_by_stamps(log, t).at_least_ms)
+
+
+def _begun(log: LogView, t: OpenTransaction) -> int:
     ongoing = t.entry is not None and t.entry.state == "Ongoing" and is_its_own(t)
     begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
-    read = read_of(log) if t.ended else None
-    by_clock = (log.cluster.as_of if read is None else read.done) - min(begun) if begun else 0
-    return max(0, by_clock, held_by_stamps(log, t).at_least_ms)
+    return min(begun, default=log.cluster.as_of)
 
 
 def is_single_partition(cluster: Cluster) -> bool:
@@ -122,14 +124,14 @@ def _too_long(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _beyond(log: LogView, t: OpenTransaction) -> bool:
-    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > t.timeout_ms + LATE_MS
+    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_ms(log, t)
 
 
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     """Whether both logs may have been copied before the transaction ended within ``allowed_ms``."""
     if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not is_its_own(t):
         return False
-    return open_transactions.unsure(log.cluster, t.entry, log.cluster.as_of - age(log, t) + allowed_ms) is not None
+    return open_transactions.unsure(log.cluster, t.entry, _begun(log, t) + allowed_ms) is not None
 
 
 def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
@@ -173,7 +175,7 @@ def _judge(log: LogView, t: OpenTransaction) -> BlockingStatus:
 def _judged_by_stamps(log: LogView, t: OpenTransaction) -> BlockingStatus:
     sure = sure_ms(log, t)
     grave, hold = "critical" if sure > HOUR_MS else "error", _hold(t, BlockedState.OVERDUE)
-    certainty = Confidence.PROVED if sure > t.timeout_ms + LATE_MS else Confidence.LIKELY
+    certainty = Confidence.PROVED if sure > overdue_ms(log, t) else Confidence.LIKELY
     status = Status.PREPARED if is_prepared(t) else Status.OVERDUE
     return BlockingStatus(BlockedState.OVERDUE, "late", grave, None, hold, status, certainty, by_stamps=True)
 
@@ -194,12 +196,12 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
         return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else t.timeout_ms + LATE_MS
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else overdue_ms(log, t)
     if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
-    in_time = t.entry is not None and open_in_time(log, t.entry, log.cluster.as_of - age(log, t), allowed)
+    in_time = t.entry is not None and open_in_time(log, t.entry, _begun(log, t), allowed)
     return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
 
 
@@ -280,7 +282,7 @@ def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
         "held_at_least_ms": held_by_stamps(log, t).at_least_ms,
         "timeout_ms": t.timeout_ms if has_timeout else None,
         "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
-        "late_if_open": age(log, t) > min(t.timeout_ms + LATE_MS, HOUR_MS),
+        "late_if_open": age(log, t) > min(overdue_ms(log, t), HOUR_MS),
         **verdict_columns(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
@@ -305,8 +307,8 @@ def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
 def _absent(log: LogView) -> list[Fields]:
     rows = []
     for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
-        away, due = undeliverable(log.cluster, last), last.time + time_allowed(last) + LATE_MS
-        late = log.cluster.as_of > due
+        away, due = undeliverable(log.cluster, last), open_transactions.due(log.cluster, last)
+        late = open_transactions.overdue(log.cluster, last)
         if not (late or away):
             continue
         doubt = open_transactions.ended(log.cluster, last) if away else open_transactions.unsure(log.cluster, last, due)
@@ -327,11 +329,11 @@ def _absent(log: LogView) -> list[Fields]:
                     "transactional_id": last.transactional_id,
                     "since": iso(last.time),
                     "since_not_before": iso(last.time),
-                    "age_ms": max(0, log.cluster.as_of - last.time),
+                    "age_ms": open_transactions.age_ms(log, last, last.time),
                     "at_least": True,
                     "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
                     "beyond_timeout": None if unsure else late,
-                    "late_if_open": log.cluster.as_of > last.time + min(time_allowed(last) + LATE_MS, HOUR_MS),
+                    "late_if_open": late or open_transactions.age_ms(log, last, last.time) > HOUR_MS,
                     "state": last.state,
                     "others": 0,
                     "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
@@ -352,7 +354,8 @@ def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: b
 
 def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
     """Return the severity of a decided transaction that was not completed, by its age."""
-    return "critical" if cluster.as_of - entry.time > cluster.margin(time_allowed(entry)) else "error"
+    age = cluster.clocks.age_ms(BrokerTime(entry.time, open_transactions.coordinator_of(cluster, entry)))
+    return "critical" if age > cluster.margin(time_allowed(entry)) else "error"
 
 
 _ABSENT_COLUMNS = (

@@ -9,8 +9,8 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import FAR_MS, Held, OwnTimes
-from auditor.facts.coordinator_history import COORDINATOR_CHECK_MS, SKEW_MS, CoordinatorHistory, TransactionWindow
+from auditor.evidence.cluster_clocks import FAR_MS, BrokerTime, Held, OwnTimes
+from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import IDLE, PREPARED
@@ -241,7 +241,6 @@ class Status(StrEnum):
 
 
 DEFAULT_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms: no transaction may live longer
-ENFORCEMENT_MS = 2 * COORDINATOR_CHECK_MS
 DAMAGED = "the damaged part of __transaction_state"
 LOST_DECISION = "what was decided may be in a batch of __transaction_state that has a CRC mismatch"
 
@@ -324,7 +323,8 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     in_flight = (in_flight and not unchanged) or log.cluster.mixed
     ended = False
     if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
-        ended = ended_since(log, row, entry, lost_ends(log, row), timeout + ENFORCEMENT_MS)
+        allowed = log.cluster.clocks.overdue_after_ms(coordinator_of(log.cluster, entry), timeout)
+        ended = ended_since(log, row, entry, lost_ends(log, row), allowed)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
     return OpenTransaction(
@@ -334,13 +334,41 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
         entry=entry,
         owner=None if entry is None else entry.transactional_id,
         since=since,
-        age_ms=max(0, log.cluster.as_of - since) if since >= 0 else 0,
+        age_ms=age_ms(log, entry, since, ends=klass in ("active", "late")) if since >= 0 else 0,
         timeout_ms=timeout,
         in_flight=in_flight,
         missing=missing,
         end_unknown=_ends_early(log) or unreadable_behind(log, row),
         ended=ended,
     )
+
+
+def coordinator_of(cluster: Cluster, entry: StateRecord) -> int | None:
+    """Return the broker that coordinates the id of a record."""
+    return cluster.writer(TRANSACTION_STATE, entry.partition)
+
+
+def age_ms(log: LogView, entry: StateRecord | None, begun: int, *, ends: bool = True) -> int:
+    """Return for how long a transaction has been open, ms, while the broker was up that would end it.
+
+    That is the coordinator of its record; without a record the leader of its log; nobody where no broker ``ends`` it.
+    """
+    cluster = log.cluster
+    if entry is None:
+        return cluster.clocks.age_ms(BrokerTime(begun, cluster.writer(log.topic, log.partition)))
+    return cluster.clocks.age_ms(BrokerTime(begun, coordinator_of(cluster, entry) if ends else None))
+
+
+def due(cluster: Cluster, entry: StateRecord) -> int:
+    """Return when (ms) the coordinator should have ended a transaction or completed its decision."""
+    begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
+    return begun + cluster.clocks.overdue_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
+
+
+def overdue(cluster: Cluster, entry: StateRecord) -> bool:
+    """Whether a transaction is still as its last record has it, though its coordinator was up until :func:`due`."""
+    begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
+    return cluster.clocks.is_overdue(BrokerTime(begun, coordinator_of(cluster, entry)), time_allowed(entry))
 
 
 def time_allowed(entry: StateRecord | None) -> int:
@@ -441,8 +469,7 @@ def open_at_coordinator(log: LogView, t: OpenTransaction) -> bool:
 def _late(log: LogView, entry: StateRecord, timeout: int) -> bool:
     if entry.state == "Ongoing" and timeout == NO_TIMEOUT_MS:
         return False
-    begin = entry.start if entry.start >= 0 else entry.time
-    return log.cluster.as_of > (begin if entry.state == "Ongoing" else entry.time) + timeout + ENFORCEMENT_MS
+    return overdue(log.cluster, entry)
 
 
 def _unowned(log: LogView, row: np.void, history: CoordinatorHistory) -> tuple[str, str, bool, str | None]:
@@ -705,11 +732,16 @@ def own_times(log: LogView) -> OwnTimes:
     return OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
 
 
+def overdue_ms(log: LogView, t: OpenTransaction) -> int:
+    """Return after how many ms it is overdue at its coordinator."""
+    coordinator = None if t.entry is None else coordinator_of(log.cluster, t.entry)
+    return log.cluster.clocks.overdue_after_ms(coordinator, t.timeout_ms)
+
+
 def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
     """Whether these times are beyond its timeout, whoever will end it. Its marker must not be there unseen."""
     unseen = t.ended or t.end_unknown or log.cluster.mixed or "control_type" in log.leader.cannot_show
-    allowed = log.cluster.clocks.overdue_after_ms(None, t.timeout_ms)
-    return not unseen and t.timeout_ms != NO_TIMEOUT_MS and held_by_stamps(log, t).at_least_ms > allowed
+    return not unseen and t.timeout_ms != NO_TIMEOUT_MS and held_by_stamps(log, t).at_least_ms > overdue_ms(log, t)
 
 
 def sure_ms(log: LogView, t: OpenTransaction) -> int:

@@ -508,7 +508,9 @@ def _base_skews(log: LogView, windows: np.ndarray) -> np.ndarray:
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
     slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
-    return np.array(slacks, np.int64)[which] + log.cluster.went_back
+    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, p) for p in partitions.tolist())]
+    fell = log.cluster.clocks.fell_ms(windows["prepared"], *(log.cluster.writer(*of) for of in logs))
+    return np.array(slacks, np.int64)[which] + fell
 
 
 def _over_before(log: LogView, windows: np.ndarray) -> int:

@@ -25,6 +25,7 @@ TAKEN = {
     "producer.id.expiration.ms": POSITIVE_INT,
     "producer.id.expiration.check.interval.ms": POSITIVE_INT,
     "transactional.id.expiration.ms": POSITIVE_INT,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": POSITIVE_INT,
     "transaction.state.log.num.partitions": POSITIVE_INT,
     "offsets.topic.num.partitions": POSITIVE_INT,
     "log.segment.bytes": POSITIVE_INT - {"1", "13", "\u0661"},

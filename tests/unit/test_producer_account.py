@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from auditor.connectors.codec.batches import FLAW_CRC
-from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, EventKind
+from auditor.connectors.codec.primitives import crc_of_change
+from auditor.facts.events import AFTER_UNREADABLE, KNOWN_BELOW, EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import DUPLICATE, INVALID_PRODUCER_EPOCH, OK, OUT_OF_ORDER_SEQUENCE_NUMBER
 from auditor.replay.producers import explanations
 from auditor.replay.producers.state import LATER, MAX_OLD_RUNS, PARAMS, new_replay, producer_row
-from tests.made import data, marker
-from tests.unit.batch_histories import History, facts_of
+from tests.made import APPEND_TIME, data, marker
+from tests.unit.batch_histories import History, crc_sent_again, facts_of
 
 GAP, OVERLAP, RESET, RESUMED = (
     EventKind.SEQUENCE_GAP,
@@ -220,3 +221,72 @@ def test_what_is_repeated_from_below_the_log_start_stands_above_it(
 ) -> None:
     facts = log(*batches, log_start=log_start)
     assert [one for one in said(facts) if one[0] > 1 and one[1] != FIRST] == expected
+
+
+# The records of an epoch that come again under the next one (KIP-360): in a batch of 100 bytes, 43 follow the sequence.
+
+
+T = 1_700_000_000_000
+
+
+def again(*batches: tuple[int, int, int] | tuple[int, int, int, int], **given: Any) -> list[tuple[Any, ...]]:
+    """Number and epoch of each batch that was stored before, and the offset at which.
+
+    ``batches``: epoch, sequence, time behind T (ms), perhaps the number of the one that is sent again. Two records in
+    each.
+    """
+    rows: list[dict[str, Any]] = []
+    for number, (epoch, sequence, time, *of) in enumerate(batches):
+        row = data(2 * number, sequence, 2, producer_epoch=epoch, max_timestamp=T + time, crc=1_000 + number, **given)
+        if of:
+            row["crc"] = crc_sent_again(rows[of[0]], epoch, sequence)
+            change = rows[of[0]]["max_timestamp"] ^ row["max_timestamp"]
+            row["crc"] ^= int(crc_of_change(np.int64(change), np.int64(100 - 43)))
+        rows.append(row | {"position": 100 * number})
+    facts = facts_of(History(rows), checkpoint=False)
+    found = events_of(facts.events, EventKind.SENT_AGAIN)
+    return [(e["position"] // 100, e["previous_epoch"], e["stored_base_offset"]) for e in found]
+
+
+def test_a_batch_that_comes_again_under_the_next_epoch() -> None:
+    assert again((0, 0, 0), (0, 2, 10), (1, 0, 10, 1), (1, 2, 20)) == [(2, 0, 2)]
+
+
+def test_all_that_was_in_flight_comes_again() -> None:
+    before = [(0, 2 * k, 10 * k) for k in range(7)]
+    sent = [(1, 2 * k, 10 * (k + 2), k + 2) for k in range(5)]
+    assert again(*before, *sent, (1, 10, 100), (1, 12, 110)) == [(7 + k, 0, 2 * (k + 2)) for k in range(5)]
+
+
+def test_what_follows_is_compared_with_what_followed() -> None:
+    assert again((0, 0, 0), (0, 2, 10), (0, 4, 20), (1, 0, 10, 1), (1, 2, 30), (1, 4, 20, 2)) == [(3, 0, 2)]
+
+
+def test_an_epoch_in_which_nothing_arrived_changes_nothing() -> None:
+    assert again((3, 0, 0), (3, 2, 10), (5, 0, 10, 1)) == [(2, 3, 2)]
+
+
+def test_a_batch_beyond_the_cache_is_not_remembered() -> None:
+    assert again(*[(0, 2 * k, 10 * k) for k in range(6)], (1, 0, 0, 0)) == []
+    assert again(*[(0, 2 * k, 10 * k) for k in range(5)], (1, 0, 0, 0)) == [(5, 0, 0)]
+
+
+def test_new_records_under_the_next_epoch_are_no_repetition() -> None:
+    """Others, or the same at another time: the time is the client's."""
+    assert again((0, 0, 0), (0, 2, 10), (1, 0, 10)) == []
+    assert again((0, 0, 0), (0, 2, 10), (1, 0, 11, 1)) == []
+
+
+def test_a_broker_stamps_them_anew() -> None:
+    given = {"attributes": APPEND_TIME}
+    days = 40 * 86_400_000
+    assert again((0, 0, 0), (0, 2, 10), (1, 0, days, 1), **given) == [(2, 0, 2)]
+
+
+def test_a_producer_that_writes_equal_batches_anyway() -> None:
+    """The third has the bytes of the second, but for its sequence."""
+    assert again((0, 0, 0), (0, 2, 10), (0, 4, 10, 1), (1, 0, 10, 1)) == []
+
+
+def test_transactions_begin_with_what_an_aborted_one_had() -> None:
+    assert again((0, 0, 0), (0, 2, 10), (1, 0, 10, 1), transactional=True) == []

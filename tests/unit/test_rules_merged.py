@@ -106,6 +106,15 @@ def test_by_clients_stamps_it_is_likely(others: int, lead: int, expected: list[A
     assert said(found(late(others, lead))) == expected
 
 
+@pytest.mark.parametrize(("prior", "expected"), [
+    (ADDED - 31_000, [("critical", "likely")]), (ADDED - 5_000, [("warning", "likely")]), (ADDED - 999, []),
+    (ADDED + 14, []),
+    (ADDED + 16, [("critical", "likely")])])  # fmt: skip
+def test_a_batch_is_no_older_than_what_stands_before_it(prior: int, expected: list[Any]) -> None:
+    """After an outage clients send what they stamped before it. A time that is newer than the marker behind is wrong."""
+    assert said(found(late(3, 36_000, prior_time=prior))) == expected
+
+
 def test_a_producer_that_often_waits_for_its_coordinator_is_not_accused() -> None:
     view = late(3, 5_000)
     rows = view.leader.transactions

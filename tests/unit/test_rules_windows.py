@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from auditor.evidence.cluster_clocks import Clocks
 from auditor.facts.coordinator_history import STAMP, WINDOW, CoordinatorHistory, StateRecord, build_history, naming
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import ReplicaFacts
@@ -202,7 +203,7 @@ def test_a_prepared_transaction_has_no_time_out_and_blocks_its_readers_all_the_s
     begun = 500_000
     row = {"first_offset": 5, "last_offset": 9, "first_time": begun, "last_time": begun, "batches": 1}
     view = log([entry(0, "Ongoing", begun, start=begun, timeout=2**31 - 1)], row, log_end=30)
-    view.cluster.as_of = begun + age
+    view.cluster.clocks = Clocks(begun + age)
     assert findings("lso-stuck", view) == severities
 
 
@@ -214,7 +215,7 @@ def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int,
     data = log([decided], row, log_end=30)
     replica = made.facts("__transaction_state", log_end=1, clean_shutdown=True)
     states = LogView([replica], data.cluster)
-    states.cluster.as_of = NOW + minutes * 60_000
+    states.cluster.clocks = Clocks(NOW + minutes * 60_000)
     assert findings("stuck-prepare", states) == severities
     late = blocking.judged(data, open_transactions(data)[0]).standing is blocking.BlockedState.OVERDUE
     assert late == bool(severities)

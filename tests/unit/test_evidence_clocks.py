@@ -1,0 +1,209 @@
+"""What time it is for a cluster and its brokers, and after how long a transaction is overdue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from auditor.connectors.codec.cluster_metadata import BrokerState, Change, MetadataRecord
+from auditor.evidence.cluster_clocks import (
+    STAMP,
+    BrokerTime,
+    Clocks,
+    Fall,
+    LogEras,
+    clocks,
+    eras_of,
+    newest_of,
+    up_until,
+)
+from auditor.pipeline.cluster_context import brief, build
+from auditor.pipeline.cluster_settings import ClusterSettings, Sessions, note_session
+from tests import made
+
+S, MIN, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+NOW = 100 * DAY
+
+
+def log(*times: int, name: str = "t-0", broker: int | None = 1, epochs: Sequence[int] = (), held: int = 1) -> LogEras:
+    """A log with a broker's times at offsets 0, 1, ...; ``epochs``: those of its batches, each of another broker."""
+    rows = [(k, time, epochs[k] if epochs else 0) for k, time in enumerate(times)]
+    eras = eras_of(np.array(rows, STAMP))
+    leaders = [era.leader_epoch + 1 if epochs else broker for era in eras]
+    return LogEras(name, held, [*zip(leaders, eras, strict=True)])
+
+
+def of(*logs: LogEras, given: int | None = None, **up: int) -> Clocks:
+    return clocks(logs, {int(name[1:]): time for name, time in up.items()}, {}, given)
+
+
+def until(known: Clocks, broker: int | None) -> int:
+    return known.enforced_until(broker).ms_for_display()
+
+
+def test_a_second_back_is_the_same_clock() -> None:
+    assert len(eras_of(np.array([(0, NOW, 0), (1, NOW - S, 0), (2, NOW, 0)], STAMP))) == 1
+    assert len(eras_of(np.array([(0, NOW, 0), (1, NOW - S - 1, 0), (2, NOW, 0)], STAMP))) == 2
+    assert eras_of(np.array([], STAMP)) == []
+
+
+def test_the_newest_time_is_that_behind_the_last_fall() -> None:
+    """A clock that ran three days ahead for a minute nine days ago says nothing about now."""
+    fell = log(NOW - 9 * DAY, NOW - 6 * DAY, NOW - 6 * DAY + MIN, NOW - 9 * DAY + 2 * MIN, NOW)
+    assert newest_of(fell) == NOW
+    still_lower = log(NOW, NOW + 30 * DAY, NOW + MIN, NOW + HOUR)
+    assert newest_of(still_lower) == NOW + HOUR
+    known = of(fell, still_lower)
+    assert {known.now().ms_for_display(), known.now_of(1).ms_for_display()} == {NOW + HOUR}
+    assert [(f.broker, f.by_ms, f.log, f.offset) for f in known.falls] == [
+        (1, 3 * DAY - MIN, "t-0", 3),
+        (1, 30 * DAY - MIN, "t-0", 2),
+    ]
+
+
+def test_the_next_leaders_clock_is_no_fall_of_the_last_ones() -> None:
+    """Broker 2 is two hours behind: the time of broker 1 goes on to be the newest."""
+    known = of(log(NOW - MIN, NOW, NOW - 2 * HOUR, NOW - 2 * HOUR + MIN, epochs=(0, 0, 1, 1)))
+    assert (known.now().ms_for_display(), known.falls) == (NOW, ())
+    assert (until(known, 1), until(known, 2)) == (NOW, NOW - 2 * HOUR + MIN)
+
+
+def test_a_restart_of_one_leader_hides_no_fall() -> None:
+    """The clock of one broker fell while its leader epoch changed."""
+    eras = log(NOW, NOW + DAY, NOW + MIN, epochs=(0, 0, 1)).eras
+    known = of(LogEras("t-0", 1, [(1, era) for _, era in eras]))
+    assert (until(known, 1), [f.by_ms for f in known.falls]) == (NOW + MIN, [DAY - MIN])
+
+
+def test_where_the_leader_is_unknown_its_times_may_be_half_a_minute_off() -> None:
+    assert until(of(log(NOW, broker=None)), 1) == NOW - 30 * S
+
+
+def test_no_other_brokers_time_counts_for_a_timeout() -> None:
+    known = of(log(NOW), log(NOW + DAY, broker=2))
+    assert (until(known, 1), known.now().ms_for_display()) == (NOW, NOW + DAY)
+
+
+def test_the_users_time_is_that_of_every_broker() -> None:
+    known = of(log(NOW), given=NOW + DAY, b1=NOW + HOUR)
+    assert {until(known, 1), until(known, 2), until(known, None), known.now().ms_for_display()} == {NOW + DAY}
+
+
+def test_the_time_of_an_unknown_broker_is_that_of_the_cluster() -> None:
+    assert (until(of(log(NOW)), 3), until(of(log(NOW)), None)) == (NOW, NOW)
+    assert clocks([], {}, {}, None, otherwise=7).now().ms_for_display() == 7
+
+
+@pytest.mark.parametrize(("up", "wanted"), [(NOW + HOUR, NOW + HOUR), (NOW - HOUR, NOW)])
+def test_a_broker_was_up_as_long_as_the_metadata_shows_or_as_it_wrote(up: int, wanted: int) -> None:
+    assert until(of(log(NOW), b1=up), 1) == wanted
+
+
+@pytest.mark.parametrize(
+    ("behind", "alone", "wanted"),
+    [(0, True, 0), (0, False, 39 * S), (HOUR, False, HOUR + 39 * S), (-HOUR, False, 39 * S)],
+)
+def test_a_session_ends_by_the_controllers_clock(behind: int, alone: bool, wanted: int) -> None:
+    assert up_until(NOW, behind, of_controller=alone) == NOW - wanted
+
+
+def test_a_month_ahead_at_the_end_of_one_log() -> None:
+    """Nothing behind it in that log shows that it is wrong, but the other logs of the broker do."""
+    ahead = log(NOW - HOUR, NOW + 30 * DAY, name="w-0")
+    assert until(of(ahead, log(NOW)), 1) == NOW
+    assert until(of(ahead), 1) == NOW + 30 * DAY, "no other log contradicts it"
+    going_on = log(NOW, NOW + 30 * DAY, NOW + 30 * DAY + 2 * MIN, name="w-0")
+    assert until(of(going_on, log(NOW)), 1) == NOW + 30 * DAY + 2 * MIN
+
+
+def test_a_log_that_ends_in_the_minute_before_another_one_fell() -> None:
+    fell = log(NOW, NOW + 3 * HOUR, NOW + 3 * HOUR + 2 * MIN, NOW + MIN)
+    assert until(of(fell, log(NOW - MIN, NOW + 3 * HOUR + MIN, name="w-0")), 1) == NOW + MIN
+    assert until(of(fell, log(NOW - MIN, NOW + 5 * HOUR, name="w-0")), 1) == NOW + 5 * HOUR, "it was not that time"
+
+
+@pytest.mark.parametrize(("interval", "after"), [(None, 30 * S), (600_000, 620 * S), (1_000, 21 * S)])
+def test_one_threshold(interval: int | None, after: int) -> None:
+    known = Clocks(NOW, intervals={} if interval is None else {1: interval})
+    assert known.overdue_after_ms(1, 5 * S) == 5 * S + after
+    assert known.overdue_after_ms(None, 5 * S) == 5 * S + after, "of an unknown coordinator the longest that is known"
+    begun = NOW - 5 * S - after
+    assert not known.is_overdue(BrokerTime(begun, 1), 5 * S)
+    assert known.is_overdue(BrokerTime(begun - 1, 1), 5 * S)
+
+
+def test_two_times_are_in_doubt_only_within_what_a_clock_fell() -> None:
+    known = Clocks(NOW, falls=(Fall(1, NOW, NOW - HOUR, NOW - MIN, "t-0", 3),))
+    times = np.array([NOW - HOUR - MIN, NOW - HOUR, NOW - MIN, NOW, NOW + MIN])
+    assert known.fell_ms(times, 1).tolist() == [0, HOUR, HOUR, HOUR, 0]
+    assert not known.fell_ms(times, 2).any()
+
+
+def test_a_step_explains_a_pause_that_ends_while_the_clock_ran_ahead() -> None:
+    fall = Fall(1, NOW + 2 * DAY, NOW, NOW + 2 * DAY - MIN, "t-0", 3)
+    known = Clocks(NOW, falls=(fall,))
+    assert known.explains(1, 2 * DAY, NOW + 2 * DAY - 1) == fall
+    assert known.explains(1, 30 * S, NOW + 2 * DAY) is None, "both times are of the clock that ran ahead"
+    assert known.explains(1, 2 * DAY, NOW) is None
+    assert known.explains(2, 2 * DAY, NOW + 2 * DAY - 1) is None
+
+
+# From the metadata and the replicas.
+
+
+def broker(name: str, time: int | None, *, fenced: bool = False, stopping: bool = False, number: int = 1) -> Change:
+    return Change(9, time, MetadataRecord(name, 0, {}), broker=BrokerState(number, 1, "", fenced, stopping, (), None))
+
+
+REGISTER, CHANGE, GONE = "RegisterBrokerRecord", "BrokerRegistrationChangeRecord", "UnregisterBrokerRecord"
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ([broker(REGISTER, 5)], None),
+        ([broker(REGISTER, None)], None),
+        ([broker(REGISTER, 5, fenced=True)], "nothing"),
+        ([broker(REGISTER, 5, fenced=True), broker(CHANGE, 6)], None),
+        ([broker(REGISTER, 5), broker(CHANGE, 7, stopping=True), broker(CHANGE, 9, fenced=True, stopping=True)], 7),
+        ([broker(REGISTER, 5), broker(CHANGE, 9, fenced=True)], 9),
+        ([broker(REGISTER, 5), broker(GONE, 9)], 9),
+        ([broker(REGISTER, 5), broker(CHANGE, 7, fenced=True), broker(REGISTER, 8, fenced=True)], 7),
+        ([broker(REGISTER, 5), broker(CHANGE, 7, fenced=True), broker(CHANGE, 8)], None),
+        ([broker(REGISTER, 5), broker(CHANGE, None, fenced=True)], -1),
+    ],
+)
+def test_when_the_last_session_of_a_broker_ended(changes: list[Change], wanted: int | str | None) -> None:
+    sessions: Sessions = {}
+    for change in changes:
+        note_session(change, sessions)
+    assert sessions.get(1, "nothing") == wanted
+
+
+def test_each_cluster_has_its_own_time() -> None:
+    one, other = made.facts(broker_time=NOW), made.facts(broker_time=NOW + DAY)
+    other.join_key = "other"
+    built = build([brief(one), brief(other)], {}, None)
+    assert {key: (c.as_of, c.newest_time) for key, c in built.items()} == {
+        "cluster": (NOW, NOW),
+        "other": (NOW + DAY, NOW + DAY),
+    }
+    given = build([brief(one), brief(other)], {}, NOW + 7)
+    assert {c.as_of for c in given.values()} == {NOW + 7}
+
+
+def test_the_interval_is_the_brokers_own_setting() -> None:
+    name = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+    settings = ClusterSettings(broker_configs={"1": {name: "600000"}, "": {name: "20000"}}, sessions={2: None})
+    known = build([brief(made.facts(broker_time=NOW))], {"cluster": settings}, None)["cluster"].clocks
+    assert [known.interval_ms(number) for number in (1, 2, None)] == [600_000, 20_000, 600_000]
+    assert build([brief(made.facts())], {}, None)["cluster"].clocks.interval_ms(1) == 10_000
+
+
+def test_a_stopped_broker_ends_nothing_any_more() -> None:
+    """Controllers and other brokers go on for three days."""
+    settings = ClusterSettings(sessions={1: NOW + MIN, 2: None}, newest_time=NOW + 3 * DAY, voters=(100, 101, 102))
+    known = build([brief(made.facts(broker_time=NOW))], {"cluster": settings}, None)["cluster"].clocks
+    assert (until(known, 1), until(known, 2)) == (NOW + 21 * S, NOW + 3 * DAY - 39 * S)
