@@ -530,9 +530,10 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 def _step_ms(log: LogView, e: Event, limit: int) -> int | None:
     # By how much a clock was set, where that alone makes the producer look idle for so long.
-    begun = e["timestamp"] - e["idle_ms"]
-    step = step_between(falls(log.leader.track), e["previous_last_offset"], begun, e["base_offset"], e["timestamp"])
-    return step.by_ms if step is not None and e["idle_ms"] - step.by_ms < limit else None
+    idle, time = e["idle_ms"], e["timestamp"]
+    own = step_between(falls(log.leader.track), e["previous_last_offset"], time - idle, e["base_offset"], time)
+    step = own or log.cluster.clocks.explains(log.cluster.writer(log.topic, log.partition), idle, time)
+    return step.by_ms if step is not None and idle - step.by_ms < limit else None
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from auditor.connectors import schema
 from auditor.connectors.codec.batches import BATCH_DTYPES, BatchColumns
 from auditor.connectors.schema import from_rows
-from auditor.facts.replica_facts import PRODUCER, TRANSACTION, ReplicaFacts, blank_producers
+from auditor.facts.replica_facts import PRODUCER, STAMP, TRANSACTION, ReplicaFacts, blank_producers
 
 TRANSACTIONAL, CONTROL, APPEND_TIME = 0x10, 0x20, 0x08
 KEY = ("cluster", 1, "broker-1", "__consumer_offsets", 0)
@@ -50,6 +50,8 @@ def facts(topic: str = "t", **given: Any) -> ReplicaFacts:
     replica = ReplicaFacts("cluster", 1, "broker-1", topic, 0, "cluster", segments=["0.log"], segment_bases=[0])
     for name, value in given.items():
         setattr(replica, name, value)
+    if replica.broker_time >= 0 and not len(replica.track):
+        replica.track = np.array([(replica.log_end - 1, replica.broker_time, replica.last_leader_epoch, 0)], STAMP)
     return replica
 
 

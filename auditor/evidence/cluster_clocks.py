@@ -6,12 +6,12 @@ import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import pairwise
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from auditor.facts import replica_facts
-from auditor.facts.replica_facts import ReplicaFacts
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all o
 OVERDUE_MS = 20_000  # past the timeout and the coordinator's interval: what it does is in its log by then
 SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
 RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
-MINUTE_MS, DAY_MS = 60_000, 86_400_000
+MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 MOST_ERAS = 64  # of a log that are known everywhere, the newest
 
 
@@ -199,59 +199,24 @@ class LogEras(NamedTuple):
 
 
 def eras_of(track: np.ndarray) -> list[Era]:
-    """Return the eras of a log's broker-written times, in order: rows with offset, time and leader_epoch.
-
-    A time that is more than :data:`ONE_CLOCK_MS` before the newest of its era begins another one, and so does each
-    leader epoch.
-    """
-    out: list[Era] = []
-    begin, newest = 0, -1
-    times, epochs = track["time"].tolist(), track["leader_epoch"].tolist()
-    for k, time in enumerate(times):
-        if k > begin and (epochs[k] != epochs[begin] or time < newest - ONE_CLOCK_MS):
-            out.append(_era(track, begin, k))
-            begin, newest = k, -1
-        newest = max(newest, time)
-    if len(times) > begin:
-        out.append(_era(track, begin, len(times)))
-    return out[-MOST_ERAS:]
+    """Return the eras of a log's broker-written times (STAMP rows), in order: one for each leader epoch of an era."""
+    begins = np.flatnonzero(np.diff(track["era"]) | np.diff(track["leader_epoch"])) + 1
+    rows = [0, *begins.tolist(), len(track)] if len(track) else []
+    return [_era(track[begin:end]) for begin, end in pairwise(rows[-MOST_ERAS - 1 :])]
 
 
-def _era(track: np.ndarray, begin: int, end: int) -> Era:
-    times = np.maximum.accumulate(track["time"][begin:end])
+def _era(rows: np.ndarray) -> Era:
+    times = np.maximum.accumulate(rows["time"])
     earlier = times[times < times[-1] - MINUTE_MS]
     jump = int(np.argmax(np.diff(times))) + 1 if len(times) > 1 else 0
     return Era(
-        leader_epoch=int(track["leader_epoch"][begin]),
-        first_offset=int(track["offset"][begin]),
+        leader_epoch=int(rows["leader_epoch"][0]),
+        first_offset=int(rows["offset"][0]),
         oldest=int(times[0]),
         before=int(earlier[-1]) if len(earlier) else -1,
         newest=int(times[-1]),
         ahead_from=int(times[jump]),
     )
-
-
-STAMP = np.dtype([("offset", "<i8"), ("time", "<i8"), ("leader_epoch", "<i4")])
-
-
-def track_of(facts: ReplicaFacts) -> np.ndarray:
-    """Return the broker-written times of a replica as :data:`STAMP` rows, by offset."""
-    rows = facts.transactions
-    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)] if len(rows) else rows
-    offsets, times = [rows["marker_offset"]], [rows["marker_timestamp"]]
-    if facts.coordinator_log is not None:
-        columns, valid = facts.coordinator_log.last_rows()
-        offsets.append(columns["offset"][valid])
-        times.append(columns["record_time"][valid])
-    track = np.zeros(sum(map(len, offsets)), STAMP)
-    track["offset"], track["time"] = np.concatenate(offsets), np.concatenate(times)
-    track = np.sort(track, order="offset")
-    if facts.broker_time > track["time"].max(initial=-1):
-        track = np.append(track, np.array([(facts.log_end - 1, facts.broker_time, 0)], STAMP))
-    starts = [start for _, start in facts.leader_epochs]
-    epochs = np.array([-1, *(epoch for epoch, _ in facts.leader_epochs)], np.int32)
-    track["leader_epoch"] = epochs[np.searchsorted(np.array(starts, np.int64), track["offset"], "right")]
-    return track
 
 
 def newest_of(log: LogEras) -> int:
@@ -263,7 +228,7 @@ def newest_of(log: LogEras) -> int:
 
 
 def _falls(log: LogEras) -> Iterator[Fall]:
-    for (led, era), (leads, later) in zip(log.eras, log.eras[1:], strict=False):
+    for (led, era), (leads, later) in pairwise(log.eras):
         if later.oldest < era.newest - ONE_CLOCK_MS and (
             era.leader_epoch == later.leader_epoch or (led is not None and led == leads)
         ):
@@ -311,11 +276,11 @@ class Clocks:
     def interval_ms(self, broker: int | None) -> int:
         """Return how often a coordinator looks for transactions past their timeout, ms, by its settings.
 
-        Of an unknown coordinator: the longest that is known.
+        Of an unknown coordinator: the longest that is known. One that looks every hour, or less often, leaves readers
+        blocked for longer than is normal: its transactions are overdue after the default.
         """
-        return self.intervals.get(broker, max(self.intervals.values(), default=0) if broker is None else 0) or (
-            INTERVAL_MS
-        )
+        known = self.intervals.values() if broker is None else [self.intervals.get(broker, INTERVAL_MS)]
+        return max((interval for interval in known if interval < HOUR_MS), default=INTERVAL_MS)
 
     def overdue_after_ms(self, broker: int | None, timeout_ms: int) -> int:
         """Return after how many ms an open transaction is overdue at its coordinator: the one threshold."""

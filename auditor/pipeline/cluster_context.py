@@ -14,7 +14,7 @@ from auditor.base.errors import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
-from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, track_of, up_until
+from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, up_until
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, StartsLate, join
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
@@ -132,7 +132,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         open_here=opened,
         ended=_marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
-        eras=eras_of(track_of(facts)),
+        eras=eras_of(facts.track),
         oldest=_marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
     )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from auditor.connectors.codec.cluster_metadata import BrokerState, Change, MetadataRecord
 from auditor.evidence.cluster_clocks import (
-    STAMP,
     BrokerTime,
     Clocks,
+    Era,
     Fall,
     LogEras,
     clocks,
@@ -19,6 +20,7 @@ from auditor.evidence.cluster_clocks import (
     newest_of,
     up_until,
 )
+from auditor.facts.replica_facts import STAMP
 from auditor.pipeline.cluster_context import brief, build
 from auditor.pipeline.cluster_settings import ClusterSettings, Sessions, note_session
 from tests import made
@@ -27,10 +29,14 @@ S, MIN, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NOW = 100 * DAY
 
 
+def track(*times: int, epochs: Sequence[int] = ()) -> np.ndarray:
+    fell = [later < time - S for time, later in pairwise(times)]
+    return np.array([(k, t, epochs[k] if epochs else 0, sum(fell[:k])) for k, t in enumerate(times)], STAMP)
+
+
 def log(*times: int, name: str = "t-0", broker: int | None = 1, epochs: Sequence[int] = (), held: int = 1) -> LogEras:
     """A log with a broker's times at offsets 0, 1, ...; ``epochs``: those of its batches, each of another broker."""
-    rows = [(k, time, epochs[k] if epochs else 0) for k, time in enumerate(times)]
-    eras = eras_of(np.array(rows, STAMP))
+    eras = eras_of(track(*times, epochs=epochs))
     leaders = [era.leader_epoch + 1 if epochs else broker for era in eras]
     return LogEras(name, held, [*zip(leaders, eras, strict=True)])
 
@@ -43,10 +49,14 @@ def until(known: Clocks, broker: int | None) -> int:
     return known.enforced_until(broker).ms_for_display()
 
 
-def test_a_second_back_is_the_same_clock() -> None:
-    assert len(eras_of(np.array([(0, NOW, 0), (1, NOW - S, 0), (2, NOW, 0)], STAMP))) == 1
-    assert len(eras_of(np.array([(0, NOW, 0), (1, NOW - S - 1, 0), (2, NOW, 0)], STAMP))) == 2
-    assert eras_of(np.array([], STAMP)) == []
+def test_an_era_is_what_one_leader_wrote_until_its_clock_fell() -> None:
+    assert eras_of(track()) == []
+    assert eras_of(track(NOW)) == [Era(0, 0, NOW, -1, NOW, NOW)]
+    assert eras_of(track(NOW, NOW + HOUR, NOW + HOUR + S, NOW + MIN, NOW + 2 * MIN, epochs=(4, 4, 4, 4, 5))) == [
+        Era(4, 0, NOW, NOW, NOW + HOUR + S, NOW + HOUR),
+        Era(4, 3, NOW + MIN, -1, NOW + MIN, NOW + MIN),
+        Era(5, 4, NOW + 2 * MIN, -1, NOW + 2 * MIN, NOW + 2 * MIN),
+    ]
 
 
 def test_the_newest_time_is_that_behind_the_last_fall() -> None:
@@ -124,7 +134,7 @@ def test_a_log_that_ends_in_the_minute_before_another_one_fell() -> None:
     assert until(of(fell, log(NOW - MIN, NOW + 5 * HOUR, name="w-0")), 1) == NOW + 5 * HOUR, "it was not that time"
 
 
-@pytest.mark.parametrize(("interval", "after"), [(None, 30 * S), (600_000, 620 * S), (1_000, 21 * S)])
+@pytest.mark.parametrize(("interval", "after"), [(None, 30 * S), (600_000, 620 * S), (1_000, 21 * S), (HOUR, 30 * S)])
 def test_one_threshold(interval: int | None, after: int) -> None:
     known = Clocks(NOW, intervals={} if interval is None else {1: interval})
     assert known.overdue_after_ms(1, 5 * S) == 5 * S + after

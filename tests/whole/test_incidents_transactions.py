@@ -162,17 +162,19 @@ def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:
 # Past the time-out, prepared and not completed
 
 
-@pytest.mark.parametrize(("over", "severity"), [(25_000, "warning"), (60_000, "error"), (20 * MINUTE_MS, "error")])
-def test_transaction_past_timeout(tmp_path: Path, over: int, severity: str) -> None:
+@pytest.mark.parametrize("over", [30_001, 60_000, 20 * MINUTE_MS])
+def test_transaction_past_timeout(tmp_path: Path, over: int) -> None:
     bank = Bank(tmp_path, "bank.audit-1")
     f = the_only(bank.findings(BUSY_SINCE + BUSY_TIMEOUT + over), "timeout-not-enforced")
-    assert (f.severity, f.topic, f.partition, f.offset) == (severity, "__transaction_state", 1, 5)
+    assert (f.severity, f.topic, f.partition, f.offset) == ("error", "__transaction_state", 1, 5)
     assert (f.transactional_id, f.producer_id, f.producer_epoch) == (BUSY, *BUSY_PRODUCER)
     assert f.evidence["partitions"] == ["bank.audit-1"]
 
 
-def test_a_transaction_within_its_time_is_nobodys_business(tmp_path: Path) -> None:
-    assert not above_info(Bank(tmp_path, "bank.audit-1").findings(BUSY_SINCE + BUSY_TIMEOUT - 1))
+@pytest.mark.parametrize("over", [-1, 30_000])
+def test_a_transaction_within_its_time_is_nobodys_business(tmp_path: Path, over: int) -> None:
+    """The coordinator looks every ten seconds, and 20 s are allowed for what it does then."""
+    assert not above_info(Bank(tmp_path, "bank.audit-1").findings(BUSY_SINCE + BUSY_TIMEOUT + over))
 
 
 @pytest.mark.parametrize("minutes", [10, 30, 90])
