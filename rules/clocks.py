@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.at_rest import Fields
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
+from auditor.evidence.cluster_clocks import Fall
 from auditor.facts.coordinator_history import SKEW_MS, NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
-from auditor.facts.replica_facts import falls
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
 from auditor.rules.catalogue.registry import rule
@@ -72,9 +71,9 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
 
     Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
     Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
-    partition's leader are apart, at least; markers, or data stamped by its broker, that one broker wrote later with
-    earlier times tell that its own clock went back. Said once for two brokers, over all partitions. Idle times of
-    producers that such a step explains are in the evidence.
+    partition's leader are apart, at least; what one broker wrote later with earlier times (markers, LogAppendTime,
+    coordinators' records) tells that its own clock went back. Said once for two brokers, over all partitions,
+    with the idle times of producers that such a step explains.
     Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
     this audit concludes from times is no finer than that, and is said with less confidence.
     Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
@@ -82,42 +81,30 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
     What to do: look at the time service (chronyc tracking) of the brokers that it names; let clocks be slewed, not set.
     Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest
     """
-    if log.topic == TRANSACTION_STATE or log.leader.text:
+    if log.topic == METADATA_TOPIC or log.leader.text:
         return
-    yield from list(_back(log)) or _fell(log)
-    yield from _apart(log)
+    yield from _back(log)
+    if log.topic != TRANSACTION_STATE:
+        yield from _apart(log)
 
 
 def _back(log: LogView) -> Iterator[Finding]:
-    # A new leader starts over: its clock is another one.
+    # A coordinator's log counts where no other one shows it.
+    falls = [fall for fall in log.cluster.clocks.falls if fall.broker is not None]
+    elsewhere = {fall.broker for fall in falls if not fall.log.startswith((TRANSACTION_STATE, METADATA_TOPIC))}
+    here: dict[int, list[Fall]] = {}
+    for fall in falls:
+        shown = log.topic == TRANSACTION_STATE and fall.broker in elsewhere
+        if fall.log == log.name and fall.broker is not None and not shown:
+            here.setdefault(fall.broker, []).append(fall)
     rows = log.leader.transactions
-    rows = rows[(rows["marker_offset"] >= 0) & (rows["marker_timestamp"] >= 0)]
-    rows = rows[np.argsort(rows["marker_offset"], kind="stable")]
-    writers = _writers(log, rows["marker_offset"])
-    for broker in dict.fromkeys(writers):
-        written = rows[[writer == broker for writer in writers]]
-        newest = np.maximum.accumulate(written["marker_timestamp"])
-        fell = newest - written["marker_timestamp"]
-        if broker is not None and len(fell) and fell.max() > SAME_CLOCK_MS:
-            first_fall = int(np.flatnonzero(fell > SAME_CLOCK_MS)[0])
-            yield _finding(
-                log,
-                "warning",
-                written[first_fall],
-                (broker, broker),
-                int(fell.max()),
-                (int(newest[first_fall]), broker),
-            )
-
-
-def _fell(log: LogView) -> Iterator[Finding]:
-    # Where markers do not show it: data that brokers stamped.
-    for fall in falls(log.leader.track) if log.topic != METADATA_TOPIC else ():
-        wrote, writes = _writers(log, np.array([fall.offset - 1, fall.offset]))
-        if writes is not None and (wrote == writes or not fall.leader_changed) and fall.by_ms > SKEW_MS:
-            evidence = _evidence((writes, writes), fall.by_ms, (fall.time + fall.by_ms, writes))
-            message = _said(read(ClockSkewEvidence, evidence))
-            yield log.finding("warning", message, evidence=evidence, offset=fall.offset, time_ms=fall.time)
+    rows = np.sort(rows[rows["marker_offset"] >= 0], order="marker_offset")
+    for broker, of in here.items():
+        first, by = min(of, key=lambda fall: fall.offset), max(fall.by_ms for fall in of)
+        behind = rows[rows["marker_offset"] >= first.offset][:1]
+        yield _finding(
+            log, "warning", behind[0] if len(behind) else first.offset, (broker, broker), by, (first.was, broker)
+        )
 
 
 def _apart(log: LogView) -> Iterator[Finding]:
@@ -184,21 +171,15 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
     return [led[max(0, index)] for index in (np.searchsorted(starts, offsets, "right") - 1).tolist()]
 
 
-def _evidence(brokers: tuple[int, int], by: int, since: tuple[int, int]) -> Fields:
-    return {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
-
-
 def _finding(
-    log: LogView, severity: str, row: np.void, brokers: tuple[int, int], by: int, since: tuple[int, int]
+    log: LogView, severity: str, at: np.void | int, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
-    # ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and the broker of that clock.
-    evidence = _evidence(brokers, by, since)
+    # ``at``: a marker or an offset; ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and
+    # the broker of that clock.
+    evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
+    place = {"offset": at} if isinstance(at, int) else {"marker": at}
     return log.finding(
-        severity,
-        _said(read(ClockSkewEvidence, evidence)),
-        marker=row,
-        transactional_id=None,
-        evidence=evidence,
+        severity, _said(read(ClockSkewEvidence, evidence)), **place, transactional_id=None, evidence=evidence
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import (
+    ClockSkewEvidence,
     CommittedOffsetEvidence,
     CoordinatorEpochEvidence,
     DamageEvidence,
@@ -177,10 +178,11 @@ def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)
 
 
-@relation("topic", "partition")
+@relation("broker_id")
 def idle_by_a_step_of_the_clock(cause: Finding, other: Finding) -> bool:
-    """A step of a clock that the same log shows explains how long the producer seems to have been idle."""
-    return bool(read(ForgottenEvidence, other.evidence).get("step_ms")) and _same_replica(cause, other)
+    """A step of the broker's clock explains how long the producer seems to have been idle."""
+    stepped = len(set(read(ClockSkewEvidence, cause.evidence)["brokers"])) == 1
+    return stepped and bool(read(ForgottenEvidence, other.evidence).get("step_ms"))
 
 
 @relation("producer_id", "transactional_id")
