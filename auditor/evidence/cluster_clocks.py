@@ -315,7 +315,8 @@ class Clocks:
     def explains(self, broker: int | None, ms: int, at: int) -> Fall | None:
         """Return the fall of a broker's clock that ran ahead within ``ms`` before a time (ms) that it read then."""
         for fall in self.falls:
-            if fall.broker in (broker, None) and at - ms < fall.ahead_from <= at <= fall.was + ONE_CLOCK_MS:
+            ahead = fall.then < at and fall.ahead_from <= at <= fall.was + ONE_CLOCK_MS
+            if fall.broker in (broker, None) and ahead and at - ms < fall.ahead_from:
                 return fall
         return None
 
