@@ -19,7 +19,8 @@ ONE_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way thro
 TWO_CLOCKS_MS = 30_000  # clocks of two brokers
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
 FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
-OVERDUE_MS = 20_000  # past the timeout and the coordinator's interval: what it does is in its log by then
+LOOK_MS = 10_000  # past the timeout and the coordinator's interval: the end is in its log by then
+OVERDUE_MS = 20_000  # likewise, with the clocks of two machines
 SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
 RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
@@ -285,6 +286,10 @@ class Clocks:
     def overdue_after_ms(self, broker: int | None, timeout_ms: int) -> int:
         """Return after how many ms an open transaction is overdue at its coordinator: the one threshold."""
         return timeout_ms + self.interval_ms(broker) + OVERDUE_MS
+
+    def ended_after_ms(self, broker: int | None, timeout_ms: int) -> int:
+        """Return after how many ms the coordinator's log has the end of a transaction, if its coordinator was up."""
+        return timeout_ms + self.interval_ms(broker) + LOOK_MS
 
     def is_overdue(self, begun: BrokerTime, timeout_ms: int) -> bool:
         """Whether a transaction is overdue at the coordinator that wrote its start.

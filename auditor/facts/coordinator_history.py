@@ -285,7 +285,6 @@ def arrived(moment: int, needed_by: int, *, other_clock: bool) -> bool:
 # ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-COORDINATOR_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from

@@ -196,7 +196,8 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
         return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else overdue_ms(log, t)
+    clocks, coordinator = log.cluster.clocks, open_transactions.coordinator(log, t)
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(coordinator, t.timeout_ms)
     if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):

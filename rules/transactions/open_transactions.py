@@ -323,7 +323,7 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     in_flight = (in_flight and not unchanged) or log.cluster.mixed
     ended = False
     if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
-        allowed = log.cluster.clocks.overdue_after_ms(coordinator_of(log.cluster, entry), timeout)
+        allowed = log.cluster.clocks.ended_after_ms(coordinator_of(log.cluster, entry), timeout)
         ended = ended_since(log, row, entry, lost_ends(log, row), allowed)
     if ended:
         klass, reason, in_flight = "active", "it was open when this log was read, and has ended since", False
@@ -360,13 +360,13 @@ def age_ms(log: LogView, entry: StateRecord | None, begun: int, *, ends: bool = 
 
 
 def due(cluster: Cluster, entry: StateRecord) -> int:
-    """Return when (ms) the coordinator should have ended a transaction or completed its decision."""
+    """Return when (ms) the coordinator's log has the end of a transaction, or of its decision, if that came in time."""
     begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
-    return begun + cluster.clocks.overdue_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
+    return begun + cluster.clocks.ended_after_ms(coordinator_of(cluster, entry), time_allowed(entry))
 
 
 def overdue(cluster: Cluster, entry: StateRecord) -> bool:
-    """Whether a transaction is still as its last record has it, though its coordinator was up until :func:`due`."""
+    """Whether a transaction is still as its last record has it, though its coordinator was up for long enough."""
     begun = entry.start if entry.state == "Ongoing" and entry.start >= 0 else entry.time
     return cluster.clocks.is_overdue(BrokerTime(begun, coordinator_of(cluster, entry)), time_allowed(entry))
 
@@ -732,10 +732,14 @@ def own_times(log: LogView) -> OwnTimes:
     return OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
 
 
+def coordinator(log: LogView, t: OpenTransaction) -> int | None:
+    """Return the broker that coordinates its id, None where unknown."""
+    return None if t.entry is None else coordinator_of(log.cluster, t.entry)
+
+
 def overdue_ms(log: LogView, t: OpenTransaction) -> int:
     """Return after how many ms it is overdue at its coordinator."""
-    coordinator = None if t.entry is None else coordinator_of(log.cluster, t.entry)
-    return log.cluster.clocks.overdue_after_ms(coordinator, t.timeout_ms)
+    return log.cluster.clocks.overdue_after_ms(coordinator(log, t), t.timeout_ms)
 
 
 def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
