@@ -115,6 +115,11 @@ class Open:
         return str(given or old.get(self.row["class"], "unknown"))
 
     @property
+    def certainty(self) -> str:
+        """How certain its status is: proved, likely or inconclusive."""
+        return str(self.row.get("certainty") or ("inconclusive" if self.standing == "unknown" else "proved"))
+
+    @property
     def kind(self) -> str:
         """The name of its status in all outputs, a key of :data:`KINDS`: its class, or its standing."""
         if self.standing == "unknown" and self.row["class"] in STUCK:  # a newer copy may show that it has ended
@@ -693,7 +698,7 @@ def standing_text(holder: Open) -> str:
         return "it has no time-out (two-phase commit): only its application ends it"
     if standing == "waiting" and holder.blocks:
         return "within its time-out, which is longer than readers should wait"
-    return STANDINGS[standing]
+    return f"probably {STANDINGS[standing]}" if holder.certainty == "likely" else STANDINGS[standing]
 
 
 def _ageless(row: Values) -> bool:
@@ -740,11 +745,13 @@ FINDING = (
 TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
     "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
-    "state", "batches", "records", "bytes", "standing", "at_least", "advice", "readers",
+    "state", "batches", "records", "bytes", "status", "certainty", "standing", "at_least", "held_at_least_ms", "advice",
+    "readers",
 )  # fmt: skip
 TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
     "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
+    "status",
 )  # fmt: skip
 SUMMARY = (
     "as_of", "as_of_given", "newest", "baseline", "batches", "records", "empty_input", "capacity", "expectations",
@@ -753,9 +760,9 @@ SUMMARY = (
 BLOCKED_ROW = (
     "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",
     "producer_id", "producer_epoch", "transactional_id", "first_offset", "last_offset", "since", "since_by_producer",
-    "since_not_before", "since_not_after", "age_ms", "at_least", "timeout_ms", "beyond_timeout", "class", "state",
-    "why", "standing", "severity", "if_true", "rule", "fingerprint", "accepted", "left_out", "others", "batches",
-    "records", "bytes", "advice", "remedy", "readers",
+    "since_not_before", "since_not_after", "age_ms", "at_least", "held_at_least_ms", "timeout_ms", "beyond_timeout",
+    "late_if_open", "class", "state", "why", "status", "certainty", "standing", "severity", "if_true", "rule",
+    "fingerprint", "accepted", "left_out", "others", "batches", "records", "bytes", "advice", "remedy", "readers",
 )  # fmt: skip
 ASIDE = (
     "about", "topic", "partition", "broker_id", "bytes", "says", "group_id", "committed_records", "committed_most",

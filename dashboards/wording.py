@@ -494,6 +494,7 @@ _NAMES = {
     "bytes": "size",
     "class": "the transaction is",
     "differs": "what differs",
+    "held_at_least_ms": "open at least, by the times behind it in its log",
     "in_flight": "may be in flight",
     "isr": "in sync",
     "isr_before": "in sync before",
@@ -505,6 +506,7 @@ _NAMES = {
     "since_by_producer": "by its producer's clock since",
     "since_not_after": "open no later than",
     "since_not_before": "open no earlier than",
+    "step_ms": "explained by a clock that was set by",
     "timeout_ms": "time-out",
     "why": "because",
 }

@@ -59,6 +59,8 @@ def _farthest(several: list[Finding], brokers: tuple[int, ...]) -> Finding:
     f.severity = highest(*(finding.severity for finding in several))
     f.evidence |= {"brokers": brokers, "partitions": len(several)}
     f.evidence |= {"since": _clocks(first)["since"], "since_by": _clocks(first)["since_by"]}
+    if explained := [line for finding in several for line in _clocks(finding).get("also", ())]:
+        f.evidence |= {"also": explained}
     f.message = _said(_clocks(f))
     return f
 
@@ -69,8 +71,9 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
 
     Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
     Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
-    partition's leader are apart, at least; what one broker wrote later with earlier times (markers, LogAppendTime,
-    coordinators' records) tells that its own clock went back. Said once for two brokers, over all partitions.
+    partition's leader are apart, at least; what one broker wrote later with earlier times (markers, LogAppendTime)
+    tells that its own clock went back. Said once for two brokers, over all partitions, with the idle times of producers
+    that such a step explains.
     Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
     this audit concludes from times is no finer than that, and is said with less confidence.
     Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
@@ -78,21 +81,16 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
     What to do: look at the time service (chronyc tracking) of the brokers that it names; let clocks be slewed, not set.
     Source: TransactionMarkerChannelManager, KafkaApis.handleWriteTxnMarkersRequest
     """
-    if log.topic == METADATA_TOPIC or log.leader.text:
+    if log.topic in (METADATA_TOPIC, TRANSACTION_STATE) or log.leader.text:
         return
     yield from _back(log)
-    if log.topic != TRANSACTION_STATE:
-        yield from _apart(log)
+    yield from _apart(log)
 
 
 def _back(log: LogView) -> Iterator[Finding]:
-    # A coordinator's log counts where no other one shows it.
-    falls = [fall for fall in log.cluster.clocks.falls if fall.broker is not None]
-    elsewhere = {fall.broker for fall in falls if not fall.log.startswith((TRANSACTION_STATE, METADATA_TOPIC))}
     here: dict[int, list[Fall]] = {}
-    for fall in falls:
-        shown = log.topic == TRANSACTION_STATE and fall.broker in elsewhere
-        if fall.log == log.name and fall.broker is not None and not shown:
+    for fall in log.cluster.clocks.falls:
+        if fall.log == log.name and fall.broker is not None:
             here.setdefault(fall.broker, []).append(fall)
     rows = log.leader.transactions
     rows = np.sort(rows[rows["marker_offset"] >= 0], order="marker_offset")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
+from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
@@ -28,6 +29,8 @@ from auditor.rules.transactions.blocking import BlockedState
 from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.transactions.open_transactions import (
     OpenTransaction,
+    dated,
+    held_by_stamps,
     lost_ends,
     open_transactions,
     recorded,
@@ -57,10 +60,17 @@ def who(t: OpenTransaction) -> str:
     return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
 
 
+def _held(log: LogView, t: OpenTransaction) -> str:
+    return duration(held_by_stamps(log, t).at_least_ms)
+
+
 def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
-    judged = {"class": blocking.judged(log, t).klass, "age_ms": blocking.age(log, t)}
+    verdict = blocking.judged(log, t)
+    judged: Fields = {"class": verdict.klass, "age_ms": blocking.age(log, t)}
+    if verdict.by_stamps:
+        judged |= {"held_at_least_ms": held_by_stamps(log, t).at_least_ms, "in_flight": None}
     evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
-    began = blocking.dated(log, t)
+    began = dated(log, t)
     if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
         evidence |= began
     return log.finding(
@@ -74,7 +84,13 @@ def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str,
     )
 
 
-@rule("hanging-transaction", when={"info": "while it may be in flight"})
+@rule(
+    "hanging-transaction",
+    when={
+        "info": "while it may be in flight",
+        "error": "where it may be, and is beyond its time-out by this log's own times",
+    },
+)
 def hanging_transaction(log: LogView) -> Iterator[Finding]:
     """A transaction is open in a partition and no coordinator will ever decide it
 
@@ -86,7 +102,7 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     Why it matters: the last stable offset stays at its first offset. Consumers with isolation.level=read_committed
     stop there, the cleaner too, until somebody writes a marker.
     Can be wrong: files copied from a running broker at different times (then the finding says that it may be in
-    flight).
+    flight; broker-written times behind it in this log show all the same for how long it has been open at least).
     What to do: what the finding says: confirm with kafka-transactions.sh describe-producers, then kafka-transactions.sh
     abort --start-offset; never where COMMIT was decided: an in-sync replica that has the marker, and lacks nothing,
     may lead, else the marker has to be written again. While the id has a transaction open with the epoch of this data,
@@ -95,14 +111,18 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    hanging = (t for t in open_transactions(log) if t.klass in ("hanging", "orphan"))
-    yield from made(
-        log,
-        (Unmade("critical", int(t.row["first_offset"]), partial(_hanging, log, t), doubt=t.in_flight) for t in hanging),
-    )
+    yield from made(log, (_looks_abandoned(log, t) for t in open_transactions(log) if t.klass in ("hanging", "orphan")))
 
 
-def _hanging(log: LogView, t: OpenTransaction) -> Finding:
+def _looks_abandoned(log: LogView, t: OpenTransaction) -> Unmade:
+    verdict, offset = blocking.judged(log, t), int(t.row["first_offset"])
+    if verdict.by_stamps:
+        severity, confidence = verdict.severity or "info", verdict.confidence
+        return Unmade(severity, offset, partial(_hanging, log, t, severity, confidence), confidence)
+    return Unmade("critical", offset, partial(_hanging, log, t, "critical", None), doubt=t.in_flight)
+
+
+def _hanging(log: LogView, t: OpenTransaction, severity: str, by_stamps: str | None) -> Finding:
     offset = int(t.row["first_offset"])
     held_back = max(0, log.readable_end - offset)
     message = (
@@ -110,20 +130,26 @@ def _hanging(log: LogView, t: OpenTransaction) -> Finding:
         f"itself: {t.reason}; read_committed consumers of this partition stop there, "
         f"{plural(held_back, 'offset')} before its end"
     )
-    if t.in_flight:
+    copied = "the files may have been copied at different times"
+    if by_stamps:
         message = (
-            f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but the "
-            "files may have been copied at different times"
+            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {_held(log, t)} by the "
+            f"broker-written times behind it there, and looks abandoned ({t.reason}; {copied})"
+        )
+    elif t.in_flight:
+        message = (
+            f"The transaction of {who(t)} looks abandoned in {log.name} at offset {offset} ({t.reason}), but {copied}"
         )
     committed = blocking.committed(log, t)
     skipped = None if t.in_flight else of_the_defect(log, lost_ends(log, t.row))
     return _open_finding(
         log,
-        "critical",
+        severity,
         t,
         message + (f". {defect_in_words(log)}" if skipped else ""),
-        doubt=t.in_flight,
+        doubt=t.in_flight and not by_stamps,
         evidence={
+            "confidence": by_stamps,
             "held_back_offsets": held_back,
             "decided": "COMMIT" if committed is not None and committed.end_time is not None else None,
             **(skipped or {}),
@@ -160,20 +186,21 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
 
 def _long_open(log: LogView) -> Iterator[Unmade]:
     for t in open_transactions(log):
-        if t.klass in ("hanging", "orphan", "ghost", "active"):
-            continue
         verdict = blocking.judged(log, t)
+        if t.klass in ("hanging", "orphan", "ghost") or (t.klass == "active" and not verdict.by_stamps):
+            continue
         if t.klass == "late" and verdict.standing is not BlockedState.OVERDUE:
             continue
         severity = verdict.severity or "info"
-        confidence = "undecidable" if verdict.klass == "undecidable" else "proved"
-        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), confidence)
-        yield Unmade(severity, int(t.row["first_offset"]), make, confidence)
+        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), verdict.confidence)
+        yield Unmade(severity, int(t.row["first_offset"]), make, verdict.confidence)
 
 
 def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
     dated = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
     how_long = f"for {duration(age)}" if dated else "for a time that nothing in the input shows"
+    if blocking.judged(log, t).by_stamps:
+        how_long = f"for {_held(log, t)} by the broker-written times behind it there"
     return _open_finding(
         log,
         severity,
@@ -265,13 +292,14 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
 
 def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
     verdict = blocking.judged(log, t)
-    severity = (verdict.if_true if t.in_flight else verdict.severity) or "info"
+    doubt = t.in_flight and not verdict.by_stamps
+    severity = (verdict.if_true if doubt else verdict.severity) or "info"
     confidence = "undecidable" if t.missing else "proved"
-    make = partial(_pinned_finding, log, t, severity, confidence)
-    return Unmade(severity, int(t.row["first_offset"]), make, confidence, t.in_flight)
+    make = partial(_pinned_finding, log, t, severity, confidence, doubt)
+    return Unmade(severity, int(t.row["first_offset"]), make, confidence, doubt)
 
 
-def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str) -> Finding:
+def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str, doubt: bool) -> Finding:
     offset = int(t.row["first_offset"])
     return _open_finding(
         log,
@@ -279,8 +307,8 @@ def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence:
         t,
         f"The transaction of {who(t)} began at offset {offset}, below the log start "
         f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
-        doubt=t.in_flight,
-        **({} if t.in_flight else {"if_true": blocking.judged(log, t).if_true}),
+        doubt=doubt,
+        **({} if doubt else {"if_true": blocking.judged(log, t).if_true}),
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
         advice=blocking.advise(log, t),
     )

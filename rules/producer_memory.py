@@ -11,9 +11,10 @@ from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
+from auditor.evidence.cluster_clocks import step_between
 from auditor.facts.coordinator_history import SKEW_MS
-from auditor.facts.events import EventKind
-from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
+from auditor.facts.events import Event, EventKind
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, falls, state_bytes
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from auditor.model.transaction_states import LOGGED, TransactionValue
@@ -493,7 +494,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     without protection against duplicates. Event times older than the expiration do it at every check (10 minutes).
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
     info where a broker-written time before the batch shows that, or where the log has none that could show it (a
-    back-fill into a partition without end markers). The setting is taken as one day where the input does not show it.
+    back-fill into a partition without end markers). A clock that was set back shows idle times too: clock-skew has
+    those. The setting is taken as one day where the input does not show it.
     What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
     than it is forgotten.
     Source: KIP-360
@@ -508,8 +510,9 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
         old = e["base_offset"] in behind
         by_a_clock = e["broker_time"] >= 0 and not old
         severity = "warning" if e["base_offset"] >= whole_from(log) and by_a_clock else lowered("warning")
+        step_ms = _step_ms(log, e, limit)
         yield log.at_event(
-            severity,
+            lowered(severity) if step_ms else severity,
             f"Producer {e['producer_id']} was idle for {duration(e['idle_ms'])}, longer than the "
             f"{duration(limit)} that brokers remember it, and went on at sequence {e['found_sequence']}",
             e,
@@ -518,10 +521,19 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
                 "idle_ms": e["idle_ms"],
                 "expiration_ms": limit,
                 "previous_last_offset": e["previous_last_offset"],
+                "step_ms": step_ms,
                 "times": len(run),
-                "confidence": "likely" if by_a_clock else "undecidable",
+                "confidence": "likely" if by_a_clock and not step_ms else "undecidable",
             },
         )
+
+
+def _step_ms(log: LogView, e: Event, limit: int) -> int | None:
+    # By how much a clock was set, where that alone makes the producer look idle for so long.
+    idle, time = e["idle_ms"], e["timestamp"]
+    own = step_between(falls(log.leader.track), e["previous_last_offset"], time - idle, e["base_offset"], time)
+    step = own or log.cluster.clocks.explains(log.cluster.writer(log.topic, log.partition), idle, time)
+    return step.by_ms if step is not None and idle - step.by_ms < limit else None
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:

@@ -469,6 +469,8 @@ class BlockedPartition:
     log_dir: str
     topic: str
     partition: int
+    status: str
+    certainty: str
     standing: str
     transaction_class: str
     transactional_id: str | None
@@ -480,6 +482,7 @@ class BlockedPartition:
     since_by_producer: datetime | None
     age_ms: int
     at_least: bool
+    held_at_least_ms: int | None
     timeout_ms: int | None
     beyond_timeout: bool | None
     state: str | None

@@ -109,9 +109,10 @@ class LeaderEpochsEvidence(TypedDict, total=False):
 
 
 class ForgottenEvidence(TypedDict, total=False):
-    """Of a producer that a broker may have forgotten. ``forgotten_by``: why."""
+    """Of a producer that a broker may have forgotten. ``forgotten_by``: why; ``step_ms``: that a clock was set by."""
 
     forgotten_by: str
+    step_ms: int
     idle_ms: int
     log_age_ms: int
     snapshot: str
@@ -216,7 +217,7 @@ class IndexEntryEvidence(TypedDict, total=False):
     segment_position: int
 
 
-class ClockSkewEvidence(TypedDict, total=False):
+class ClockSkewEvidence(Evidence, total=False):
     """Of the clocks of brokers, the last one's ahead of the others'. ``partitions``: how many show it."""
 
     brokers: list[int] | tuple[int, ...]

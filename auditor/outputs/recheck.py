@@ -286,7 +286,7 @@ class Newer:
         holders = [row for row in self._blocked[question.place] if _agree(question.cluster_id, self._cluster(row))]
         same = next((row for row in holders if _is_same(row, question)), None)
         if same is not None and not (log is not None and lacking):
-            answer = RecheckAnswer.UNDECIDED if same["standing"] == "unknown" else RecheckAnswer.HELD
+            answer = RecheckAnswer.UNDECIDED if same["certainty"] == "inconclusive" else RecheckAnswer.HELD
             return AnsweredQuestion(question, answer, str(same["why"]), same)
         if lacking or log is None or question.first_offset is None:
             return AnsweredQuestion(

@@ -28,7 +28,7 @@ from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.transactions.open_transactions import OpenTransaction, dated, held_by_stamps, open_transactions
 
 # Judge step of one log.
 
@@ -224,9 +224,10 @@ def _open_row(log: LogView, t: OpenTransaction) -> Fields:
         "advice": blocking.advise(log, t).row(),
         "in_flight": t.in_flight,
         **_numbers(t.row, "first_offset", "last_offset"),
-        **blocking.dated(log, t),
+        **dated(log, t),
         "age_ms": blocking.age(log, t),
         "at_least": not log.cluster.clock_given,
+        "held_at_least_ms": held_by_stamps(log, t).at_least_ms,
         "timeout_ms": t.timeout_ms,
         "state": None if t.entry is None else t.entry.state or "tombstone",
         **_numbers(t.row, "batches", "records", "bytes"),
@@ -259,7 +260,7 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
 
 
 def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
-    closed = row["marker_offset"] >= 0
+    closed, verdict = row["marker_offset"] >= 0, None if opened is None else blocking.judged(log, opened)
     return {
         **_numbers(row, "producer_id", "producer_epoch", "first_offset", "last_offset"),
         "marker_offset": int(row["marker_offset"]) if closed else None,
@@ -267,7 +268,8 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
         "outcome": ("COMMIT" if row["commit"] else "ABORT") if closed else None,
         "start": iso(log.time(row["first_time"])),
         "end": iso(int(row["marker_timestamp"])) if closed else None,
-        "class": None if opened is None else blocking.judged(log, opened).klass,
+        "class": None if verdict is None else verdict.klass,
+        "status": "completed" if verdict is None else verdict.status.value,
     }
 
 

@@ -20,7 +20,7 @@ from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import OpenTransaction, around, open_transactions
+from auditor.rules.transactions.open_transactions import OpenTransaction, around, open_transactions, since
 
 # Ends for readers of a replica.
 
@@ -307,7 +307,7 @@ class _LagReading:
             "held_by": t.owner,
             "held_producer_id": int(t.row["producer_id"]),
             "held_class": verdict.klass,
-            "held_since": blocking.since(self.log, t),
+            "held_since": since(self.log, t),
         }
 
     def _doubt(self, s: _LagStart) -> str | None:

@@ -19,7 +19,6 @@ from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
 from auditor.connectors.schema import LOG_KEY, TIME, array_of, declared, lists, texts
-from auditor.evidence.cluster_clocks import Clocks
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -31,10 +30,9 @@ from auditor.replay.task import ReplicaTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.resolve import cluster_of
-from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE, Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
 from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
-from auditor.rules.transactions.open_transactions import DEFAULT_TIMEOUT_MS
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -270,8 +268,8 @@ def _is_about(finding: Finding, row: Values) -> bool:
     return last is None or row["first_offset"] is None or last >= row["first_offset"]
 
 
-def fails(row: Values, severities: Collection[str], unsure: bool, clocks: Iterable[Clocks]) -> bool:
-    """Whether a blocked partition makes the run fail at these severities. ``clocks``: those of the clusters.
+def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
+    """Whether a blocked partition makes the run fail at these severities.
 
     ``unsure``: also if it may be blocked past its timeout, which the input cannot confirm, and would count if so.
     """
@@ -279,9 +277,7 @@ def fails(row: Values, severities: Collection[str], unsure: bool, clocks: Iterab
         return False
     if row["severity"] in severities:
         return True
-    allowed = DEFAULT_TIMEOUT_MS if row["timeout_ms"] is None else row["timeout_ms"]
-    overdue_after = max(c.overdue_after_ms(None, allowed) for c in clocks)
-    return unsure and row["if_true"] in severities and row["age_ms"] > min(overdue_after, HOUR_MS)
+    return unsure and row["if_true"] in severities and row["late_if_open"]
 
 
 # Results as small tables, kept by the history and judged by the expectations.
@@ -306,6 +302,8 @@ BLOCKED = declared(
     "blocked",
     LOG_KEY,
     """
+    status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
+    certainty:string of the status: proved, likely or inconclusive
     standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
     class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
     transactional_id:string
@@ -317,6 +315,7 @@ BLOCKED = declared(
     since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
     at_least:bool whether it may be longer: nobody said what time it is now
+    held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
     timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
     beyond_timeout:bool whether it is open for longer than that; null where that is not known
     state:string last state of the id in the coordinator's log; null where there is none

@@ -607,8 +607,7 @@ class Audit(JudgedAudit):
         unsure = self.options.fail_on_unsure
         failing_finding = any(f.severity in failing for f in self.open_findings)
         unlooked = unsure and self.logs.totals.unlooked.total() > 0
-        clocks = [cluster.clocks for cluster in self.clusters.values()]
-        blocked = any(summary.fails(row, failing, unsure, clocks) for row in self.blocked)
+        blocked = any(summary.fails(row, failing, unsure) for row in self.blocked)
         return int(failing_finding or unlooked or blocked)
 
     def spared(self) -> Inventory | None:

@@ -58,6 +58,7 @@ from auditor.rules.catalogue.relations import (
     end_that_another_has,
     from_its_torn_end_on,
     hole_of_its_marker,
+    idle_by_a_step_of_the_clock,
     idle_by_stamps_alone,
     in_or_right_behind_what_the_leader_lacks,
     index_entry_of_its_batch,
@@ -109,6 +110,7 @@ class Need(Enum):
     AHEAD = "a time of a producer that nothing of a broker follows"
     PRODUCERS = "producer ids"
     TRANSACTIONS = "transactions, or markers"
+    STEPS = "broker-written times that went back"
     ABORTED = "entries of a transaction index"
     EXPOSED = "aborted records that its transaction index does not hide"
     SNAPSHOTS = "producer snapshots"
@@ -283,7 +285,8 @@ _ROWS = (
             *OF_A_HANGING_BATCH, needs=(Need.EVENTS,), prevented_by=(CLEAN_ELECTION,),
             evidence=(LeaderEpochsEvidence, StepEvidence)),
         row("producer-expired-while-active",        "forgotten-producer",            "warning info",                "",
-            WRONG_TIMES, By("producer-timestamp-skew", idle_by_stamps_alone), time=True,
+            WRONG_TIMES, By("clock-skew", idle_by_a_step_of_the_clock),
+            By("producer-timestamp-skew", idle_by_stamps_alone), time=True,
             needs=(Need.SNAPSHOTS, Need.EVENTS), prevented_by=(PRODUCER_EXPIRATION,),
             evidence=(ForgottenEvidence,)),
         row("unknown-producer-exposure",            "forgotten-producer",            "warning info",                "",
@@ -308,7 +311,7 @@ _ROWS = (
     *_family(
         "transactions",
         #   id                                      rule                             severities                     outcomes
-        row("hanging-transaction",                  "",                              "critical info",               "blocked",
+        row("hanging-transaction",                  "",                              "critical error info",         "blocked",
             blocks=Blocks.READERS, hold=Hold.NOBODYS, moving=True, needs=(Need.TRANSACTIONS,),
             prevented_by=LATE_WRITES,
             evidence=(OpenTransactionEvidence,)),
@@ -359,7 +362,7 @@ _ROWS = (
         "coordinator",
         #   id                                      rule                             severities                     outcomes
         row("clock-skew",                           "",                              "warning info",                "",
-            needs=(Need.TRANSACTIONS,),
+            needs=(Need.TRANSACTIONS, Need.STEPS),
             evidence=(ClockSkewEvidence,)),
         row("transaction-timeout-too-large",        "",                              "info",                        "",
             needs=(Need.TRANSACTION_STATE,),

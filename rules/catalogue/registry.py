@@ -39,6 +39,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.AHEAD: lambda log: log.leader.ahead is not None,
         Need.PRODUCERS: lambda log: len(log.leader.producers) > 0,
         Need.TRANSACTIONS: lambda log: any(len(c.transactions) for c in log.replicas),
+        Need.STEPS: lambda log: len(log.leader.track) > 0 and log.leader.track["era"][-1] > 0,
         Need.ABORTED: lambda log: any(len(c.aborted) for c in log.replicas),
         Need.EXPOSED: lambda log: any(len(c.exposed) for c in log.replicas),
         Need.SNAPSHOTS: lambda log: any(c.snapshots for c in log.replicas),

@@ -10,6 +10,7 @@ from typing import Any
 
 from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import (
+    ClockSkewEvidence,
     CommittedOffsetEvidence,
     CoordinatorEpochEvidence,
     DamageEvidence,
@@ -188,6 +189,13 @@ def of_a_producer_that_begins_many_epochs(cause: Finding, other: Finding) -> boo
 def idle_by_stamps_alone(cause: Finding, other: Finding) -> bool:
     """It is about batches of the same producer, and no snapshot confirms their timestamps."""
     return "snapshot" not in read(ForgottenEvidence, other.evidence) and within_its_offsets.holds(cause, other)
+
+
+@relation("broker_id")
+def idle_by_a_step_of_the_clock(cause: Finding, other: Finding) -> bool:
+    """A step of the broker's clock explains how long the producer seems to have been idle."""
+    stepped = len(set(read(ClockSkewEvidence, cause.evidence)["brokers"])) == 1
+    return stepped and bool(read(ForgottenEvidence, other.evidence).get("step_ms"))
 
 
 @relation("producer_id", "transactional_id")

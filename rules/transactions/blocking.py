@@ -11,7 +11,7 @@ import numpy as np
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.evidence.cluster_clocks import BrokerTime
+from auditor.evidence.cluster_clocks import BrokerTime, Confidence
 from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
 from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
@@ -26,10 +26,19 @@ from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.open_transactions import (
     DAMAGED,
     OpenTransaction,
+    Status,
+    dated,
     decision_may_be_lost,
+    held_by_stamps,
+    is_held_too_long,
+    is_its_own,
+    is_prepared,
     open_at_coordinator,
     open_in_time,
+    overdue_ms,
     read_of,
+    since,
+    sure_ms,
     time_allowed,
 )
 from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
@@ -51,6 +60,11 @@ class BlockedState(StrEnum):
 
 
 ORDER = tuple(BlockedState)
+STATUSES = {
+    BlockedState.STUCK: Status.HANGING,
+    BlockedState.UNDELIVERABLE: Status.PREPARED,
+    BlockedState.UNKNOWN: Status.UNKNOWN,
+}
 BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)  # longer than is normal
 
 
@@ -60,7 +74,8 @@ class BlockingStatus:
 
     ``klass``: the class it is listed and counted as, of those of :class:`OpenTransaction`; one that may have ended is
     undecidable. ``severity``: of the finding of ``rule``, None for no finding. ``if_true``: the severity if it is still
-    open, where that is unknown.
+    open, where that is unknown. ``certainty``: of ``status``. ``by_stamps``: only the times behind it in its own log
+    show that it is overdue (:func:`held_by_stamps`).
     """
 
     standing: BlockedState
@@ -68,6 +83,14 @@ class BlockingStatus:
     severity: str | None
     if_true: str | None
     hold: Hold
+    status: Status
+    certainty: Confidence
+    by_stamps: bool = False
+
+    @property
+    def confidence(self) -> str:
+        """Its certainty as findings have it."""
+        return "undecidable" if self.certainty is Confidence.INCONCLUSIVE else self.certainty.value
 
     @property
     def kind(self) -> str:
@@ -75,58 +98,17 @@ class BlockingStatus:
         return next(kind.id for kind in registry.kinds().values() if kind.hold is self.hold)
 
 
-def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
-    """Bound when the transaction began here by broker clocks: earliest and latest, ms; -1: no bound.
-
-    See :func:`auditor.rules.transactions.open_transactions.around`. Where the coordinator has it with this partition,
-    it began after the start stored there and before the decision.
-    """
-    earliest, latest = open_transactions.around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
-    if t.entry is not None and _is_its_own(t) and log.name in t.entry.partitions:
-        earliest = max(earliest, t.entry.start)
-        if t.entry.state in PREPARED:
-            latest = min(latest, t.entry.time) if latest >= 0 else t.entry.time
-    return earliest, latest
-
-
-def since(log: LogView, t: OpenTransaction) -> int:
-    """Return when the transaction began here, ms; -1 where unknown.
-
-    The producer's time, unless it contradicts the broker times around it by more than :data:`SKEW_MS`.
-    """
-    earliest, latest = began_between(log, t)
-    if 0 <= t.since < earliest - SKEW_MS:
-        return earliest
-    return latest if 0 <= latest < t.since - SKEW_MS else t.since
-
-
-def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
-    """Return ``since`` with the broker bounds for pages, and the producer's own timestamp where it differs."""
-    begun, stamp = since(log, t), int(t.row["first_timestamp"])
-    differs = begun >= 0 and stamp >= 0 and abs(begun - stamp) > SKEW_MS
-    earliest, latest = began_between(log, t)
-    return {
-        "since": iso(begun),
-        "since_by_producer": iso(stamp) if differs else None,
-        "since_not_before": iso(earliest),
-        "since_not_after": iso(latest),
-    }
-
-
 def age(log: LogView, t: OpenTransaction) -> int:
-    """Return how long it has been open, ms: by :func:`since`, or by its coordinator where that is longer."""
+    """Return how long it has been open, ms: by :func:`since`, its coordinator or its log, whichever is longest."""
     begun, read = _begun(log, t), read_of(log) if t.ended else None
-    return max(0, read.done - begun) if read else open_transactions.age_ms(log, t.entry, begun, ends=_is_its_own(t))
+    by_clock = read.done - begun if read else open_transactions.age_ms(log, t.entry, begun, ends=is_its_own(t))
+    return max(0, by_clock, held_by_stamps(log, t).at_least_ms)
 
 
 def _begun(log: LogView, t: OpenTransaction) -> int:
-    ongoing = t.entry is not None and t.entry.state == "Ongoing" and _is_its_own(t)
+    ongoing = t.entry is not None and t.entry.state == "Ongoing" and is_its_own(t)
     begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
     return min(begun, default=log.cluster.as_of)
-
-
-def _is_its_own(t: OpenTransaction) -> bool:
-    return t.klass in ("active", "late") and not t.ended
 
 
 def is_single_partition(cluster: Cluster) -> bool:
@@ -142,17 +124,12 @@ def _too_long(log: LogView, t: OpenTransaction) -> bool:
 
 
 def _beyond(log: LogView, t: OpenTransaction) -> bool:
-    overdue_after = log.cluster.clocks.overdue_after_ms(_coordinator(log, t), t.timeout_ms)
-    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_after
-
-
-def _coordinator(log: LogView, t: OpenTransaction) -> int | None:
-    return None if t.entry is None else open_transactions.coordinator_of(log.cluster, t.entry)
+    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_ms(log, t)
 
 
 def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
     """Whether both logs may have been copied before the transaction ended within ``allowed_ms``."""
-    if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not _is_its_own(t):
+    if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not is_its_own(t):
         return False
     return open_transactions.unsure(log.cluster, t.entry, _begun(log, t) + allowed_ms) is not None
 
@@ -180,13 +157,27 @@ def judged(log: LogView, t: OpenTransaction) -> BlockingStatus:
 
 def _judge(log: LogView, t: OpenTransaction) -> BlockingStatus:
     stands = _standing(log, t)
+    if stands in (BlockedState.UNKNOWN, BlockedState.WAITING) and is_held_too_long(log, t):
+        return _judged_by_stamps(log, t)
     grave = "critical" if t.klass in ("hanging", "orphan") or age(log, t) > HOUR_MS else "error"
     if t.klass == "late" and t.entry is not None and t.entry.state in PREPARED:
         grave = highest(grave, prepared_severity(log.cluster, t.entry))
     severity, if_true = _severity(log, t, stands, grave), None
     if stands is BlockedState.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
         if_true = grave
-    return BlockingStatus(stands, _counted_as(t, stands), severity, if_true, _hold(t, stands))
+    certainty = Confidence.LIKELY if t.klass == "undecidable" else Confidence.PROVED
+    if stands is BlockedState.UNKNOWN:
+        certainty = Confidence.INCONCLUSIVE
+    klass, hold = _counted_as(t, stands), _hold(t, stands)
+    return BlockingStatus(stands, klass, severity, if_true, hold, _status(t, stands), certainty)
+
+
+def _judged_by_stamps(log: LogView, t: OpenTransaction) -> BlockingStatus:
+    sure = sure_ms(log, t)
+    grave, hold = "critical" if sure > HOUR_MS else "error", _hold(t, BlockedState.OVERDUE)
+    certainty = Confidence.PROVED if sure > overdue_ms(log, t) else Confidence.LIKELY
+    status = Status.PREPARED if is_prepared(t) else Status.OVERDUE
+    return BlockingStatus(BlockedState.OVERDUE, "late", grave, None, hold, status, certainty, by_stamps=True)
 
 
 def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
@@ -205,14 +196,22 @@ def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
         return BlockedState.UNDELIVERABLE
     if not _too_long(log, t):
         return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    clocks = log.cluster.clocks
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(_coordinator(log, t), t.timeout_ms)
+    clocks, coordinator = log.cluster.clocks, open_transactions.coordinator(log, t)
+    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(coordinator, t.timeout_ms)
     if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
         return BlockedState.UNKNOWN
     if not may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
     in_time = t.entry is not None and open_in_time(log, t.entry, _begun(log, t), allowed)
     return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
+
+
+def _status(t: OpenTransaction, stands: BlockedState) -> Status:
+    if stands in STATUSES:
+        return STATUSES[stands]
+    if t.ended:
+        return Status.COMPLETED
+    return Status.PREPARED if is_prepared(t) else Status.OVERDUE if stands is BlockedState.OVERDUE else Status.OPEN
 
 
 def _severity(log: LogView, t: OpenTransaction, stands: BlockedState, grave: str) -> str | None:
@@ -281,8 +280,10 @@ def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
         **dated(log, t),
         "age_ms": age(log, t),
         "at_least": not log.cluster.clock_given,
+        "held_at_least_ms": held_by_stamps(log, t).at_least_ms,
         "timeout_ms": t.timeout_ms if has_timeout else None,
         "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
+        "late_if_open": age(log, t) > min(overdue_ms(log, t), HOUR_MS),
         **verdict_columns(verdict),
         "state": None if t.entry is None else t.entry.state or "tombstone",
         "why": t.reason,
@@ -294,6 +295,8 @@ def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
 def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
     """Return a verdict as columns of a row."""
     return {
+        "status": verdict.status.value,
+        "certainty": verdict.certainty.value,
         "class": verdict.klass,
         "standing": verdict.standing.value,
         "severity": verdict.severity,
@@ -331,6 +334,7 @@ def _absent(log: LogView) -> list[Fields]:
                     "at_least": True,
                     "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
                     "beyond_timeout": None if unsure else late,
+                    "late_if_open": late or open_transactions.age_ms(log, last, last.time) > HOUR_MS,
                     "state": last.state,
                     "others": 0,
                     "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
@@ -344,7 +348,9 @@ def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: b
     stands = BlockedState.UNKNOWN if doubt else BlockedState.UNDELIVERABLE if away else BlockedState.OVERDUE
     grave = prepared_severity(log.cluster, last)
     klass = "undecidable" if doubt else "late" if late else "active"
-    return BlockingStatus(stands, klass, "info" if doubt else grave, grave if doubt else None, Hold.PREPARED)
+    status = (Status.UNKNOWN, Confidence.INCONCLUSIVE) if doubt else (Status.PREPARED, Confidence.PROVED)
+    severity, if_true = ("info", grave) if doubt else (grave, None)
+    return BlockingStatus(stands, klass, severity, if_true, Hold.PREPARED, *status)
 
 
 def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
@@ -365,6 +371,7 @@ _ABSENT_COLUMNS = (
     "since_by_producer",
     "since_not_before",
     "since_not_after",
+    "held_at_least_ms",
     "batches",
     "records",
     "bytes",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import BrokerTime
+from auditor.evidence.cluster_clocks import FAR_MS, BrokerTime, Held, OwnTimes
 from auditor.evidence.horizons import ReadTimes, apart_ms
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
@@ -266,6 +267,17 @@ def _clocks_ahead(log: LogView) -> dict[int, int]:
 
 
 # Open transactions and their classes.
+
+
+class Status(StrEnum):
+    """Status of a transaction."""
+
+    OPEN = "open"  # within its timeout
+    OVERDUE = "overdue"
+    HANGING = "hanging"  # no coordinator will end it
+    PREPARED = "prepared"  # decided, its marker is not there yet
+    COMPLETED = "completed"  # ended since its log was copied
+    UNKNOWN = "unknown"
 
 
 # Classes of open transactions (rules.md, *Classes of an open transaction*).
@@ -705,3 +717,100 @@ def _whole_until(cluster: Cluster, name: str) -> int:
 def _bounds(cluster: Cluster, name: str) -> LeaderBounds | None:
     topic, _, partition = name.rpartition("-")
     return cluster.bounds.get((topic, int(partition))) if partition.isdecimal() else None
+
+
+# Since when a transaction is open.
+
+
+def is_its_own(t: OpenTransaction) -> bool:
+    """Whether its coordinator has it, open or decided, and it has not ended since."""
+    return t.klass in ("active", "late") and not t.ended
+
+
+def began_between(log: LogView, t: OpenTransaction) -> tuple[int, int]:
+    """Bound when the transaction began here by broker clocks: earliest and latest, ms; -1: no bound.
+
+    See :func:`around`. Where the coordinator has it with this partition,
+    it began after the start stored there and before the decision.
+    """
+    earliest, latest = around(log, int(t.row["producer_id"]), int(t.row["first_offset"]))
+    if t.entry is not None and is_its_own(t) and log.name in t.entry.partitions:
+        earliest = max(earliest, t.entry.start)
+        if t.entry.state in PREPARED:
+            latest = min(latest, t.entry.time) if latest >= 0 else t.entry.time
+    return earliest, latest
+
+
+def since(log: LogView, t: OpenTransaction) -> int:
+    """Return when the transaction began here, ms; -1 where unknown.
+
+    The producer's time, unless it contradicts the broker times around it by more than :data:`SKEW_MS`.
+    """
+    earliest, latest = began_between(log, t)
+    if 0 <= t.since < earliest - SKEW_MS:
+        return earliest
+    return latest if 0 <= latest < t.since - SKEW_MS else t.since
+
+
+def dated(log: LogView, t: OpenTransaction) -> dict[str, str | None]:
+    """Return ``since`` with the broker bounds for pages, and the producer's own timestamp where it differs."""
+    begun, stamp = since(log, t), int(t.row["first_timestamp"])
+    differs = begun >= 0 and stamp >= 0 and abs(begun - stamp) > SKEW_MS
+    earliest, latest = began_between(log, t)
+    return {
+        "since": iso(begun),
+        "since_by_producer": iso(stamp) if differs else None,
+        "since_not_before": iso(earliest),
+        "since_not_after": iso(latest),
+    }
+
+
+# What the log itself shows: its own broker-written times behind the data, whatever the age of other files.
+
+
+def held_by_stamps(log: LogView, t: OpenTransaction) -> Held:
+    """Return how long it has been open at least by the broker-written times behind it in its own log."""
+    own = int(t.row["first_time"]) if t.row["first_append_time"] == 1 else -1
+    return own_times(log).held(int(t.row["first_offset"]), own)
+
+
+@once
+def own_times(log: LogView) -> OwnTimes:
+    """Return the broker-written times of its leader replica."""
+    return OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
+
+
+def coordinator(log: LogView, t: OpenTransaction) -> int | None:
+    """Return the broker that coordinates its id, None where unknown."""
+    return None if t.entry is None else coordinator_of(log.cluster, t.entry)
+
+
+def overdue_ms(log: LogView, t: OpenTransaction) -> int:
+    """Return after how many ms it is overdue at its coordinator."""
+    return log.cluster.clocks.overdue_after_ms(coordinator(log, t), t.timeout_ms)
+
+
+def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
+    """Whether these times are beyond its timeout, whoever will end it. Its marker must not be there unseen."""
+    unseen = t.ended or t.end_unknown or log.cluster.mixed or "control_type" in log.leader.cannot_show
+    return not unseen and t.timeout_ms != NO_TIMEOUT_MS and held_by_stamps(log, t).at_least_ms > overdue_ms(log, t)
+
+
+def sure_ms(log: LogView, t: OpenTransaction) -> int:
+    """Return how much of it is proved: not what a last time alone shows, far ahead of all else in the cluster."""
+    by = held_by_stamps(log, t)
+    return by.without_last_ms if _is_alone(log) else by.at_least_ms
+
+
+@once
+def _is_alone(log: LogView) -> bool:
+    # Without times in other logs of its broker nothing speaks against it.
+    own, bounds = (log.topic, log.partition), log.cluster.bounds
+    others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
+    same = any(b.broker_id == log.leader.broker_id for b in others)
+    return same and max(b.copy_time for b in others) < own_times(log).newest - FAR_MS
+
+
+def is_prepared(t: OpenTransaction) -> bool:
+    """Whether its coordinator has decided it, and its marker is not there."""
+    return t.entry is not None and t.entry.state in PREPARED and is_its_own(t)

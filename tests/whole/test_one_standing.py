@@ -31,6 +31,14 @@ RED = ("stuck", "overdue", "undeliverable")
 NEVER_ENDING = ("hanging", "orphan", "ghost")
 GRAVE = ("critical", "error")
 DAY = 86_400_000
+STATUSES = {
+    "stuck": {"hanging"},
+    "overdue": {"overdue", "prepared"},
+    "undeliverable": {"prepared"},
+    "unknown": {"unknown"},
+    "waiting": {"open", "prepared", "completed"},
+}
+CONFIDENCE = {"inconclusive": "undecidable"}  # as findings have it
 TRANSACTIONS = (
     "hanging-transaction", "long-open-transaction", "lso-stuck", "transaction-pinned-at-log-start",
     "pending-offsets-blocked",
@@ -47,12 +55,29 @@ def agree(audit: Audit, folder: Path) -> None:
         assert (row["class"] == "undecidable" and row["severity"] not in GRAVE) or row["standing"] != "unknown"
         assert row["class"] not in NEVER_ENDING or row["standing"] == "stuck"
         assert row["if_true"] is None or row["standing"] == "unknown"
+        assert row["status"] in STATUSES[row["standing"]]
+        assert (row["certainty"] == "inconclusive") == (row["standing"] == "unknown")
+        assert row["held_at_least_ms"] is None or row["held_at_least_ms"] <= row["age_ms"]
+    of_findings(audit, rows)
     of_exit(audit, summary, red)
     of_headline(findings, summary, red)
     of_metrics(folder, findings, summary)
     of_tables(audit, rows)
     of_page(audit, rows)
     of_terminal(findings, summary)
+
+
+def of_findings(audit: Audit, rows: list[dict[str, Any]]) -> None:
+    """What a finding on a transaction calls certain is certain everywhere."""
+    for row in rows:
+        about = [
+            f for f in audit.findings if (f.kind, f.topic, f.partition) == (row["rule"], row["topic"], row["partition"])
+        ]
+        for f in about:
+            if (f.producer_id, f.offset) == (row["producer_id"], row["first_offset"]) and "summed" not in f.evidence:
+                assert f.evidence["confidence"] == CONFIDENCE.get(row["certainty"], row["certainty"])
+                assert f.evidence["class"] == row["class"]
+                assert (f.if_true, f.severity) == (row["if_true"], row["severity"])
 
 
 def of_exit(audit: Audit, summary: dict[str, Any], red: list[dict[str, Any]]) -> None:
@@ -146,7 +171,7 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
     shown = answers.open_transactions(audit.judged["open"], [], run_report(audit).summary)
     cards = {(e.row["topic"], e.row["partition"], e.row["first_offset"]): e for e in shown}
     bars = {
-        (line["topic"], line["partition"], bar["first_offset"]): bar["class"]
+        (line["topic"], line["partition"], bar["first_offset"]): (bar["class"], bar["status"])
         for line in audit.judged["timeline"]
         for bar in line["transactions"]
         if bar["class"] is not None
@@ -154,7 +179,9 @@ def of_page(audit: Audit, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         if row["first_offset"] is not None:
             key = row["topic"], row["partition"], row["first_offset"]
-            assert bars[key] == row["class"] == cards[key].row["class"]
+            assert bars[key] == (row["class"], row["status"]) == (cards[key].row["class"], cards[key].row["status"])
+            assert cards[key].certainty == cards[key].row["certainty"] == row["certainty"]
+            assert cards[key].row["held_at_least_ms"] == row["held_at_least_ms"]
             assert cards[key].standing == row["standing"]
             assert cards[key].blocks == (row["standing"] in RED)
             assert cards[key].kind in (row["class"], row["standing"])  # no name that only the page has
