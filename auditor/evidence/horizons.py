@@ -173,15 +173,16 @@ def complete_until(
     return until
 
 
-def checkpointed(logs: Iterable[LogEnd]) -> dict[str, int]:
+def checkpointed(logs: Iterable[LogEnd], *, by_its_broker: bool = False) -> dict[str, int]:
     """Return by log directory the newest broker-written time (ms) below its high watermark checkpoint.
 
-    The checkpoint was written no earlier than that.
+    The checkpoint was written no earlier than that, by the clock of the log's leader, or ``by_its_broker``.
     """
     times: dict[str, int] = {}
     for log in logs:
         if log.checkpoint is not None and log.newest >= 0 and log.log_end <= log.checkpoint:
-            times[log.log_dir] = max(log.by_its_broker, times.get(log.log_dir, -1))
+            time = log.by_its_broker if by_its_broker else log.newest
+            times[log.log_dir] = max(time, times.get(log.log_dir, -1))
     return times
 
 
@@ -199,7 +200,7 @@ def checkpoint_passes(logs: Iterable[LogEnd]) -> dict[Place, tuple[str, int]]:
     led = [
         log for log in logs if log.checkpoint is not None and not log.is_text and log.leader in (None, log.broker_id)
     ]
-    times, out = checkpointed(led), {}
+    times, out = checkpointed(led, by_its_broker=True), {}
     for log in led:
         time = times.get(log.log_dir, -1) - ONE_CLOCK_MS
         if time >= 0 and log.checkpoint is not None and log.epoch_start <= log.checkpoint <= log.log_end:
