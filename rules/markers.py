@@ -142,12 +142,14 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
+    rival = row is None and log.topic in log.cluster.incarnations.rivals
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else "")
-        + (": the topic may have been made again since" if newer and not in_flight else ""),
+        + (": another topic of this name may have it" if rival and not in_flight else "")
+        + (": the topic may have been made again since" if newer and not (in_flight or rival) else ""),
         offset=None if row is None else row["first_offset"],
         last_offset=None if row is None else row["last_offset"],
         segment=-1 if row is None else int(row["segment"]),
@@ -162,7 +164,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
             "between": between,
             "decided": iso(prepare.time),
         },
-        doubt=in_flight or newer,
+        doubt=in_flight or newer or rival,
         outcome="at_risk" if row is None else "blocked",
         advice=None if row is None else blocking.advise(log, opened[0]),
     )

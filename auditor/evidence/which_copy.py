@@ -1,4 +1,4 @@
-"""Which copy counts: between copies of one broker, of one topic, and of one log. Names of directories decide nothing."""
+"""Which copy counts: of several copies of one broker, of one topic, of one log. Directory names decide nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 from auditor.evidence.cluster_clocks import BrokerTime, Clocks, Order
 
 LogKey = tuple[str, int]  # topic and partition
-METADATA_ID, METADATA_TOPIC = "AAAAAAAAAAAAAAAAAAAAAQ", "__cluster_metadata"  # Uuid.METADATA_TOPIC_ID
+METADATA_TOPIC = "__cluster_metadata"
 
 # Copies of one log: which replica stands for it.
 
@@ -18,15 +18,15 @@ class LogCopy(Protocol):
     """A copy of a log: where it is, its last leader epoch and end, the end that is sure, its newest broker's time."""
 
     @property
-    def log_dir(self) -> str: ...  # noqa: D102
+    def log_dir(self) -> str: ...
     @property
-    def broker_id(self) -> int | None: ...  # noqa: D102
+    def broker_id(self) -> int | None: ...
     @property
-    def rank(self) -> tuple[int, int]: ...  # noqa: D102
+    def rank(self) -> tuple[int, int]: ...
     @property
-    def settled_end(self) -> int: ...  # noqa: D102
+    def settled_end(self) -> int: ...
     @property
-    def broker_time(self) -> int: ...  # noqa: D102
+    def broker_time(self) -> int: ...
 
 
 C = TypeVar("C", bound=LogCopy)
@@ -144,7 +144,7 @@ def _older(one: DirectoryCopy, other: DirectoryCopy, clocks: Clocks) -> Supersed
     if None not in (one.directory_id, other.directory_id) and one.directory_id != other.directory_id:
         return nothing  # two directories of one broker
     shared = [key for key in one.logs.keys() & other.logs.keys() if _is_one_log(one.logs[key], other.logs[key])]
-    if not shared or 2 * len(shared) < min(len(one.logs), len(other.logs)):
+    if 2 * len(shared) <= min(len(one.logs), len(other.logs)):
         return nothing  # two directories of one broker, which has some of its partitions twice
     ends = _compared(one, other, shared, lambda log: (log.leader_epoch, log.end))
     starts = _compared(one, other, shared, lambda log: log.checkpoints)
@@ -206,36 +206,35 @@ class NamedDirectory(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """The partition of a directory; ``second``: another directory has it, so this one is a copy beside it."""
+    """The partition of a directory (None: unknown); ``beside``: the directory that has it, of which this is a copy."""
 
     topic: str
     partition: int | None
-    second: str | None = None
+    beside: str | None = None
 
 
 def identities(
     folders: Sequence[NamedDirectory], names: Mapping[str, str], counts: Mapping[str, int]
 ) -> dict[str, Identity]:
-    """Return the partitions of those directories of one log directory whose name is not that of their topic id.
+    """Return the partitions of those directories of one log directory that have a name of their own.
 
-    ``names``: of the cluster's topics by id; ``counts``: how many partitions a topic has. A partition of unknown number
-    is None. What has its own name stands for the partition: a broker opens directories by name.
+    ``names``: of topics by id; ``counts``: of their partitions. A directory named like a topic of the cluster is not
+    renamed: its id may be wrong. One with its partition's name stands for it: a broker opens directories by name.
     """
-    taken = {(f.topic, f.partition): f.folder for f in folders if names.get(f.topic_id, f.topic) == f.topic}
+    known = frozenset(names.values())
+    taken = {(f.topic, f.partition): f.folder for f in folders}
     out: dict[str, Identity] = {}
     for f in sorted(folders, key=lambda f: f.reach, reverse=True):
-        topic = names.get(f.topic_id, f.topic)
-        if topic == f.topic:
-            continue
-        number = _number(f, topic, counts.get(topic, 0))
-        second = None if number is None else taken.get((topic, number))
-        out[f.folder] = Identity(topic, number, second)
-        if number is not None:
-            taken.setdefault((topic, number), f.folder)
+        topic = names.get(f.topic_id)
+        if topic is not None and topic != f.topic and f.topic not in known:
+            number = _number(f, topic, counts.get(topic, 0))
+            out[f.folder] = Identity(topic, number, None if number is None else taken.get((topic, number)))
+            if number is not None:
+                taken.setdefault((topic, number), f.folder)
     return out
 
 
-def names_by_directories(folders: Iterable[NamedDirectory], known: Mapping[str, str]) -> dict[str, str]:
+def names_by_id(folders: Iterable[NamedDirectory], known: Mapping[str, str]) -> dict[str, str]:
     """Return the names of topics by id: ``known`` ones, and those of ids that directories of several names have.
 
     Without metadata the name counts that alone is in a checkpoint, else the one that all other names contain.
@@ -278,9 +277,9 @@ class OfTopic(Protocol):
     """Something of a topic that may have an id."""
 
     @property
-    def topic(self) -> str: ...  # noqa: D102
+    def topic(self) -> str: ...
     @property
-    def topic_id(self) -> str | None: ...  # noqa: D102
+    def topic_id(self) -> str | None: ...
 
 
 T = TypeVar("T", bound=OfTopic)

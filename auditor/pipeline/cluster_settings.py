@@ -127,7 +127,8 @@ class ClusterSettings:
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
     ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
     the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
-    ``removed``: ids of topics that are gone; ``since_start``: the metadata log is there from its first record on. ``went_on``: brokers that ran on, or again, behind the moment that their
+    ``removed``: ids of topics that are gone; ``since_start``: the metadata log is whole from its first record on.
+    ``went_on``: brokers that ran on, or again, behind the moment that their
     directories are of.
     """
 
