@@ -55,13 +55,13 @@ def leader_of(copies: Sequence[C], named: int | None) -> C:
 class LogEnd(NamedTuple):
     """Where a copy of a log ends, by offsets that only grow.
 
-    ``checkpoints``: log start and high watermark, -1 where unknown; ``times``, ms by its broker's clock, -1 where
+    ``checkpoints``: log start and high watermark, None where unknown; ``times``, ms by its broker's clock, -1 where
     unknown: the newest that the broker wrote, and when `auditor copy` read it.
     """
 
     leader_epoch: int
     end: int
-    checkpoints: tuple[int, int]
+    checkpoints: tuple[int, int] | None
     times: tuple[int, int]
     topic_id: str | None = None
 
@@ -141,11 +141,12 @@ def _by_the_newest(found: dict[str, Superseded]) -> dict[str, Superseded]:
 def _older(one: DirectoryCopy, other: DirectoryCopy, clocks: Clocks) -> Superseded | frozenset[LogKey]:
     """Return which of two copies the other replaces; where nothing tells, the logs that differ."""
     nothing = frozenset[LogKey]()
-    if None not in (one.directory_id, other.directory_id) and one.directory_id != other.directory_id:
+    ids_known = None not in (one.directory_id, other.directory_id)
+    if ids_known and one.directory_id != other.directory_id:
         return nothing  # two directories of one broker
     shared = [key for key in one.logs.keys() & other.logs.keys() if _is_one_log(one.logs[key], other.logs[key])]
-    if 2 * len(shared) <= min(len(one.logs), len(other.logs)):
-        return nothing  # two directories of one broker, which has some of its partitions twice
+    if not shared or (not ids_known and 2 * len(shared) <= max(len(one.logs), len(other.logs))):
+        return nothing  # they may be two directories of a broker that has some partitions in both
     ends = _compared(one, other, shared, lambda log: (log.leader_epoch, log.end))
     starts = _compared(one, other, shared, lambda log: log.checkpoints)
     for behind, ahead in (ends, starts) if not any(ends) else (ends,):
@@ -163,11 +164,12 @@ def _older(one: DirectoryCopy, other: DirectoryCopy, clocks: Clocks) -> Supersed
 
 
 def _compared(
-    one: DirectoryCopy, other: DirectoryCopy, shared: Iterable[LogKey], by: Callable[[LogEnd], tuple[int, int]]
+    one: DirectoryCopy, other: DirectoryCopy, shared: Iterable[LogKey], by: Callable[[LogEnd], tuple[int, int] | None]
 ) -> tuple[frozenset[LogKey], frozenset[LogKey]]:
     # The logs of which the first has less, and those of which it has more.
-    both = [(key, by(one.logs[key]), by(other.logs[key])) for key in shared]
-    return frozenset(key for key, x, y in both if x < y), frozenset(key for key, x, y in both if x > y)
+    pairs = [(key, by(one.logs[key]), by(other.logs[key])) for key in shared]
+    known = [(key, x, y) for key, x, y in pairs if x is not None and y is not None]
+    return frozenset(key for key, x, y in known if x < y), frozenset(key for key, x, y in known if x > y)
 
 
 def _is_one_log(one: LogEnd, other: LogEnd) -> bool:
@@ -176,9 +178,9 @@ def _is_one_log(one: LogEnd, other: LogEnd) -> bool:
 
 def _why(old: DirectoryCopy, new: DirectoryCopy, behind: frozenset[LogKey], shared: int) -> str:
     topic, partition = key = min(behind)
-    before, after = ((log.leader_epoch, log.end, *log.checkpoints) for log in (old.logs[key], new.logs[key]))
+    before, after = ((log.leader_epoch, log.end, *(log.checkpoints or ())) for log in (old.logs[key], new.logs[key]))
     names = ("last leader epoch", "log end", "log start", "high watermark")
-    name, x, y = next((name, x, y) for name, x, y in zip(names, before, after, strict=True) if x != y)
+    name, x, y = next((name, x, y) for name, x, y in zip(names, before, after, strict=False) if x != y)
     return f"{name} of {topic}-{partition}: {x}, then {y}; {len(behind)} of {shared} logs went on, none is further"
 
 
@@ -193,15 +195,13 @@ def _names(keys: Collection[LogKey]) -> str:
 class NamedDirectory(NamedTuple):
     """A partition directory of one log directory, with the topic and partition of its name.
 
-    ``listed``: whether the log directory's checkpoints have that partition. ``reach``: first offset and size of its
-    last segment.
+    ``reach``: first offset and size of its last segment.
     """
 
     folder: str
     topic: str
     partition: int
     topic_id: str
-    listed: bool
     reach: tuple[int, int]
 
 
@@ -235,22 +235,16 @@ def identities(
 
 
 def names_by_id(folders: Iterable[NamedDirectory], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of topics by id: ``known`` ones, and those of ids that directories of several names have.
-
-    Without metadata the name counts that alone is in a checkpoint, else the one that all other names contain.
-    """
+    """Return the names of topics by id: ``known`` ones, else the name that all other directories of the id contain."""
     met: dict[str, list[NamedDirectory]] = {}
     for f in folders:
         if f.topic_id not in known:
             met.setdefault(f.topic_id, []).append(f)
     names = dict(known)
     for topic_id, some in met.items():
-        if len({f.topic for f in some}) > 1:
-            listed = {f.topic for f in some if f.listed}
-            within = {f.topic for f in some if all(o.topic == f.topic or f"{f.topic}-" in o.folder for o in some)}
-            counting = listed if len(listed) == 1 else within
-            if len(counting) == 1:
-                names[topic_id] = counting.pop()
+        within = {f.topic for f in some if all(o.topic == f.topic or f"{f.topic}-" in o.folder for o in some)}
+        if len({f.topic for f in some}) > 1 and len(within) == 1:
+            names[topic_id] = within.pop()
     return names
 
 

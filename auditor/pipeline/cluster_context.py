@@ -315,9 +315,9 @@ def _which_copies(briefs: Iterable[Brief], cluster: Cluster, read_at: ReadAt) ->
 
 def _log_end(b: Brief, read_at: ReadAt) -> LogEnd:
     read = read_at.get((b.log_dir, b.topic, b.partition))
-    watermark = -1 if b.bounds.high_watermark is None else b.bounds.high_watermark
+    checkpoints = None if b.bounds.high_watermark is None else (b.bounds.log_start, b.bounds.high_watermark)
     times = (b.broker_time, -1 if read is None else read.begun)
-    return LogEnd(*b.rank, (b.bounds.log_start, watermark), times, b.bounds.topic_id)
+    return LogEnd(*b.rank, checkpoints, times, b.bounds.topic_id)
 
 
 def _counting(briefs: Iterable[Brief], copies: WhichCopies) -> list[Brief]:

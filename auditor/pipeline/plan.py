@@ -89,18 +89,16 @@ def _identities(
         ids = ((c.topic_id, c.topic or "") for d in log_dirs for c in d.replicas if c.topic_id is not None)
         if all(first.setdefault(topic_id, topic) == topic for topic_id, topic in ids):
             continue
-        folders = {d.name: [_named(d, c) for c in d.replicas if c.topic_id is not None] for d in log_dirs}
+        folders = {d.name: [_named(c) for c in d.replicas if c.topic_id is not None] for d in log_dirs}
         names = names_by_id(itertools.chain.from_iterable(folders.values()), known)
         counts = Counter(p.topic for p in (() if metadata is None else metadata.partitions.values()))
         yield from ((name, identities(some, names, counts)) for name, some in folders.items())
 
 
-def _named(d: LogDir, c: Replica) -> NamedDirectory:
-    topic, partition = c.topic or "", c.partition or 0
-    listed = any((topic, partition) in offsets for offsets in d.checkpoints.values())
+def _named(c: Replica) -> NamedDirectory:
     last = c.segments[-1] if c.segments else None
     reach = (-1, 0) if last is None else (last.base_offset, last.size)
-    return NamedDirectory(c.folder, topic, partition, c.topic_id or "", listed, reach)
+    return NamedDirectory(c.folder, c.topic or "", c.partition or 0, c.topic_id or "", reach)
 
 
 def _note(d: LogDir, c: Replica, one: Identity) -> str:

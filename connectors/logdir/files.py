@@ -474,7 +474,7 @@ def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
         for one, other in itertools.combinations(some if live else (), 2):
             ids = [None if d.meta is None else d.meta.directory_id for d in (one, other)]
             shared = live[one.name] & live[other.name]
-            most = 2 * len(shared) > min(len(live[one.name]), len(live[other.name]))
+            most = 2 * len(shared) > max(len(live[one.name]), len(live[other.name]))
             if (None not in ids and ids[0] == ids[1]) or (None in ids and most):
                 continue
             where = f"{one.name} and {other.name} of broker {broker_id}"
