@@ -178,9 +178,9 @@ def _is_one_log(one: LogEnd, other: LogEnd) -> bool:
 
 def _why(old: DirectoryCopy, new: DirectoryCopy, behind: frozenset[LogKey], shared: int) -> str:
     topic, partition = key = min(behind)
-    before, after = ((log.leader_epoch, log.end, *(log.checkpoints or ())) for log in (old.logs[key], new.logs[key]))
-    names = ("last leader epoch", "log end", "log start", "high watermark")
-    name, x, y = next((name, x, y) for name, x, y in zip(names, before, after, strict=False) if x != y)
+    before, after = ((log.end, log.leader_epoch, *(log.checkpoints or ())) for log in (old.logs[key], new.logs[key]))
+    names = ("log end", "last leader epoch", "log start", "high watermark")
+    name, x, y = next((name, x, y) for name, x, y in zip(names, before, after, strict=False) if x < y)
     return f"{name} of {topic}-{partition}: {x}, then {y}; {len(behind)} of {shared} logs went on, none is further"
 
 
@@ -320,6 +320,10 @@ class Incarnations(NamedTuple):
     def is_of_another(self, topic: str, topic_id: str | None) -> bool:
         """Whether a copy is of another topic than the current one of its name."""
         return topic_id is not None and self.now.get(topic, topic_id) != topic_id
+
+    def is_outlived(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a topic has a rival of its name that was written after it, as far as anything shows."""
+        return topic_id in {r.topic_id for r in self.rivals.get(topic, ())[1:]}
 
     def parted(self, copies: Sequence[T]) -> tuple[list[T], list[T]]:
         """Split the copies of a partition into its replicas and copies of another topic."""

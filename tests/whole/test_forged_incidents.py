@@ -29,12 +29,10 @@ WAITING = (
     "late-commit-no-coordinator",
     "late-write-behind-an-idle-coordinator",
     "looks-every-ten-minutes",
-    "newer-copy-behind-the-older",
     "one-of-two-aborted-by-hand",
     "plain-commits-between-transactional-ones",
     "stopped-cleanly-controllers-go-on-3d",
     "stored-twice-across-a-local-bump",
-    "the-same-other-numbers",
 )
 WAITS = pytest.mark.xfail(strict=True, reason="issue 52")
 CASES = [pytest.param(name, marks=WAITS) if name in WAITING else name for name in corpora.incidents()]
