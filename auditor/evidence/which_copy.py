@@ -18,6 +18,10 @@ class LogCopy(Protocol):
     """A copy of a log: where it is, its last leader epoch and end, the end that is sure, its newest broker's time."""
 
     @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
     def log_dir(self) -> str: ...
     @property
     def broker_id(self) -> int | None: ...
@@ -98,7 +102,10 @@ class WhichCopies(NamedTuple):
         if not self.superseded or len(copies) < 2:
             return list(copies), []
         newer = {c.broker_id for c in copies if c.log_dir not in self.superseded}
-        replaced = [c.log_dir in self.superseded and c.broker_id in newer for c in copies]
+        older = (self.superseded.get(c.log_dir) if c.broker_id in newer else None for c in copies)
+        replaced = [
+            old is not None and (c.topic, c.partition) not in old.further for c, old in zip(copies, older, strict=True)
+        ]
         return (
             [c for c, old in zip(copies, replaced, strict=True) if not old],
             [c for c, old in zip(copies, replaced, strict=True) if old],

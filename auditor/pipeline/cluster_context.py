@@ -317,7 +317,7 @@ def _log_end(b: Brief, read_at: ReadAt) -> LogEnd:
     read = read_at.get((b.log_dir, b.topic, b.partition))
     checkpoints = None if b.bounds.high_watermark is None else (b.bounds.log_start, b.bounds.high_watermark)
     times = (b.broker_time, -1 if read is None else read.begun)
-    return LogEnd(*b.rank, checkpoints, times, b.bounds.topic_id)
+    return LogEnd(b.rank[0], b.settled_end, checkpoints, times, b.bounds.topic_id)
 
 
 def _counting(briefs: Iterable[Brief], copies: WhichCopies) -> list[Brief]:

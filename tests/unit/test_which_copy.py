@@ -34,6 +34,8 @@ class Copy(NamedTuple):
     rank: tuple[int, int]
     settled_end: int
     broker_time: int = -1
+    topic: str = "t"
+    partition: int = 0
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,9 @@ def test_where_ends_cross_the_broker_s_times_decide_but_not_for_what_the_older_o
     )
     assert set(found.superseded) == {"old"}
     assert found.unordered == {("u", 0)}
+    for topic, excluded in (("t", 1), ("u", 0)):
+        copies = [Copy(name, 1, (0, 9), 9, topic=topic) for name in ("old", "new")]
+        assert len(found.counting(copies)[1]) == excluded
 
 
 def test_where_nothing_orders_them_both_stay_and_the_logs_that_differ_are_inconclusive() -> None:
