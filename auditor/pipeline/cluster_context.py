@@ -671,7 +671,7 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
         own = settings.assigned.get(broker, {})
         until = _acted_on(dirs, own, settings)
         still = options.at_once or (broker not in settings.went_on and all(d.clean_shutdown for d in dirs))
-        for p in _without_folder(broker, dirs, settings, options):
+        for p in _without_folder(broker, dirs, settings, options, by_name=True):
             key = (p.topic_id, p.partition)
             had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(key, ()))))
             if broker in had_all:
@@ -715,9 +715,15 @@ def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> 
 
 
 def _without_folder(
-    broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
+    broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions, by_name: bool = False
 ) -> list[PartitionState]:
-    present = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
+    """Return a broker's partitions without a directory; ``by_name``: one under another name, which a start ignores."""
+    present = {
+        (c.topic, c.partition, c.topic_id)  # of a removed topic: is none
+        for d in dirs
+        for c in d.replicas
+        if not by_name or c.folder == f"{c.topic}-{c.partition}"
+    }
     lacking = (
         p
         for p in _assigned(broker, settings, options)

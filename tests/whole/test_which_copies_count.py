@@ -106,6 +106,11 @@ def test_copied_and_renamed_directories_are_their_partitions(renamed: Path) -> N
     assert audit.inventory.bytes_found == sum(f.stat().st_size for f in renamed.rglob("*") if f.is_file())
 
 
+def test_a_renamed_directory_is_none_that_its_broker_opens(renamed: Path) -> None:
+    absent = [f for f in opened(renamed, whole=True, at_once=True).findings if f.kind == "replica-absent"]
+    assert [(f.severity, f.topic, f.partition) for f in absent] == [("critical", "hall.desk", 1)]
+
+
 def test_without_metadata_the_copy_beside_its_partition_is_excluded_too(renamed: Path) -> None:
     shutil.rmtree(renamed / "broker-1" / "__cluster_metadata-0")
     topics = {row["topic"] for row in opened(renamed).judged["log"]}
