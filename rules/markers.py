@@ -148,13 +148,15 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
+    rival = row is None and log.topic in log.cluster.incarnations.rivals
     decision = "COMMIT" if prepare.commit else "ABORT"
     return log.finding(
         "info" if clocks else "critical",
         f"{window.transactional_id} decided {decision} and completed, but {log.name} has no such marker"
         + (": the file may have been copied before it came" if in_flight else "")
-        + (": the topic may have been made again since" if newer and not in_flight else "")
-        + (f": unknown is {CLOCKS}" if clocks and not (in_flight or newer) else ""),
+        + (": another topic of this name may have it" if rival and not in_flight else "")
+        + (": the topic may have been made again since" if newer and not (in_flight or rival) else "")
+        + (f": unknown is {CLOCKS}" if clocks and not (in_flight or newer or rival) else ""),
         offset=None if row is None else row["first_offset"],
         last_offset=None if row is None else row["last_offset"],
         segment=-1 if row is None else int(row["segment"]),
@@ -171,7 +173,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
             **({"confidence": "undecidable", "missing": CLOCKS} if clocks else {}),
         },
         if_true="critical" if clocks else None,
-        doubt=in_flight or newer,
+        doubt=in_flight or newer or rival,
         outcome="at_risk" if row is None else "blocked",
         advice=None if row is None else blocking.advise(log, opened[0]),
     )

@@ -8,10 +8,10 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.evidence_keys import ElectionEvidence, OfflineEvidence, read
+from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
-from auditor.evidence.cluster_clocks import RESTART_MS
+from auditor.evidence.cluster_clocks import RESTART_MS, BrokerTime, Order
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
@@ -24,7 +24,7 @@ from auditor.rules.seen.view import Finding, LogView, iso
 # Placement: offline partitions, absent or duplicate directories, directories of removed topics.
 
 
-OF_REMOVED = "replica-of-removed-topic"
+OF_REMOVED, OF_ANOTHER = "replica-of-removed-topic", "partition-of-another-cluster"
 WHILE = ", while "
 STRAY = (3, 7)  # from here on a start sets aside what belongs to no topic, before it deleted it
 
@@ -157,22 +157,27 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
 
 @rule(OF_REMOVED, when={"warning": "where it is in sync and nothing shows that it was removed"})
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
-    """A broker has a folder of a topic that was removed
+    """A broker has a directory of a topic that was removed
 
-    Checks: folders whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
-    where that shows the removal, or another broker has a -delete folder of that id; without that, copies of one
-    partition with different topic ids. Such a folder is no replica of the topic that there is: it is compared with
-    none, and nothing else is said of it.
-    Why it matters: the broker was down when the topic was removed. Its start sets the folder aside as -stray (seen with
-    3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6).
+    Checks: directories whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
+    where that shows the removal, or another broker has a -delete directory of that id. Such a directory is no replica
+    of the current topic: it is compared with none, and not judged. Without metadata, copies of one partition with
+    different topic ids: each is judged for itself, and this says which was probably removed.
+    Why it matters: the broker was down when the topic was removed. With KRaft its start renames the directory -stray
+    (seen with 3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6). With ZooKeeper it refuses the
+    partition: nothing is renamed or deleted.
     Can be wrong: a partition.metadata that was damaged, or came from elsewhere: a warning where the metadata has that
-    broker in sync, since its start sets aside what it has.
-    What to do: nothing. If somebody misses the removed topic's records, copy the folder before the broker starts.
+    broker in sync, since its start sets aside what it has. Which of two topics was removed is concluded from the times
+    of their records, and those are the producers'.
+    What to do: nothing. If somebody misses the removed topic's records, copy the directory before the broker starts.
     Source: KIP-516; LogManager.isStrayKraftReplica, BrokerMetadataPublisher.findStrayPartitions
     """
+    yield from _rivals(log)
     for c in log.of_another:
         sure, now = c.topic_id in log.cluster.incarnations.removed, log.cluster.incarnations.now[log.topic]
         in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
+        if _is_strange(log, c):
+            continue
         stray = log.cluster.release(c.broker_id).least >= STRAY
         yield log.finding(
             "warning" if in_sync and not sure else "info",
@@ -194,6 +199,105 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
                 "its start sets the folder aside",
                 then=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
                 "records are missed",
+            ),
+        )
+
+
+def _rivals(log: LogView) -> Iterator[Finding]:
+    """Topics of one name, where no metadata shows which is the current one: those that are not the newest."""
+    newest, *others = log.cluster.incarnations.rivals.get(log.topic, (None,))
+    for c in log.replicas if newest is not None else ():
+        own = next((r for r in others if r.topic_id == c.topic_id), None)
+        if own is None or newest is None:
+            continue
+        times = BrokerTime(own.time, None), BrokerTime(newest.time, None)
+        older = log.cluster.clocks.order(*times) is Order.BEFORE
+        yield log.finding(
+            "info",
+            f"Broker {c.broker_id} has {c.folder} with topic id {own.topic_id}, and the input has another topic of "
+            f"that name, with id {newest.topic_id}: "
+            + (
+                f"this one was probably removed, its newest record is of {iso(own.time)}, that of the other one of "
+                f"{iso(newest.time)}; each is judged for itself"
+                if older
+                else "nothing shows which of them was removed; each is judged for itself"
+            ),
+            replica=c,
+            evidence={
+                "topic_id": own.topic_id,
+                "other_topic_id": newest.topic_id,
+                "log_end": c.log_end,
+                "confidence": "likely" if older else "undecidable",
+                "missing": "the ids of the topics in __cluster_metadata",
+            },
+            advice=Advice(
+                Verdict.LOOK,
+                "one of the two topics was removed, or its id was assigned again",
+                (Condition("the topic id that the cluster has now", None, "the metadata is not in the input"),),
+            ),
+        )
+
+
+def _is_strange(log: LogView, c: ReplicaFacts) -> bool:
+    """Whether a copy is of a topic that the cluster has not, and not the broker's replica with a damaged topic id."""
+    if c.topic_id not in log.cluster.incarnations.strange:
+        return False
+    in_sync = c.broker_id in log.cluster.in_sync.get((log.topic, log.partition), ())
+    return not in_sync or (not log.is_gone and any(o.broker_id == c.broker_id for o in log.replicas))
+
+
+def _of_one_directory(f: Finding) -> Hashable:
+    return (f.broker_id, read(Evidence, f.evidence).get("log_dir"))
+
+
+def _all_strange(group: Sequence[Finding]) -> str:
+    ever = group[0].message.partition(NEVER)[1] or NOT_NOW
+    return (
+        f"Broker {group[0].broker_id} has {plural(len(group), 'directory')} of partitions whose topic ids this cluster "
+        f"{ever}; they are not judged"
+    )
+
+
+NEVER, NOT_NOW = "never had", "does not have"
+
+
+@rule(
+    OF_ANOTHER,
+    when={"info": "where the beginning of the metadata is not in the input: the topic may have been removed before"},
+    together=by_cause(_of_one_directory, _all_strange),
+)
+def partition_of_another_cluster(log: LogView) -> Iterator[Finding]:
+    """A broker has a partition directory of another cluster
+
+    Checks: directories whose topic id (partition.metadata) no topic in __cluster_metadata has or had, although that is
+    in the input from its first record on, and its broker was stopped cleanly with it, or all records in the directory
+    are older than its end. Such a directory is compared with none, and not judged.
+    Why it matters: its transactions are not those of this cluster's coordinators. The start of the broker renames it
+    -stray, or deletes it before 3.7: whoever put it there expects something else.
+    Can be wrong: a topic that was created after the metadata was copied, with records that have older times.
+    What to do: find out where it came from, and copy it to a safe place before the broker starts. To restore a topic,
+    create it and produce its records again.
+    Source: KIP-516; LogManager.isStrayKraftReplica
+    """
+    for c in log.of_another:
+        if not _is_strange(log, c):
+            continue
+        ever = log.cluster.incarnations.since_start
+        yield log.finding(
+            "error",
+            f"Broker {c.broker_id} has {c.folder} with topic id {c.topic_id}, which this cluster "
+            f"{NEVER if ever else NOT_NOW}; it is not judged",
+            replica=c,
+            doubt=not ever,
+            evidence={
+                "topic_id": c.topic_id,
+                "log_end": c.log_end,
+                "missing": None if ever else "the first records of __cluster_metadata",
+            },
+            advice=Advice(
+                Verdict.WAIT,
+                "its start sets aside what belongs to no topic of its cluster",
+                then="find out where it came from, and copy it to a safe place before the broker starts",
             ),
         )
 

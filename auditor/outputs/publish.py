@@ -449,6 +449,13 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]
     notes += [NO_RECORDS.format(log_dir, plural(n, "batch")) for log_dir, n in totals.unlooked.items() if n]
     for cluster in audit.clusters.values():
+        notes += [
+            f"{old.log_dir} is excluded: {old.by} is a newer copy of the same log directory ({old.why}); only logs "
+            "that the newer copy lacks are judged"
+            for old in cluster.copies.superseded.values()
+        ]
+        if unordered := sorted(f"{topic}-{number}" for topic, number in cluster.copies.unordered):
+            notes.append(f"inconclusive, since nothing shows which copy of a directory is newer: {few(unordered)}")
         notes += [f"the times of {log_dir} are wrong: {why}; not gone by" for log_dir, why in cluster.misread.items()]
         if cluster.coordinator is None:
             notes.append("no __transaction_state in the input: open transactions can only be judged by their age")

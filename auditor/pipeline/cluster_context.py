@@ -18,6 +18,17 @@ from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.evidence import horizons
 from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, up_until
 from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
+from auditor.evidence.which_copy import (
+    CopyEnd,
+    DirectoryCopy,
+    Incarnations,
+    KnownCopy,
+    KnownTopics,
+    WhichCopies,
+    incarnations,
+    leader_of,
+    which_copies,
+)
 from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
@@ -33,13 +44,9 @@ from auditor.rules.seen.cluster_view import (
     Absent,
     Alone,
     Cluster,
-    Incarnations,
-    KnownCopy,
     LeaderBounds,
     Offline,
     OpenHere,
-    standing,
-    topic_ids,
 )
 from auditor.rules.seen.view import iso
 
@@ -299,21 +306,70 @@ def read_at(inventory: Inventory) -> ReadAt:
 
 def leaders(briefs: Sequence[Brief], cluster: Cluster) -> dict[tuple[str, int], Brief]:
     """Return the leader replica of each log of one cluster."""
-    chosen: dict[tuple[str, int], Brief] = {}
-    reach: dict[tuple[str, int], int] = {}
-    for b in briefs:
-        reach[b.topic, b.partition] = max(b.settled_end, reach.get((b.topic, b.partition), 0))
+    return {
+        log: of_log[0] if len(of_log) == 1 else leader_of(of_log, cluster.last_leader(*log))
+        for log, of_log in _by_log(briefs).items()
+    }
 
-    def order(b: Brief) -> tuple[object, ...]:
-        broker = (1, -b.broker_id) if b.broker_id is not None else (2, 0)
-        furthest, named = reach[b.topic, b.partition], cluster.last_leader(b.topic, b.partition)
-        return (*standing(b.rank, b.settled_end, furthest, b.broker_id, named), broker)
 
+def _by_log(briefs: Iterable[Brief]) -> dict[tuple[str, int], list[Brief]]:
+    logs: dict[tuple[str, int], list[Brief]] = {}
     for b in sorted(briefs, key=lambda b: b.log_dir):
-        log = (b.topic, b.partition)
-        if log not in chosen or order(b) > order(chosen[log]):
-            chosen[log] = b
-    return chosen
+        logs.setdefault((b.topic, b.partition), []).append(b)
+    return logs
+
+
+def _which_copies(briefs: Iterable[Brief], cluster: Cluster, read_at: ReadAt) -> WhichCopies:
+    """Return which log directories are older copies of what another one has of the same broker."""
+    by_broker: dict[int, dict[str, list[Brief]]] = {}
+    for b in briefs:
+        if b.broker_id is not None and not b.text:
+            by_broker.setdefault(b.broker_id, {}).setdefault(b.log_dir, []).append(b)
+    return which_copies(
+        (
+            DirectoryCopy(
+                log_dir,
+                number,
+                cluster.directory_ids.get(log_dir),
+                {(b.topic, b.partition): _copy_end(b, read_at) for b in of_dir},
+            )
+            for number, dirs in by_broker.items()
+            if len(dirs) > 1
+            for log_dir, of_dir in dirs.items()
+        ),
+        cluster.clocks,
+    )
+
+
+def _copy_end(b: Brief, read_at: ReadAt) -> CopyEnd:
+    read = read_at.get((b.log_dir, b.topic, b.partition))
+    checkpoints = None if b.bounds.high_watermark is None else (b.bounds.log_start, b.bounds.high_watermark)
+    times = (b.broker_time, -1 if read is None else read.begun)
+    return CopyEnd(b.rank[0], b.settled_end, checkpoints, times, b.bounds.topic_id)
+
+
+def _counting(briefs: Iterable[Brief], copies: WhichCopies) -> list[Brief]:
+    """Return the briefs without those of older copies of a broker's log."""
+    if not copies.superseded:
+        return list(briefs)
+    return [b for of_log in _by_log(briefs).values() for b in copies.counting(of_log)[0]]
+
+
+def _incarnations(briefs: Iterable[Brief], settings: ClusterSettings, cluster: Cluster) -> Incarnations:
+    """Return which topics of one name the copies are of."""
+    copies = (
+        KnownCopy(
+            b.topic,
+            b.bounds.topic_id,
+            b.broker_time,
+            b.any_time,
+            b.bounds.clean_shutdown and b.broker_id in settings.metadata_ends and b.broker_id not in settings.went_on,
+        )
+        for b in briefs
+    )
+    current = {} if settings.metadata is None else settings.metadata.topics
+    topics = KnownTopics(current, settings.removed, settings.newest_time, settings.whole, settings.since_start)
+    return incarnations(copies, topics, cluster.clocks)
 
 
 def build(
@@ -335,6 +391,11 @@ def build(
         members = [b for b in briefs if b.join_key == key]
         out[key] = _cluster(members, settings.get(key, ClusterSettings()), as_of, copying or {}, read_at or {})
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
+        # A topic of which nothing shows that it is not the current one of its name is judged as if it were.
+        rivals = out[key].incarnations.rivals.values()
+        for number in range(1, max(map(len, rivals), default=0)):
+            other = _cluster(members, settings.get(key, ClusterSettings()), as_of, copying or {}, read_at or {}, number)
+            out[key].other_topics.update((some[number].topic_id, other) for some in rivals if number < len(some))
     return out
 
 
@@ -344,6 +405,7 @@ def _cluster(
     as_of: int | None,
     copying: Mapping[str, int],
     read_at: ReadAt,
+    rival: int = 0,
 ) -> Cluster:
     cluster = Cluster(-1, -1, abort_indexes=any(b.abort_indexes for b in briefs))
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
@@ -355,17 +417,19 @@ def _cluster(
     if metadata is not None:
         _by_metadata(cluster, settings, metadata)
     _tell_time(cluster, briefs, settings, as_of)
-    copies = [KnownCopy(b.topic, b.bounds.topic_id, b.broker_time) for b in briefs]
-    current = {} if metadata is None else metadata.topics
-    ids = topic_ids(copies, current, settings.removed, settings.newest_time)
-    cluster.incarnations = Incarnations(ids, settings.removed)
+    cluster.copies = _which_copies(briefs, cluster, read_at)
+    cluster.mixed = any(topic == TRANSACTION_STATE for topic, _ in cluster.copies.unordered)
+    briefs = _counting(briefs, cluster.copies)
+    cluster.incarnations = _incarnations(briefs, settings, cluster).seen_from(rival)
     briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     leading = leaders(briefs, cluster)
     cluster.alone = _alone(cluster, leading)
     cluster.went_on = settings.went_on
     cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
     lagging = _out_of_sync(briefs, leading, metadata)
-    for key in {*lagging, *(key for key, b in leading.items() if b.broker_id in cluster.went_on)}:
+    older = cluster.copies.superseded
+    ran_on = (key for key, b in leading.items() if b.broker_id in cluster.went_on or b.log_dir in older)
+    for key in {*lagging, *ran_on}:
         leading[key].bounds = leading[key].bounds._replace(clean_shutdown=False, out_of_sync=True)
     cluster.until = _until(briefs, settings)
     cluster.bounds = {
@@ -710,7 +774,7 @@ def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, opti
         own = settings.assigned.get(broker, {})
         until = _acted_on(dirs, own, settings)
         still = options.at_once or (broker not in settings.went_on and all(d.clean_shutdown for d in dirs))
-        for p in _without_folder(broker, dirs, settings, options):
+        for p in _without_folder(broker, dirs, settings, options, by_name=True):
             key = (p.topic_id, p.partition)
             had_all = tuple(dict.fromkeys((*p.isr, *p.elr, *settings.stopped.get(key, ()))))
             if broker in had_all:
@@ -754,9 +818,15 @@ def _assigned(broker: int, settings: ClusterSettings, options: AuditOptions) -> 
 
 
 def _without_folder(
-    broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions
+    broker: int, dirs: list[LogDir], settings: ClusterSettings, options: AuditOptions, by_name: bool = False
 ) -> list[PartitionState]:
-    present = {(c.topic, c.partition, c.topic_id) for d in dirs for c in d.replicas}  # of a removed topic: is none
+    """Return a broker's partitions without a directory; ``by_name``: one under another name, which a start ignores."""
+    present = {
+        (c.topic, c.partition, c.topic_id)  # of a removed topic: is none
+        for d in dirs
+        for c in d.replicas
+        if not by_name or c.folder == f"{c.topic}-{c.partition}"
+    }
     lacking = (
         p
         for p in _assigned(broker, settings, options)

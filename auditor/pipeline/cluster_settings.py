@@ -128,9 +128,9 @@ class ClusterSettings:
     of the voters is in the input, the offset from which on that has not what is read here; copied earlier, or never.
     ``voters``: of the quorum. ``directory_ids``: of the log directories that have one, by name. ``assigned``: by broker
     the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
-    ``sessions``: of the brokers that were up in the records of the metadata.
-    ``removed``: ids of topics that are gone. ``went_on``: brokers that ran on, or again, behind the moment that their
-    directories are of.
+    ``sessions``: of the brokers that were up in the records of the metadata. ``removed``: ids of topics that are gone;
+    ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
+    behind the moment that their directories are of.
     """
 
     metadata: ClusterMetadata | None = None
@@ -152,6 +152,7 @@ class ClusterSettings:
     not_committed_from: int | None = None
     assigned: dict[int, Made] = field(default_factory=dict)
     removed: frozenset[str] = frozenset()
+    since_start: bool = False
     went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
     sessions: Sessions = field(default_factory=dict)
@@ -302,10 +303,12 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     damaged = any(item.read.damaged for item in reads)  # then it shows less than it had
     if not damaged and has_majority(copies, read.voters):
         cluster.not_committed_from = cluster.committed[furthest.log_dir]
-    for copy, own, own_read in reads:
+    cluster.since_start = furthest.start == 0
+    of_brokers = {item.log_dir.broker_id: item for item in sorted(reads, key=lambda item: item.copy.rank)}
+    for copy, own, own_read in of_brokers.values():  # of each broker the copy that reaches furthest
         if own_read.whole and own.broker_id is not None:
             end = copy.end if own_read.damaged else same_until(copy, furthest)
-            cluster.metadata_ends[own.broker_id] = max(end, cluster.metadata_ends.get(own.broker_id, 0))
+            cluster.metadata_ends[own.broker_id] = end
             assigned = (key for key, p in own_read.metadata.partitions.items() if own.broker_id in p.replicas)
             cluster.assigned[own.broker_id] = {key: own_read.made.get(key, (-1, -1)) for key in assigned}
             if copy.end < furthest.end and _ran_on(own.broker_id, own_read.metadata, read.metadata, copy.end):
@@ -320,9 +323,9 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
     gaps = {key: [g for g in some if g.topic_id == topics.get(key[0])] for key, some in read.leaderless.items()}
     cluster.leaderless = {key: some for key, some in gaps.items() if some}
     cluster.topic_configs, cluster.whole = dict(read.metadata.topic_configs), read.whole
-    of_brokers = read.metadata.broker_configs
     cluster.broker_configs = {
-        entity: {k: v for k, v in settings.items() if v is not None} for entity, settings in of_brokers.items()
+        entity: {k: v for k, v in settings.items() if v is not None}
+        for entity, settings in read.metadata.broker_configs.items()
     }
 
 

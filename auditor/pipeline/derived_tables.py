@@ -309,7 +309,8 @@ def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterat
     """Yield the rows of a derived table about one log, whose replicas explain each other."""
     made = _OF_FACTS[table][1]
     assert made is not None, table
-    return made(LogView(replicas, cluster))
+    for of_topic, its_cluster in cluster.by_topic(replicas):
+        yield from made(LogView(of_topic, its_cluster))
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:

@@ -23,7 +23,7 @@ from auditor.rules.catalogue.registry import Kind, there
 from auditor.rules.lib.evidence import readers
 from auditor.rules.lib.log_bounds import PROVED, verdict
 from auditor.rules.lib.replica_pairs import unread_again
-from auditor.rules.placement import OF_REMOVED
+from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
@@ -69,12 +69,12 @@ def judge_log(
 
 @cache
 def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple[Kind, ...]:
-    """Finding kinds to evaluate for a log with these facts; of a removed topic's log a single one.
+    """Finding kinds to evaluate for a log with these facts; of a removed topic's log only those that name it.
 
     Few results serve all logs of a run, so they are cached.
     """
     catalogue = registry.kinds()
-    asked = (catalogue[name] for name in kinds if name == OF_REMOVED or not is_gone)
+    asked = (catalogue[name] for name in kinds if name in (OF_REMOVED, OF_ANOTHER) or not is_gone)
     return tuple(kind for kind in asked if kind.may_speak(has))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, is_unread
 from auditor.connectors.kafka_names import METADATA_TOPIC
-from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, TextFile
+from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, Skipped, TextFile
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     PACKED,
@@ -29,6 +29,7 @@ from auditor.connectors.logdir.internal_rows import (
     TRANSACTION_STATE,
 )
 from auditor.connectors.tables import input_splits
+from auditor.evidence.which_copy import Identity, NamedDirectory, identities, names_by_id
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster_context import known_before
@@ -38,6 +39,77 @@ from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.view import is_compacted
+
+# Partitions of directories that were copied or renamed in their log directory: the topic id says whose they are.
+
+
+SECOND_COPY = "directory of a copied or renamed partition: see the notes"
+
+
+def by_topic_id(inventory: Inventory, settings: dict[str, ClusterSettings]) -> Inventory:
+    """Return the inventory with each directory as the partition that its topic id says; second copies are skipped.
+
+    A directory that stands for its partition under another name is read as that; a note says so.
+    """
+    renamed = {name: some for name, some in _identities(inventory, settings) if some}
+    if not renamed:
+        return inventory
+    log_dirs, skipped, notes = [], [], []
+    for d in inventory.log_dirs:
+        replicas = []
+        for c in d.replicas:
+            one = renamed.get(d.name, {}).get(c.folder)
+            if one is None:
+                replicas.append(c)
+                continue
+            notes.append(_note(d, c, one))
+            if one.partition is None or one.beside is not None:
+                skipped += [Skipped(d.name, f.name, f.size, SECOND_COPY) for f in c.files()]
+            else:
+                replicas.append(replace(c, topic=one.topic, partition=one.partition))
+        log_dirs.append(replace(d, replicas=tuple(replicas)) if d.name in renamed else d)
+    return replace(
+        inventory,
+        log_dirs=tuple(log_dirs),
+        skipped=tuple(sorted([*inventory.skipped, *skipped])),
+        notes=(*inventory.notes, *notes),
+    )
+
+
+def _identities(
+    inventory: Inventory, settings: dict[str, ClusterSettings]
+) -> Iterator[tuple[str, dict[str, Identity]]]:
+    """Yield the partitions of directories with other names, by log directory. Cost: nothing more where all fit."""
+    for join_key in dict.fromkeys(d.join_key for d in inventory.log_dirs):
+        log_dirs = [d for d in inventory.log_dirs if d.join_key == join_key]
+        metadata = settings.get(join_key, ClusterSettings()).metadata
+        topics = {} if metadata is None else metadata.topics
+        known = {topic_id: name for name, topic_id in topics.items()}
+        first = dict(known)
+        ids = ((c.topic_id, c.topic or "") for d in log_dirs for c in d.replicas if c.topic_id is not None)
+        if all(first.setdefault(topic_id, topic) == topic for topic_id, topic in ids):
+            continue
+        folders = {d.name: [_named(c) for c in d.replicas if c.topic_id is not None] for d in log_dirs}
+        names = names_by_id(itertools.chain.from_iterable(folders.values()), known)
+        counts = Counter(p.topic for p in (() if metadata is None else metadata.partitions.values()))
+        yield from ((name, identities(some, names, counts)) for name, some in folders.items())
+
+
+def _named(c: Replica) -> NamedDirectory:
+    last = c.segments[-1] if c.segments else None
+    reach = (-1, 0) if last is None else (last.base_offset, last.size)
+    return NamedDirectory(c.folder, c.topic or "", c.partition or 0, c.topic_id or "", reach)
+
+
+def _note(d: LogDir, c: Replica, one: Identity) -> str:
+    has = f"its partition.metadata has the topic id of {one.topic}"
+    if one.partition is None:
+        return f"{d.name}/{c.folder} is excluded: {has}, and its name does not show which partition it is"
+    if one.beside is not None:
+        partition = f"{one.topic}-{one.partition}, which is in {d.name}/{one.beside}"
+        return f"{d.name}/{c.folder} is excluded: {has}, so it is a second copy of {partition}"
+    return f"{d.name}/{c.folder} is audited as {one.topic}-{one.partition}: {has}"
+
 
 # Tasks: one per replica, or one per segment of a replica far larger than others, in lists of similar size.
 

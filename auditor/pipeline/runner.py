@@ -277,8 +277,9 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
     Rows of kind :data:`LOG` travel in sorted, summed and packed groups, as the driver keeps and writes them.
     """
     waiting: list[Fields] = []
-    for cluster, facts in logs:
-        for kind, row in judge([pickle.loads(one) for one in facts], cluster):
+    of_topics = (cluster.by_topic([pickle.loads(one) for one in facts]) for cluster, facts in logs)
+    for replicas, cluster in itertools.chain.from_iterable(of_topics):
+        for kind, row in judge(replicas, cluster):
             if kind != LOG:
                 yield kind, _text(row).encode()
                 continue

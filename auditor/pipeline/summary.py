@@ -94,7 +94,7 @@ def positions_of(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tup
     if replicas[0].topic not in ("__consumer_offsets", "__share_group_state"):
         return
     log = LogView(replicas, cluster)
-    if log.is_gone:
+    if log.is_gone or cluster.incarnations.is_outlived(log.topic, log.leader.topic_id):
         return
     of = log.leader
     damaged = of.lost_at >= 0 or of.ends_early or of.absent or of.unreadable_records

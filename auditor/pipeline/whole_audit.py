@@ -173,11 +173,12 @@ class ReadAudit:
 
     @cached_property
     def inventory(self) -> Inventory:
-        """Everything below the paths, tiered logs with their remote part."""
-        if not self._found.remote:
-            return self._found
+        """Everything below the paths, partitions by topic id, tiered logs with their remote part."""
+        inventory = plan.by_topic_id(self._found, self.settings)
+        if not inventory.remote:
+            return inventory
         remote = {key: remote.remote for key, remote in self.settings.items()}
-        return with_remote(self._found, remote, self.options.scope)
+        return with_remote(inventory, remote, self.options.scope)
 
     @cached_property
     def scoped(self) -> Inventory:
@@ -260,7 +261,8 @@ class ReadAudit:
 
     def ready(self) -> None:
         """Wait until the runner has started."""
-        self.runner.input_bytes = sum(log_dir.size for log_dir in self.inventory.log_dirs)
+        inventory = self.inventory if self._opening is None else self._found  # which needs no settings
+        self.runner.input_bytes = sum(log_dir.size for log_dir in inventory.log_dirs)
         with self.step(f"start {self.runner.name}"):
             self.runner.ready()
 

@@ -459,18 +459,26 @@ def from_elsewhere(settings: BrokerSettings) -> str:
 
 
 def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
-    """Notes on live partitions in two log directories of one broker: Kafka refuses to start then."""
-    first: dict[tuple[str, int, str, int], str] = {}
-    notes = []
+    """Notes on live partitions in two log directories of one broker: Kafka refuses to start then.
+
+    Not of directories that may be two copies of one: of one directory.id, or, where that is unknown, with most of their
+    partitions in common.
+    """
+    of_brokers: dict[tuple[str, int], list[LogDir]] = {}
     for log_dir in log_dirs:
-        for replica in log_dir.replicas:
-            if log_dir.broker_id is None or replica.topic is None or replica.partition is None:
+        if log_dir.broker_id is not None:
+            of_brokers.setdefault((log_dir.join_key, log_dir.broker_id), []).append(log_dir)
+    notes = []
+    for (_, broker_id), some in of_brokers.items():
+        live = {d.name: {(c.topic, c.partition) for c in d.replicas} for d in some if len(some) > 1}
+        for one, other in itertools.combinations(some if live else (), 2):
+            ids = [None if d.meta is None else d.meta.directory_id for d in (one, other)]
+            shared = live[one.name] & live[other.name]
+            most = 2 * len(shared) > max(len(live[one.name]), len(live[other.name]))
+            if (None not in ids and ids[0] == ids[1]) or (None in ids and most):
                 continue
-            key = (log_dir.join_key, log_dir.broker_id, replica.topic, replica.partition)
-            if key in first:
-                where = f"{first[key]} and {log_dir.name}"
-                notes.append(f"{replica.topic}-{replica.partition} is live in {where} of broker {log_dir.broker_id}")
-            first.setdefault(key, log_dir.name)
+            where = f"{one.name} and {other.name} of broker {broker_id}"
+            notes += [f"{topic}-{n} is live in {where}" for topic, n in sorted(shared, key=str) if topic is not None]
     return notes
 
 

@@ -530,6 +530,8 @@ _ROWS = (
             evidence=(PartitionsEvidence,)),
         row("replica-of-removed-topic",             "replica-out-of-place",          "info warning",                "",
             needs=(Need.OF_ANOTHER,)),
+        row("partition-of-another-cluster",         "replica-out-of-place",          "error info",                  "at_risk",
+            needs=(Need.OF_ANOTHER,), evidence=(PartitionsEvidence,)),
         row("partition-in-two-log-dirs",            "replica-out-of-place",          "error info",                  "at_risk",
             needs=(Need.REPLICAS,)),
         row("replica-state-differs",                "",                              "info",                        "",

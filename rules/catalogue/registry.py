@@ -44,7 +44,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.EXPOSED: lambda log: any(len(c.exposed) for c in log.replicas),
         Need.SNAPSHOTS: lambda log: any(c.snapshots for c in log.replicas),
         Need.REPLICAS: lambda log: len(log.replicas) > 1,
-        Need.OF_ANOTHER: lambda log: len(log.of_another) > 0,
+        Need.OF_ANOTHER: lambda log: len(log.of_another) > 0 or log.topic in log.cluster.incarnations.rivals,
         Need.REMOTE: lambda log: log.remote is not None,
         Need.ELECTIONS: lambda log: (log.topic, log.partition) in log.cluster.elections,
         Need.COORDINATOR: lambda log: log.cluster.coordinator is not None,

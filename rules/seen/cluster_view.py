@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import Clocks
 from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
+from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import LEAST_MARGIN_MS, CoordinatorHistory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
@@ -64,19 +65,6 @@ class Election(NamedTuple):
         return self.last_known_elr_before == (self.leader,)
 
 
-def standing(
-    rank: tuple[int, int], settled_end: int, reach: int, broker_id: int | None, named: int | None
-) -> tuple[int, int, bool]:
-    """Rank the replicas of a log: the highest is the leader replica (rules.md, *leader copy*).
-
-    ``rank``: last leader epoch and log end; an unsettled end counts only up to ``reach``, where some replica surely is.
-    Among equals the leader by the metadata wins. It does not always win: its copy may be older than the others' and
-    lack what it wrote itself.
-    """
-    end = rank[1] if rank[1] <= reach else settled_end
-    return (rank[0], end, broker_id is not None and broker_id == named)
-
-
 class WithoutLeader(NamedTuple):
     """A time (ms) without a leader, since ``offset`` in the metadata log; ``until`` is None while it lasts."""
 
@@ -128,75 +116,6 @@ class Alone(NamedTuple):
 
 Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]
-
-
-# Re-created topics: which copies are of the current topic, and which of a removed one.
-#
-# A broker that was down keeps the directories of topics that were removed meanwhile. They are separate logs, by the
-# topic ids in ``partition.metadata`` and ``__cluster_metadata`` (KIP-516).
-
-
-class KnownCopy(NamedTuple):
-    """A copy of a partition: its topic, topic id (None: unknown), and the newest broker-written time (ms)."""
-
-    topic: str
-    topic_id: str | None
-    time: int
-
-
-NOBODY = ""  # the id of a topic of which every copy is of a removed one
-
-
-class Incarnations(NamedTuple):
-    """Topics that were re-created under their name.
-
-    ``now``: for topics with copies of another topic, the id of the current one; ``removed``: ids of deleted topics.
-    """
-
-    now: Mapping[str, str] = {}
-    removed: frozenset[str] = frozenset()
-
-    def is_of_another(self, topic: str, topic_id: str | None) -> bool:
-        """Whether a copy is of another topic than the current one of its name."""
-        return topic_id is not None and self.now.get(topic, topic_id) != topic_id
-
-    def parted(self, copies: list[ReplicaFacts]) -> tuple[list[ReplicaFacts], list[ReplicaFacts]]:
-        """Split the copies of a partition into its replicas and copies of another topic."""
-        if not self.now:
-            return copies, []
-        strange = [self.is_of_another(c.topic, c.topic_id) for c in copies]
-        return (
-            [c for c, one in zip(copies, strange, strict=True) if not one],
-            [c for c, one in zip(copies, strange, strict=True) if one],
-        )
-
-
-def topic_ids(
-    copies: Iterable[KnownCopy], current: Mapping[str, str], removed: Collection[str], metadata_time: int
-) -> dict[str, str]:
-    """Return the current topic id of each topic that also has copies of another one.
-
-    ``current``: the ids of the topics by the metadata, which ends at ``metadata_time`` (ms); ``removed``: ids of
-    deleted topics. Without any other evidence the copies written last count.
-    """
-    times: dict[str, dict[str, int]] = {}
-    for copy in copies:
-        if copy.topic_id is not None:
-            newest = times.setdefault(copy.topic, {})
-            newest[copy.topic_id] = max(copy.time, newest.get(copy.topic_id, -1))
-    current_ids = {}
-    for topic, ids in times.items():
-        living = {i: time for i, time in ids.items() if i == current.get(topic) or i not in removed}
-        if not living:
-            current_ids[topic] = NOBODY
-        elif len(ids) > 1:
-            current_ids[topic] = max(living, key=lambda i: _order(i == current.get(topic), living[i], metadata_time))
-    return current_ids
-
-
-def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool, int]:
-    # A topic created after the end of the metadata wins over the one that the metadata has.
-    return (is_current or time > metadata_time, not is_current and time > metadata_time, time)
 
 
 # Facts of one log that all others need.
@@ -289,6 +208,9 @@ class Cluster:
     that time of all log directories. ``went_on``: brokers that ran on, or again, after their directories were copied.
     ``until``: log directories of cleanly stopped brokers that may have run on, with their newest times (ms).
 
+    ``copies``: older copies of log directories, which are excluded; ``incarnations``: topics of one name;
+    ``other_topics``: by topic id the cluster as seen from a topic that may be the current one of its name, too.
+
     ``metadata_committed``: by log directory, the offset below which its ``__cluster_metadata`` is committed;
     ``not_committed_from``: the offset from which a majority of the voters in the input does not have the metadata.
     ``levels``: of features, set last at ``levels_since`` (ms), and ``replicas`` the replica count of each partition, by
@@ -353,6 +275,20 @@ class Cluster:
     misread: dict[str, str] = field(default_factory=dict)
     mixed: bool = False
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    copies: WhichCopies = WhichCopies()  # noqa: RUF009 (a tuple)
+    other_topics: dict[str, Cluster] = field(default_factory=dict)
+
+    def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
+        """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""
+        others = [r.topic_id for r in self.incarnations.rivals.get(replicas[0].topic, ())[1:]]
+        for topic_id in others:
+            if own := [c for c in replicas if c.topic_id == topic_id]:
+                other = self.other_topics[topic_id]
+                for name in ("policy", "scope", "absent", "mixed", "clock_given", "at_once"):
+                    setattr(other, name, getattr(self, name))
+                yield own, other
+        if own := [c for c in replicas if c.topic_id not in others]:
+            yield own, self
 
     def __post_init__(self) -> None:
         if self.clocks.cluster_now < 0:

@@ -18,13 +18,14 @@ from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
 from auditor.evidence.horizons import By, Horizon
+from auditor.evidence.which_copy import leader_of
 from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.facts.replica_facts import once as once
 from auditor.model.policies import ASSUMED, POLICIES, Policy
-from auditor.rules.seen.cluster_view import Cluster, standing
+from auditor.rules.seen.cluster_view import Cluster
 
 # The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3).
 
@@ -224,6 +225,7 @@ class LogView:
 
     ``most``: findings of a rule that are listed; a rule that may have millions makes no more and sums up the rest.
     ``of_another``: copies of another topic of the same name, which are not its replicas; ``is_gone``: all copies are.
+    ``superseded``: older copies of what a broker has, which are excluded.
     """
 
     replicas: list[ReplicaFacts]
@@ -231,6 +233,7 @@ class LogView:
     leader: ReplicaFacts = field(init=False)
     of_another: list[ReplicaFacts] = field(init=False)
     is_gone: bool = field(init=False)
+    superseded: list[ReplicaFacts] = field(init=False)
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
@@ -238,22 +241,21 @@ class LogView:
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
     def __post_init__(self) -> None:
-        own, self.of_another = self.cluster.incarnations.parted(self.replicas)
-        self.replicas, self.is_gone = own or self.replicas, not own
+        counting, self.superseded = self.cluster.copies.counting(self.replicas)
+        own, self.of_another = self.cluster.incarnations.parted(counting)
+        self.replicas, self.is_gone = own or counting, not own
         first, *others = self.replicas
         self.topic, self.partition = first.topic, first.partition
         if not others:
             self.leader = first
             return
         self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
-        named = self.cluster.last_leader(self.topic, self.partition)
-        reach = max(c.settled_end for c in self.replicas)
-        self.leader = max(self.replicas, key=lambda c: standing(c.rank, c.settled_end, reach, c.broker_id, named))
+        self.leader = leader_of(self.replicas, self.cluster.last_leader(self.topic, self.partition))
 
     @property
     def copies(self) -> list[ReplicaFacts]:
-        """All replicas, also those of an earlier topic of the same name."""
-        return self.replicas if self.is_gone else [*self.replicas, *self.of_another]
+        """All replicas, also those of an earlier topic of the same name, and older copies."""
+        return [*self.replicas, *([] if self.is_gone else self.of_another), *self.superseded]
 
     @property
     def name(self) -> str:
@@ -338,7 +340,8 @@ class LogView:
     def at_rest(self, replica: ReplicaFacts | None = None) -> bool:
         """Whether a replica has everything its broker wrote: stopped cleanly and not restarted since."""
         c = replica or self.leader
-        return c.clean_shutdown and c.broker_id not in self.cluster.went_on and c.log_dir not in self.cluster.until
+        later = c.broker_id in self.cluster.went_on or c.log_dir in self.cluster.copies.superseded
+        return c.clean_shutdown and not later and c.log_dir not in self.cluster.until
 
     def doubt(
         self, needed_by: int, *, other_clock: bool, committed: bool = False, replica: ReplicaFacts | None = None
@@ -388,7 +391,7 @@ class LogView:
             fields = self._marker_of(marker) | fields
         segment = fields.pop("segment", segment)
         evidence = {k: plain(v) for k, v in fields.pop("evidence", {}).items() if v is not None}
-        unsure = doubt or self.cluster.mixed
+        unsure = doubt or self.cluster.mixed or (self.topic, self.partition) in self.cluster.copies.unordered
         if unsure or lost:
             severity, fields["if_true"] = "info", severity if severity != "info" else fields.get("if_true")
             why = {"in_flight": True} if unsure else {"missing": "records of a batch with a CRC mismatch"}

@@ -62,12 +62,19 @@ def test_alone_it_knows_nothing_of_the_removal(root: Path) -> None:
     assert said(root) == set()
 
 
-def test_without_metadata_the_copies_that_were_written_last_are_of_the_topic(root: Path) -> None:
+def test_without_metadata_each_topic_of_a_name_is_judged_for_itself(root: Path) -> None:
+    """Nothing shows which was removed, but the times of their records."""
     without_metadata(root)
-    found = opened(root).findings
+    audit = opened(root)
+    found = audit.findings
     assert said(root) == {(RULE, "info", *place, 3) for place in OLD}
+    assert above_info(found) == []
+    leading = {(r["topic"], r["partition"], r["broker_id"]) for r in audit.judged["log"] if r["leader_copy"]}
+    assert {(*place, 3) for place in OLD} < leading
+    assert all({(*place, 1), (*place, 2)} & leading for place in OLD)
+    messages = [f.message for f in found if f.kind == RULE]
+    assert all("judged for itself" in message and "-stray" not in message for message in messages)
     assert "replica-divergence" not in {f.kind for f in found}
-    assert {f.evidence["confidence"] for f in found if f.kind == RULE} == {"undecidable"}
 
 
 def test_a_topic_that_is_gone_altogether_is_judged_by_nobody(root: Path) -> None:
