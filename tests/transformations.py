@@ -163,13 +163,22 @@ def _add_partition(root: Path, directory: Path, topic: str, begin: int, times: t
 
 
 def _create(group: Path, topic: str, fresh: str, node: int) -> None:
-    """The controller's records of a topic with one replica, in every copy of the cluster's metadata log."""
-    for broker in [path.parent for path in group.glob(f"*/{METADATA}") if Forged(path.parent, METADATA).all()]:
-        for file in (broker / METADATA).iterdir():
-            _unlink(file)
-        controller = Controller(broker, Forged(broker, METADATA).last["max_time"])
-        controller.create(topic, fresh, node)
-        controller.save()
+    """The controller's records of a topic with one replica, in the copies of the cluster's metadata log that are
+    complete: the others had not fetched them yet."""
+    ends = {
+        path.parent: log.last for path in group.glob(f"*/{METADATA}") if (log := Forged(path.parent, METADATA)).all()
+    }
+    newest = max(((last.last, last["leader_epoch"]) for last in ends.values()), default=None)
+    for broker, last in ends.items():
+        if (last.last, last["leader_epoch"]) == newest:
+            for file in (broker / METADATA).iterdir():
+                _unlink(file)
+            controller = Controller(broker, last["max_time"])
+            controller.create(topic, fresh, node)
+            epochs = (broker / METADATA / "leader-epoch-checkpoint").read_text().split()
+            for batch in controller.log.all()[-2:]:
+                batch.set(leader_epoch=max(int(epochs[-2]), last["leader_epoch"]))  # it may have begun with the end
+            controller.save()
 
 
 def _unlink(file: Path) -> None:

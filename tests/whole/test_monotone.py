@@ -35,6 +35,10 @@ EXCEPTIONS = {
     ("without cleaner-offset-checkpoint", "offset-hole"): "its entry shows that a cleaner removed these offsets",
     ("without log-start-offset-checkpoint", "unknown-producer-first-sequence"): "its entry shows deleted records",
     ("without __cluster_metadata", "unknown-producer-first-sequence"): "it has the removal of the topic",
+    (
+        "without a log directory",
+        "unclean-election",
+    ): "the old leader's log shows that nothing of it alone was committed",
     ("without meta.properties", "coordinator-log-starts-late"): "cluster ids tell two clusters apart",
     ("without partition.metadata", "replica-divergence"): "topic ids tell a topic from the one that was re-created",
 }
@@ -74,7 +78,7 @@ def covers(one: Finding, other: Finding) -> bool:
     if other.partition is None or (one.topic, one.partition) != (other.topic, other.partition):
         return False
     if one.offset is None or other.offset is None:
-        return one.producer_id is not None and one.producer_id == other.producer_id
+        return one.kind == other.kind or (one.producer_id is not None and one.producer_id == other.producer_id)
     same = one.producer_id == other.producer_id or None in (one.producer_id, other.producer_id)
     return same and _last(one) >= other.offset and _last(other) >= one.offset
 
