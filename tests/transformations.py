@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests import segments
-from tests.cluster_writers import LOG_APPEND_TIME, METADATA, batches_in, partitions, topic_id
+from tests.cluster_writers import LOG_APPEND_TIME, METADATA, Writers, batches_in, partitions, topic_id
 from tests.controller_records import Controller
 from tests.earlier_states import cut, moments, own
 from tests.forge import Batch, Forged
@@ -141,8 +141,7 @@ def _add_partition(root: Path, directory: Path, topic: str, begin: int, times: t
     folder.mkdir()
     for suffix in ("log", "index", "timeindex"):
         (folder / f"{0:020}.{suffix}").touch()
-    if any((path / "leader-epoch-checkpoint").exists() for path in others):
-        (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
     if any(topic_id(path) for path in others):
         fresh = base64.urlsafe_b64encode(topic.encode().ljust(16, b"-")).decode().rstrip("=")
         (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {fresh}\n")
@@ -158,27 +157,28 @@ def _add_partition(root: Path, directory: Path, topic: str, begin: int, times: t
     log.checkpoint("replication-offset-checkpoint", log.end)
     log.checkpoint("recovery-point-offset-checkpoint", log.end)
     log.save()
-    if not (folder / "leader-epoch-checkpoint").read_text().strip():
-        (folder / "leader-epoch-checkpoint").unlink()
 
 
 def _create(group: Path, topic: str, fresh: str, node: int) -> None:
     """The controller's records of a topic with one replica, in the copies of the cluster's metadata log that are
     complete: the others had not fetched them yet."""
-    ends = {
-        path.parent: log.last for path in group.glob(f"*/{METADATA}") if (log := Forged(path.parent, METADATA)).all()
-    }
-    newest = max(((last.last, last["leader_epoch"]) for last in ends.values()), default=None)
-    for broker, last in ends.items():
-        if (last.last, last["leader_epoch"]) == newest:
-            for file in (broker / METADATA).iterdir():
+    logs = {path.parent: log for path in group.glob(f"*/{METADATA}") if (log := Forged(path.parent, METADATA)).all()}
+    ends = {broker: (log.last.last, _last_epoch(log)) for broker, log in logs.items()}
+    for broker, log in logs.items():
+        if ends[broker] == max(ends.values()):
+            for file in log.folder.iterdir():
                 _unlink(file)
-            controller = Controller(broker, last["max_time"])
+            controller = Controller(broker, log.last["max_time"])
             controller.create(topic, fresh, node)
-            epochs = (broker / METADATA / "leader-epoch-checkpoint").read_text().split()
             for batch in controller.log.all()[-2:]:
-                batch.set(leader_epoch=max(int(epochs[-2]), last["leader_epoch"]))  # it may have begun with the end
+                batch.set(leader_epoch=_last_epoch(log))
             controller.save()
+
+
+def _last_epoch(log: Forged) -> int:
+    """The last leader epoch of a log, which may have begun at its end."""
+    epoch, _ = (log.folder / "leader-epoch-checkpoint").read_text().splitlines()[-1].split()
+    return max(int(epoch), log.last["leader_epoch"])
 
 
 def _unlink(file: Path) -> None:
@@ -233,11 +233,11 @@ def renames(root: Path) -> Iterator[Transformation]:
     found = directories(root)
     if len(found) > 1:
         yield Transformation("renamed log directories", "in the other order", partial(_reverse, found=found))
-    if not any(root.rglob(f"{METADATA}/*.log")):
-        return
     for directory in found:
+        changes = Writers((root / directory).parent).changes
+        known = {change.partition.topic_id for change in changes if change.partition is not None}
         for path in partitions(root / directory):
-            if topic_id(path) and not path.name.startswith("__"):
+            if topic_id(path) in known and not path.name.startswith("__"):
                 name = str(path.relative_to(root))
                 old = path.with_name(f"old.{path.name}").relative_to(root)
                 dated = path.with_name(f"{path.name}-20261128").relative_to(root)
