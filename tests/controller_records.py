@@ -10,7 +10,9 @@ from pathlib import Path
 from tests import segments
 from tests.forge import CONTROL, Batch, Forged
 
-REGISTER, CONFIG, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE = 0, 4, 5, 12, 17  # keys of the messages
+REGISTER, TOPIC, PARTITION, CONFIG, PARTITION_CHANGE, FEATURE_LEVEL, BROKER_CHANGE, NOTHING = (
+    0, 2, 3, 4, 5, 12, 17, 20,
+)  # keys of the messages  # fmt: skip
 LEADER_CHANGE, SNAPSHOT_HEADER, SNAPSHOT_FOOTER, KRAFT_VERSION = 2, 3, 4, 5  # types of control records
 ISR, LEADER, REPLICAS, ELIGIBLE, FENCED = 0, 1, 2, 6, 0  # their tags
 OF_TOPIC = 2  # ConfigResource.Type
@@ -42,6 +44,11 @@ class Controller:
         body = struct.pack(">i16sq", broker, bytes([broker]) * 16, 100 + broker)
         self._append(REGISTER, body + b"\1\1\0\0\0")  # no endpoint, no feature, no rack, not fenced, no tag
 
+    def go_on(self, time: int) -> None:
+        """What an active controller writes twice a second where there is nothing else (NoOpRecord)."""
+        self.time = time
+        self._append(NOTHING, b"\0")
+
     def fence(self, broker: int, epoch: int) -> None:
         """A broker that the controller does not hear of any more; ``epoch``: of its registration."""
         self._append(BROKER_CHANGE, struct.pack(">iq", broker, epoch) + bytes([1, FENCED, 1, 1]))
@@ -58,6 +65,13 @@ class Controller:
         given = [bytes([tag, len(value)]) + value for tag, value in tags.items() if value is not None]
         body = struct.pack(">i16s", int(name.rpartition("-")[2]), topic_id) + bytes([len(given)]) + b"".join(given)
         self._append(PARTITION_CHANGE, body, 2 if eligible else 0)
+
+    def create(self, topic: str, topic_id: str, broker: int) -> None:
+        """A topic with one partition, on one broker (TopicRecord and PartitionRecord, version 0)."""
+        number = base64.urlsafe_b64decode(topic_id + "==")
+        self._append(TOPIC, bytes([len(topic) + 1]) + topic.encode() + number + b"\0")
+        replicas = _array((broker,)) * 2 + _array(()) * 2  # and in sync, removing, adding
+        self._append(PARTITION, struct.pack(">i", 0) + number + replicas + struct.pack(">iii", broker, 0, 0) + b"\0")
 
     def topic_setting(self, topic: str, name: str, value: str) -> None:
         """A topic's own setting (ConfigRecord, version 0)."""

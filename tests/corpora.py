@@ -84,6 +84,11 @@ def oracle(name: str) -> Path:
     return ROOT / name / ("oracle" if (ROOT / name / "oracle").is_dir() else "texts")
 
 
+def archive(name: str) -> Path:
+    """The packed log directories of a corpus."""
+    return _folder(name) / "data.tar.gz"
+
+
 @functools.cache
 def unpack(name: str) -> Path:
     """The folder a corpus is unpacked in (it holds ``broker-N/``). Shared by all tests of this user: never write to it.
@@ -91,14 +96,14 @@ def unpack(name: str) -> Path:
     Unpacked once for each content of the archive, into a private folder under the system's temporary one; a second
     process doing the same at the same time is harmless, since the folder gets its name only when it is whole.
     """
-    archive = _folder(name) / "data.tar.gz"
-    digest = hashlib.sha256(archive.read_bytes()).hexdigest()[:16]
+    file = archive(name)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     target = _cache() / f"{name}-{digest}"
     if target.is_dir():
         return target
     staging = Path(tempfile.mkdtemp(prefix=f".{name}-", dir=_cache()))
     try:
-        with tarfile.open(archive) as tar:
+        with tarfile.open(file) as tar:
             tar.extractall(staging, filter="data")
         _claim(staging, target)
     finally:
