@@ -1,4 +1,4 @@
-"""What a broker does when it starts on a damaged directory: ``python -m tests.broker.started VERSION... [--only NAME]``.
+"""What a broker does when it starts on a damaged directory: ``python -m tests.broker.started VERSION...``.
 
 Each damage is done by itself to a directory that was stopped cleanly, and a real broker is started on it. Writes
 ``tests/data/starts/VERSION.json`` (what happened, and the broker's own line) and ``VERSION.tar.gz`` (the directory).

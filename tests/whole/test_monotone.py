@@ -45,24 +45,7 @@ EXCEPTIONS = {
 }
 # What breaks it still: by the kind of change the kinds of findings (none named: any), and the kind of issue 52.
 OPEN_LONG = ("timeout-not-enforced", "long-open-transaction")
-WAITING = {
-    "add a cluster, copied an hour earlier": ((), "3: one clock for all clusters"),
-    "add a cluster, copied an hour later": ((), "3: one clock for all clusters"),
-    "add a cluster whose clock fell": ((), "3: one clock for all clusters"),
-    "add a partition whose clock jumped": (("hanging-transaction",), "16: other logs of its broker lower what is held"),
-    "add an older backup": (OPEN_LONG, "4: brokers that were stopped cleanly"),
-    "add a partition directory's copy": ((), "21: names of directories"),
-    "renamed partition directory": ((), "21: names of directories"),
-    "renamed log directories": (("hanging-transaction",), "19: two copies of one broker"),
-    "without a log directory": (("hanging-transaction",), "19 and 20: two copies, two topics of one name"),
-    "without a topic": (OPEN_LONG, "23: an abort by hand in one of two partitions"),
-    "without __transaction_state": (OPEN_LONG, "16 and 23: held by the log's own stamps"),
-    "without __cluster_metadata": (("missing-marker", "hanging-transaction"), "15: topics were copied first"),
-    "without replication-offset-checkpoint": (
-        ("missing-marker", "hanging-transaction"),
-        "15: topics were copied first",
-    ),
-}
+WAITING: dict[str, tuple[tuple[str, ...], str]] = {}
 LARGE_BYTES = 300_000  # of an archive: its audits take seconds
 
 

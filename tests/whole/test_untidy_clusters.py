@@ -58,10 +58,6 @@ ONCE_ACCUSED = {
     "remedied-43": "a directory is older broker-2 2",
     "replicas-39-unclean": "some brokers broker-2 broker-3",
 }
-# Healthy clusters that are accused as of 152a301d already, until clocks are judged in one place (issue 52).
-STILL_ACCUSED = {  # the case, and the kinds of findings
-    "retried-elsewhere-44": ("a clock is set", ("late-write-after-marker", "hanging-transaction")),
-}
 NO_CLOCKS = {
     "legacy-0102": "messages of magic 0 and 1",
     "altered-41": "damaged batches",
@@ -226,10 +222,7 @@ def test_nothing_is_said_of_what_is_only_untidy(corpus: str, tmp_path: Path) -> 
         shutil.rmtree(tmp_path / "untidy")
     if wrong and corpus in ACCUSED:
         pytest.xfail(str(ACCUSED[corpus]))
-    case_kind, kinds = STILL_ACCUSED.get(corpus, ("", ()))
-    assert not [w for w in wrong if w[0] != case_kind or not any(f" {kind}: " in w[1] for kind in kinds)]
-    if wrong:
-        pytest.xfail(f"{case_kind}: {', '.join(kinds)}")
+    assert not wrong
 
 
 # That the cases are what a broker would have written
