@@ -339,10 +339,11 @@ def restored(
 
     As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
     follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
-    producers than the coordinator's log has decisions: so it is no clock that is ahead.
+    producers than the coordinator's log has decisions, from which nothing was cleaned: so no clock is ahead.
     """
     out: dict[int, Restored] = {}
-    for partition, change in ((p, change) for p, of_log in changes.items() for change in of_log):
+    whole = (p for p in changes if history.whole_log.get(p))  # a cleaner removes decisions too
+    for partition, change in ((p, change) for p in whole for change in changes[p]):
         begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
         lost: dict[tuple[str, int], int] = {}
         for log in logs if begin < end else ():

@@ -38,6 +38,7 @@ from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
+    COUNT_SETTINGS,
     MIN_IN_SYNC,
     SHUTTING_DOWN,
     UP,
@@ -463,7 +464,8 @@ def _note_horizons(
 ) -> None:
     """Note until when each file is complete, and the transactions that show it."""
     decided = _decided([b.decided for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
-    ends = [_log_end(b, cluster, decided) for b in briefs]
+    only = _only_broker(cluster, briefs)
+    ends = [_log_end(b, cluster, decided, only) for b in briefs]
     led = [end for end, b in zip(ends, briefs, strict=True) if leading[b.topic, b.partition] is b]
     wrong = horizons.contradicted(ends, read_at)
     cluster.misread = {log_dir: _contradiction(*shown) for log_dir, shown in wrong.items()}
@@ -557,14 +559,33 @@ def _decided(logs: Iterable[Mapping[str, horizons.Decided]]) -> dict[str, horizo
     return out
 
 
-def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]) -> LogEnd:
+def _only_broker(cluster: Cluster, briefs: list[Brief]) -> int | None:
+    """The only broker that the cluster can have had since its internal topics were made, without metadata.
+
+    Each of their partitions has one replica by its settings, and all are here: among several they would be spread.
+    """
+    brokers = {b.broker_id for b in briefs}
+    (only,) = brokers if len(brokers) == 1 else (None,)
+    if only is None or cluster.has_metadata:
+        return None
+    for topic, count in COUNT_SETTINGS.items():
+        wanted = setting_number(cluster.broker_setting(only, count))
+        replicas = cluster.broker_setting(only, count.rpartition("num.partitions")[0] + "replication.factor")
+        here = sum(b.topic == topic for b in briefs)
+        if replicas == "1" and wanted is not None and here >= wanted > 1:
+            return only
+    return None
+
+
+def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided], only: int | None) -> LogEnd:
+    leader = cluster.led(b.topic, b.partition, b.rank[0])
     return LogEnd(
         log_dir=b.log_dir,
         topic=b.topic,
         partition=b.partition,
         newest=b.broker_time,
         broker_id=b.broker_id,
-        leader=cluster.led(b.topic, b.partition, b.rank[0]),
+        leader=only if leader is None else leader,
         log_end=b.bounds.log_end,
         checkpoint=b.bounds.high_watermark,
         epoch_start=b.epoch_start,
