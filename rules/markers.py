@@ -501,7 +501,7 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
         key = (int(t["producer_id"]), int(t["coordinator_epoch"]))
-        latest = -1 if p is None else history.leader_epochs.get(p, -1)
+        latest = -1 if p is None else history.highest_epochs.get(p, -1)
         if p is None or latest < 0 or t["coordinator_epoch"] <= latest or key in reported:
             continue
         reported.add(key)

@@ -387,9 +387,10 @@ class CoordinatorHistory:
     """Everything in ``__transaction_state`` of one cluster, over each of its partitions in the input.
 
     ``partition_count`` is that of the topic (``count_known``: certainly); ``complete_from``: for each partition read,
-    the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
-    marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
-    several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
+    the offset from which its history is complete; ``leader_epochs``: its last leader epoch, ``highest_epochs``: that of
+    the metadata where it is higher; ``outdated``: when (ms) a marker was written whose decision its older replica
+    lacks. ``logs``: packed records by partition; those of ids in several partitions are also in ``shared``, together,
+    and count there (``ranks``: the place of each among all ids).
     ``starts_late``: evidence that they begin after the data; ``restored``: by partition, that it lost records.
     """
 
@@ -397,6 +398,7 @@ class CoordinatorHistory:
     count_known: bool = True
     complete_from: dict[int, int] = field(default_factory=dict)
     leader_epochs: dict[int, int] = field(default_factory=dict)
+    highest_epochs: dict[int, int] = field(default_factory=dict)
     outdated: dict[int, int] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
     broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read

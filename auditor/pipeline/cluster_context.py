@@ -780,7 +780,8 @@ def _coordinator(cluster: Cluster, briefs: list[Brief], metadata: ClusterMetadat
     history.count_known = cluster.knows_count(TRANSACTION_STATE)
     for b in briefs:
         p = b.partition
-        history.complete_from[p], history.leader_epochs[p] = b.intact_from, max(b.rank[0], epochs.get(p, -1))
+        history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
+        history.highest_epochs[p] = max(b.rank[0], epochs.get(p, -1))
         history.brokers[p] = b.broker_id
         history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
         if b.broken_at is not None:
