@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +33,6 @@ from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
-from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
@@ -867,49 +865,3 @@ def _without_folder(
         if present.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
     )
     return sorted(lacking, key=lambda p: (p.topic, p.partition))
-
-
-# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
-
-
-class PolicyChoice(NamedTuple):
-    """The policy of one log directory and the evidence for it."""
-
-    log_dir: str
-    policy: str
-    why: str
-
-
-def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
-    """Return the policy of a log directory.
-
-    ``value_versions``: those of the cluster's ``__transaction_state`` records.
-    """
-    if wanted not in (policies.AUTO, policies.VERIFIED):
-        return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
-    parts = policies.PARTS[policies.VERIFIED]
-    version = cluster.levels.get("transaction.version", 0)
-    if version >= 1:
-        part = policies.BY_TRANSACTION_VERSION[min(version, max(policies.BY_TRANSACTION_VERSION))]
-        return PolicyChoice(log_dir.name, part, f"transaction.version {version} in __cluster_metadata")
-    if 1 in value_versions:
-        return PolicyChoice(log_dir.name, parts[-1], "value version 1 in __transaction_state")
-    if wanted == policies.VERIFIED:
-        return PolicyChoice(log_dir.name, parts[0], "asked for by --policy; no transaction.version 2 in the input")
-    level = cluster.levels.get("metadata.version", 0)
-    if (least := shown_by(level).rows[0].policy) in parts:
-        return PolicyChoice(log_dir.name, least, f"metadata.version {level} in __cluster_metadata")
-    if log_dir.meta is not None and log_dir.meta.cluster_id is None:
-        return PolicyChoice(log_dir.name, policies.OLDEST, "meta.properties without cluster.id")
-    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input shows another one")
-
-
-def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
-    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
-    return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
-
-
-def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
-    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
-    name = choose(log_dir, cluster, set(), wanted).policy
-    return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

@@ -19,7 +19,7 @@ from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.model import policies
-from auditor.model.policies import ReleaseEvidence
+from auditor.model.policies import UNKNOWN, Policy, ReleaseEvidence, policy_at, shown_by
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
 
@@ -571,3 +571,49 @@ def _partition(p: PartitionState) -> tuple[Any, ...]:
     lists = (p.adding, p.removing, p.elr, p.last_known_elr)
     place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
     return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if named else None)
+
+
+# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
+
+
+class PolicyChoice(NamedTuple):
+    """The policy of one log directory and the evidence for it."""
+
+    log_dir: str
+    policy: str
+    why: str
+
+
+def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
+    """Return the policy of a log directory.
+
+    ``value_versions``: those of the cluster's ``__transaction_state`` records.
+    """
+    if wanted not in (policies.AUTO, policies.VERIFIED):
+        return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
+    parts = policies.PARTS[policies.VERIFIED]
+    version = cluster.levels.get("transaction.version", 0)
+    if version >= 1:
+        part = policies.BY_TRANSACTION_VERSION[min(version, max(policies.BY_TRANSACTION_VERSION))]
+        return PolicyChoice(log_dir.name, part, f"transaction.version {version} in __cluster_metadata")
+    if 1 in value_versions:
+        return PolicyChoice(log_dir.name, parts[-1], "value version 1 in __transaction_state")
+    if wanted == policies.VERIFIED:
+        return PolicyChoice(log_dir.name, parts[0], "asked for by --policy; no transaction.version 2 in the input")
+    level = cluster.levels.get("metadata.version", 0)
+    if (least := shown_by(level).rows[0].policy) in parts:
+        return PolicyChoice(log_dir.name, least, f"metadata.version {level} in __cluster_metadata")
+    if log_dir.meta is not None and log_dir.meta.cluster_id is None:
+        return PolicyChoice(log_dir.name, policies.OLDEST, "meta.properties without cluster.id")
+    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input shows another one")
+
+
+def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
+    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
+    return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
+
+
+def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
+    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
+    name = choose(log_dir, cluster, set(), wanted).policy
+    return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

@@ -32,8 +32,7 @@ from auditor.connectors.tables import input_splits
 from auditor.evidence.which_copy import Identity, NamedDirectory, identities, names_by_id
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
-from auditor.pipeline.cluster_context import known_before
-from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster_settings import ClusterSettings, known_before, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key

@@ -30,8 +30,8 @@ from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.evidence import horizons
 from auditor.pipeline import cluster_context, cluster_settings, controller_events, derived_tables, plan, summary
-from auditor.pipeline.cluster_context import Brief, PolicyChoice
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, PolicyChoice
 from auditor.pipeline.judge import judge_log, without_old_beginnings
 from auditor.pipeline.options import AuditOptions, Baseline, Verdicts, compare, read_baseline
 from auditor.pipeline.runner import (
@@ -351,7 +351,7 @@ class JudgedAudit(ReadAudit):
         for log_dir in self.inventory.log_dirs:
             versions = {1} if cluster_context.writes_version_1(self.briefs, log_dir.join_key) else set()
             settings = self.settings.get(log_dir.join_key, ClusterSettings())
-            choices.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
+            choices.append(cluster_settings.choose(log_dir, settings, versions, self.options.policy))
         return choices
 
     @cached_property
