@@ -32,7 +32,7 @@ from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
-from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
+from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
