@@ -11,7 +11,8 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
-from auditor.base.words import plural
+from auditor.base.words import NO_TIMEOUT_MS, plural
+from auditor.evidence.cluster_clocks import HOUR_MS
 from auditor.facts import crash_recovery
 from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, StateRecord
@@ -222,7 +223,12 @@ def _row(log: LogView, t: Transaction) -> Fields:
         "producer_id": t.producer_id,
         "producer_epoch": t.producer_epoch,
         "transactional_id": t.transactional_id,
-        **t.columns(),
+        "status": t.status.value,
+        "certainty": t.certainty.value,
+        "class": str(t.klass),
+        "standing": t.standing.value,
+        "severity": t.severity,
+        "if_true": t.if_true,
         "rule": registry.kind_of(t.hold),
         "why": t.reason,
         **_numbers(t.row, "first_offset", "last_offset", "batches", "records", "bytes"),
@@ -261,8 +267,13 @@ def _blocked(log: LogView, opened: list[Transaction]) -> Iterator[Fields]:
 
 def _blocked_row(log: LogView, t: Transaction) -> Fields:
     known = t.entry is not None and t.entry.timeout_ms > 0
-    more = {"beyond_timeout": t.beyond_timeout, "late_if_open": t.late_if_open, "others": 0}
-    return _row(log, t) | more | {"timeout_ms": t.timeout_ms if known else None}
+    beyond = t.timeout_ms != NO_TIMEOUT_MS and t.age_ms > t.overdue_after_ms
+    return _row(log, t) | {
+        "timeout_ms": t.timeout_ms if known else None,
+        "beyond_timeout": None if t.is_unknown else beyond,
+        "late_if_open": t.age_ms > min(t.overdue_after_ms, HOUR_MS),
+        "others": 0,
+    }
 
 
 def _absent(log: LogView, t: Transaction, entry: StateRecord) -> Iterator[Fields]:

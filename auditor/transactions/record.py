@@ -163,16 +163,6 @@ class Transaction:
         return self.status is Status.UNKNOWN
 
     @property
-    def beyond_timeout(self) -> bool | None:
-        """Whether it is open for longer than its timeout; None where unknown."""
-        return None if self.is_unknown else self.timeout_ms != NO_TIMEOUT_MS and self.age_ms > self.overdue_after_ms
-
-    @property
-    def late_if_open(self) -> bool:
-        """Whether it is blocked for too long if it is open still."""
-        return self.age_ms > min(self.overdue_after_ms, HOUR_MS)
-
-    @property
     def is_old(self) -> bool:
         """Whether readers have waited for too long, whatever timeout the client asked for."""
         return self.age_ms > min(self.margin_ms, HOUR_MS)
@@ -221,17 +211,6 @@ class Transaction:
     def confidence(self) -> str:
         """Its certainty as findings have it."""
         return "undecidable" if self.is_unknown else self.certainty.value
-
-    def columns(self) -> Fields:
-        """Return its status as columns of a row."""
-        return {
-            "status": self.status.value,
-            "certainty": self.certainty.value,
-            "class": str(self.klass),
-            "standing": self.standing.value,
-            "severity": self.severity,
-            "if_true": self.if_true,
-        }
 
     def evidence(self) -> Fields:
         """Return the facts compared, for a finding."""

@@ -45,45 +45,36 @@ from auditor.transactions.record import (
 # transaction that ended in between is open in the one and completed in the other.
 
 
-def _read(cluster: Cluster, topic: str, partition: int) -> ReadTimes | None:
-    bounds = cluster.bounds.get((topic, partition))
-    return None if bounds is None else bounds.read
+def _read(log: LogView, coordinator: int) -> tuple[ReadTimes | None, ReadTimes | None]:
+    # Of this log, and of a coordinator's.
+    own, other = (log.cluster.bounds.get(p) for p in ((log.topic, log.partition), (TRANSACTION_STATE, coordinator)))
+    return own and own.read, other and other.read
 
 
 def _read_behind(log: LogView, coordinator: int) -> bool:
     # Whether a coordinator's log was read after this one by the same clock: it then has what this one needed.
-    first = _read(log.cluster, log.topic, log.partition)
-    then = _read(log.cluster, TRANSACTION_STATE, coordinator)
-    return first is not None and then is not None and first.clock == then.clock and first.done <= then.begun
+    own, other = _read(log, coordinator)
+    return own is not None and other is not None and own.clock == other.clock and own.done <= other.begun
 
 
 def ended_behind(log: LogView, window: TransactionWindow) -> bool:
     """Whether a transaction completed no sooner than its log was read: its marker may have come after the copy."""
-    read, end = _read(log.cluster, log.topic, log.partition), window.end_time
-    if read is None or end is None or window.complete is None:
+    if window.complete is None or window.end_time is None:
         return False
-    coordinators = _read(log.cluster, TRANSACTION_STATE, window.complete.partition)
-    return end >= read.begun + (0 if coordinators is not None and coordinators.clock == read.clock else SKEW_MS)
+    own, other = _read(log, window.complete.partition)
+    slack = 0 if own is not None and other is not None and other.clock == own.clock else SKEW_MS
+    return own is not None and window.end_time >= own.begun + slack
 
 
 def _ended_since(log: LogView, row: np.void, entry: StateRecord, allowed_ms: int) -> bool:
     # Whether it was open when its log was read and ended afterwards: one that it may be of ended after the read, or the
     # cleaner removed the later records of one that is within ``allowed_ms``. The last record does not show it.
-    read = _read(log.cluster, log.topic, log.partition)
-    coordinators = _read(log.cluster, TRANSACTION_STATE, entry.partition)
-    if read is None or log.cluster.coordinator is None:
+    own, other = _read(log, entry.partition)
+    if own is None or log.cluster.coordinator is None:
         return False
-    if any(ended_behind(log, window) for window in lost_ends(log, row)):
-        return True
-    same = coordinators is not None and coordinators.clock == read.clock
-    young = log.time(row["first_time"]) >= read.begun - allowed_ms
-    return same and young and not log.cluster.coordinator.known_since(entry, read.begun)
-
-
-def _open_in_time(log: LogView, entry: StateRecord, due: int) -> bool:
-    # Whether it was within its time (until ``due``, ms) when its coordinator's log was read, after the data.
-    read = _read(log.cluster, TRANSACTION_STATE, entry.partition)
-    return read is not None and _read_behind(log, entry.partition) and read.begun <= due
+    same, young = other is not None and other.clock == own.clock, log.time(row["first_time"]) >= own.begun - allowed_ms
+    cleaned = same and young and not log.cluster.coordinator.known_since(entry, own.begun)
+    return cleaned or any(ended_behind(log, window) for window in lost_ends(log, row))
 
 
 # When data was written, by broker clocks: clients may stamp records with event times, however old.
@@ -273,23 +264,20 @@ def time_allowed(entry: StateRecord | None) -> int:
     return entry.timeout_ms
 
 
-def unreadable_behind(log: LogView, row: np.void) -> bool:
-    """Whether unreadable or missing bytes follow the transaction's data: they may hold its marker."""
-    return bool(_unreadable_to(log) > row["last_offset"])
-
-
 @once
 def _unreadable_to(log: LogView) -> int:
     return max(log.leader.unreadable_at, *(start for start, _ in log.leader.absent), -1)
 
 
+def unreadable_behind(log: LogView, row: np.void) -> bool:
+    """Whether unreadable or missing bytes follow the transaction's data: they may hold its marker."""
+    return bool(_unreadable_to(log) > row["last_offset"])
+
+
 def _case(log: LogView, row: np.void, entry: StateRecord | None) -> Found:
-    history, start = log.cluster.coordinator, log.leader.own_start
-    bare = row["from_snapshot"] and row["batches"] == 0
-    below = row["last_offset"] < start or (bare and row["first_offset"] < start)
     contradiction = None if entry is None else _contradiction(log, row, entry)
-    if below and (entry is None or contradiction is not None or _is_late(log.cluster, entry)):
-        _, _, in_flight, missing = _at_coordinator(log, row, history, entry, contradiction, below=True)
+    if _is_below_start(log, row) and (entry is None or contradiction is not None or _is_late(log.cluster, entry)):
+        _, _, in_flight, missing = _at_coordinator(log, row, entry, contradiction)
         return Case.GHOST, "its data lies below the log start", in_flight, missing
     if "control_type" in log.leader.cannot_show:
         return Case.UNDECIDABLE, "the dump does not show its markers", False, "the markers of this log"
@@ -297,25 +285,23 @@ def _case(log: LogView, row: np.void, entry: StateRecord | None) -> Found:
         return Case.UNDECIDABLE, "what is known of this log breaks off before its end", False, "the rest of the log"
     if unreadable_behind(log, row):
         return Case.UNDECIDABLE, "bytes behind it could not be read", False, "the batches that could not be read"
-    return _at_coordinator(log, row, history, entry, contradiction)
+    return _at_coordinator(log, row, entry, contradiction)
 
 
-def _at_coordinator(
-    log: LogView,
-    row: np.void,
-    history: CoordinatorHistory | None,
-    entry: StateRecord | None,
-    contradiction: str | None,
-    *,
-    below: bool = False,
-) -> Found:
+def _is_below_start(log: LogView, row: np.void) -> bool:
+    bare = row["from_snapshot"] and row["batches"] == 0
+    return bool(row["last_offset"] < log.leader.own_start or (bare and row["first_offset"] < log.leader.own_start))
+
+
+def _at_coordinator(log: LogView, row: np.void, entry: StateRecord | None, contradiction: str | None) -> Found:
     # Whether somebody will still end it is known only where the coordinator's log was read whole.
+    history = log.cluster.coordinator
     if history is None:
         return Case.UNDECIDABLE, "the coordinator's log is not among the inputs", False, TRANSACTION_STATE
     if entry is None:
         return _unowned(log, row, history)
     outdated = history.may_be_outdated(entry)
-    if (below or outdated or contradiction is not None) and decision_may_be_lost(log, row, entry):
+    if (outdated or contradiction is not None or _is_below_start(log, row)) and decision_may_be_lost(log, row, entry):
         return Case.UNDECIDABLE, LOST_DECISION, False, DAMAGED
     if outdated:
         return Case.UNDECIDABLE, "a newer record of its id may be unreadable", False, "a part of __transaction_state"
@@ -432,12 +418,12 @@ def _dated(log: LogView, t: Transaction, coordinator: int | None) -> Transaction
     since = earliest if 0 <= stamp < earliest - SKEW_MS else latest if 0 <= latest < stamp - SKEW_MS else stamp
     t = replace(t, began=Interval(earliest, latest), since=since)
     clock = log.cluster.writer(log.topic, log.partition) if t.entry is None else coordinator if t.is_its_own else None
-    read = _read(log.cluster, log.topic, log.partition) if t.completed else None
+    read = _read(log, t.entry.partition)[0] if t.entry is not None and t.completed else None
     begun = _begun(log, t)
     age = read.done - begun if read else log.cluster.clocks.age_ms(BrokerTime(begun, clock))
-    held = own_times(log).held(t.first_offset, int(t.row["first_time"]) if t.row["first_append_time"] == 1 else -1)
-    if not _is_alone(log):
-        held = Held(held.at_least_ms, held.at_least_ms)
+    times, is_alone = own_times(log)
+    held = times.held(t.first_offset, int(t.row["first_time"]) if t.row["first_append_time"] == 1 else -1)
+    held = held if is_alone else Held(held.at_least_ms, held.at_least_ms)
     return replace(t, age_ms=max(0, age, held.at_least_ms), clock=clock, held=held)
 
 
@@ -448,19 +434,16 @@ def _begun(log: LogView, t: Transaction) -> int:
 
 
 @once
-def own_times(log: LogView) -> OwnTimes:
-    """Return the broker-written times of its leader replica."""
-    return OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
+def own_times(log: LogView) -> tuple[OwnTimes, bool]:
+    """Return the broker-written times of its leader replica, and whether the last one is far ahead of all other logs.
 
-
-@once
-def _is_alone(log: LogView) -> bool:
-    # A last time that is far ahead of all else in the cluster may be of a wrong clock. Without times in other logs of
-    # its broker nothing speaks against it.
+    It may be of a wrong clock then. Without times in other logs of its broker nothing speaks against it.
+    """
+    times = OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
     own, bounds = (log.topic, log.partition), log.cluster.bounds
     others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
     same = any(b.broker_id == log.leader.broker_id for b in others)
-    return same and max(b.copy_time for b in others) < own_times(log).newest - FAR_MS
+    return times, same and max(b.copy_time for b in others) < times.newest - FAR_MS
 
 
 def dated(log: LogView, t: Transaction) -> dict[str, str | None]:
@@ -506,7 +489,9 @@ def _standing(log: LogView, t: Transaction) -> BlockedState:
     allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else ended_after
     if not _may_have_ended(log, t, allowed):
         return BlockedState.OVERDUE
-    in_time = t.entry is not None and _open_in_time(log, t.entry, _begun(log, t) + allowed)
+    # It was within its time when its coordinator's log was read, after the data.
+    read = _read(log, t.entry.partition)[1] if t.entry is not None and _read_behind(log, t.entry.partition) else None
+    in_time = read is not None and read.begun <= _begun(log, t) + allowed
     return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
 
 
@@ -672,8 +657,9 @@ def _unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
-    others_go_on = cluster.newest_time >= due - SKEW_MS
-    if not others_go_on or not _others_newer(cluster, whole_until, history.brokers.get(entry.partition)):
+    broker, newest = history.brokers.get(entry.partition), cluster.newest_time
+    newer = (min(b.copy_time, newest) > whole_until + apart_ms(b.broker_id, broker) for b in cluster.bounds.values())
+    if newest < due - SKEW_MS or not any(newer):
         return None
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
 
@@ -686,14 +672,6 @@ def _is_of_one_moment(cluster: Cluster, entry: StateRecord) -> bool:
     # The coordinator's log and everything beside it are of the same time.
     bounds = _bounds(cluster, _log_of(entry))
     return cluster.at_once or (bounds is not None and bounds.clean_shutdown)
-
-
-def _others_newer(cluster: Cluster, time: int, broker: int | None) -> bool:
-    for bounds in cluster.bounds.values():
-        same = broker is not None and bounds.broker_id == broker
-        if min(bounds.copy_time, cluster.newest_time) > time + (SAME_CLOCK_MS if same else SKEW_MS):
-            return True
-    return False
 
 
 def _newer_marker(cluster: Cluster, history: CoordinatorHistory, entry: StateRecord, *, by_abort: bool) -> int | None:
