@@ -63,7 +63,7 @@ def judge_log(
         yield "open", _open_row(log, t)
     if log.is_gone:
         return
-    for row in _blocked(log, opened[:OPEN_TRANSACTIONS]):
+    for row in blocked_rows(log, opened[:OPEN_TRANSACTIONS]):
         yield "blocked", row
     for row in readers(log):
         yield "readers", row
@@ -241,8 +241,8 @@ def _row(log: LogView, t: Transaction) -> Fields:
     }
 
 
-def _blocked(log: LogView, opened: list[Transaction]) -> Iterator[Fields]:
-    """Rows of ``blocked``: this partition, if an open transaction holds its LSO below its end.
+def blocked_rows(log: LogView, opened: list[Transaction]) -> Iterator[Fields]:
+    """Yield rows of ``blocked``: this partition, if an open transaction holds its LSO below its end.
 
     For a partition of ``__transaction_state`` the missing partitions of decided transactions, and of all that are open
     where nothing shows what time it is.

@@ -245,7 +245,7 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
 
 
 def run_state(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
-    """Return what a run adds to a row of ``blocking.blocked``.
+    """Return what a run adds to a row of ``judge.blocked_rows``.
 
     ``accepted``: whether a baseline accepts all findings about its transaction; ``left_out``: whether there is none
     because its kind is not in ``asked``; ``fingerprint``: of the most severe finding about it.

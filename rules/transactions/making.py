@@ -276,8 +276,10 @@ def unreadable_behind(log: LogView, row: np.void) -> bool:
 
 def _case(log: LogView, row: np.void, entry: StateRecord | None) -> Found:
     contradiction = None if entry is None else _contradiction(log, row, entry)
-    if _is_below_start(log, row) and (entry is None or contradiction is not None or _is_late(log.cluster, entry)):
-        _, _, in_flight, missing = _at_coordinator(log, row, entry, contradiction)
+    start, bare = log.leader.own_start, row["from_snapshot"] and row["batches"] == 0
+    below = row["last_offset"] < start or (bare and row["first_offset"] < start)
+    if below and (entry is None or contradiction is not None or _is_late(log.cluster, entry)):
+        _, _, in_flight, missing = _at_coordinator(log, row, entry, contradiction, gone=True)
         return Case.GHOST, "its data lies below the log start", in_flight, missing
     if "control_type" in log.leader.cannot_show:
         return Case.UNDECIDABLE, "the dump does not show its markers", False, "the markers of this log"
@@ -288,12 +290,9 @@ def _case(log: LogView, row: np.void, entry: StateRecord | None) -> Found:
     return _at_coordinator(log, row, entry, contradiction)
 
 
-def _is_below_start(log: LogView, row: np.void) -> bool:
-    bare = row["from_snapshot"] and row["batches"] == 0
-    return bool(row["last_offset"] < log.leader.own_start or (bare and row["first_offset"] < log.leader.own_start))
-
-
-def _at_coordinator(log: LogView, row: np.void, entry: StateRecord | None, contradiction: str | None) -> Found:
+def _at_coordinator(
+    log: LogView, row: np.void, entry: StateRecord | None, contradiction: str | None, *, gone: bool = False
+) -> Found:
     # Whether somebody will still end it is known only where the coordinator's log was read whole.
     history = log.cluster.coordinator
     if history is None:
@@ -301,7 +300,7 @@ def _at_coordinator(log: LogView, row: np.void, entry: StateRecord | None, contr
     if entry is None:
         return _unowned(log, row, history)
     outdated = history.may_be_outdated(entry)
-    if (outdated or contradiction is not None or _is_below_start(log, row)) and decision_may_be_lost(log, row, entry):
+    if (outdated or gone or contradiction is not None) and decision_may_be_lost(log, row, entry):
         return Case.UNDECIDABLE, LOST_DECISION, False, DAMAGED
     if outdated:
         return Case.UNDECIDABLE, "a newer record of its id may be unreadable", False, "a part of __transaction_state"
