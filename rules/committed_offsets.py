@@ -21,9 +21,9 @@ from auditor.rules.partition_transactions import who
 from auditor.rules.seen.cluster_view import LeaderBounds
 from auditor.rules.seen.view import Finding, LogView, iso, lowered
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.blocking import BlockedState
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.transactions.making import open_transactions
 from auditor.transactions.matching import naming, skew
+from auditor.transactions.record import NOBODYS, Case, Transaction
 
 # Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 
@@ -106,47 +106,40 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """
     commits = watched(log).pending
     for t in open_transactions(log):
-        pending = commits.get(int(t.row["producer_id"]), [])
-        severity = _severity(log, t) if pending and t.klass != "ghost" else None
+        pending = commits.get(t.producer_id, [])
+        severity = _severity(t) if pending and t.case is not Case.GHOST else None
         if severity is not None:
             yield _blocked(log, t, pending, severity)
 
 
-def _severity(log: LogView, t: OpenTransaction) -> str | None:
+def _severity(t: Transaction) -> str | None:
     # As the partition's; where its status is unknown, what it would be.
-    verdict = blocking.judged(log, t)
-    severity = verdict.if_true if verdict.standing is BlockedState.UNKNOWN else verdict.severity
-    old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
-    return "critical" if severity == "error" and old else severity
+    severity = t.if_true if t.is_unknown else t.severity
+    return "critical" if severity == "error" and t.is_old else severity
 
 
-def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], severity: str) -> Finding:
+def _blocked(log: LogView, t: Transaction, pending: list[OffsetCommit], severity: str) -> Finding:
     groups = sorted({c.place.group for c in pending})
     partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
-    offset = int(t.row["first_offset"])
-    doubt = blocking.judged(log, t).standing is BlockedState.UNKNOWN
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
         f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
-        f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
+        f"{log.name} since offset {t.first_offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
         severity,
-        message + (" (the files may have been copied at different times)" if doubt else ""),
-        doubt=doubt,
+        message + (" (the files may have been copied at different times)" if t.is_unknown else ""),
+        doubt=t.is_unknown,
         data=t.row,
-        transactional_id=t.owner,
+        transactional_id=t.transactional_id,
         group_id=groups[0] if len(groups) == 1 else None,
-        time_ms=t.since,
         evidence={
             **t.evidence(),
-            "class": blocking.judged(log, t).klass,
-            "age_ms": blocking.age(log, t),
             "groups": groups[:SHOWN],
             "partitions": partitions[:SHOWN],
             "pending": len(pending),
-            "start_offset": offset,
-            "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
+            "start_offset": t.first_offset,
+            "confidence": "undecidable" if t.is_unknown else "proved" if t.case in NOBODYS else "likely",
         },
         advice=blocking.advise(log, t),
     )

@@ -21,7 +21,7 @@ from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso
-from auditor.rules.transactions import blocking, open_transactions
+from auditor.rules.transactions import blocking
 from auditor.rules.transactions.coordinated import (
     TOPIC,
     commit_offsets,
@@ -33,6 +33,8 @@ from auditor.rules.transactions.coordinated import (
     steps,
     unsound_records,
 )
+from auditor.rules.transactions.making import of_coordinator, still_open, undeliverable
+from auditor.transactions.record import Transaction
 
 # ``__transaction_state`` record by record: the transitions of each id.
 
@@ -245,22 +247,14 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
-        away = blocking.undeliverable(log.cluster, entry)
-        if not open_transactions.overdue(log.cluster, entry) and not away:
-            continue
-        due, age = open_transactions.due(log.cluster, entry), open_transactions.age_ms(log, entry, entry.time)
-        doubt = (
-            open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
-        )
-        severity = blocking.prepared_severity(log.cluster, entry)
-        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
-        yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
+        if (t := of_coordinator(log, entry)) is not None:
+            severity = t.if_true or t.severity or "error"
+            yield Unmade(severity, entry.offset, partial(_stuck_finding, log, t, entry, severity), doubt=t.is_unknown)
 
 
-def _stuck_finding(
-    log: LogView, entry: StateRecord, severity: str, age: int, away: list[str], doubt: str | None
-) -> Finding:
-    lacking = {name: here.first_offset for name, here in open_transactions.still_open(log.cluster, entry).items()}
+def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: str) -> Finding:
+    lacking = {name: here.first_offset for name, here in still_open(log.cluster, entry).items()}
+    away, doubt = undeliverable(log.cluster, entry), t.may_have_ended
     unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
     not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
@@ -271,13 +265,13 @@ def _stuck_finding(
     return at_entry(
         log,
         severity,
-        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
+        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(t.age_ms)}"
         + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
         entry,
-        doubt=doubt is not None,
+        doubt=t.is_unknown,
         evidence={
             "state": entry.state,
-            "age_ms": age,
+            "age_ms": t.age_ms,
             "partitions": sorted(entry.partitions),
             "without_marker": lacking or None,
             "not_in_input": [name for name in unseen if name not in not_read] or None,
@@ -344,34 +338,27 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
 
 def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
     for entry in last_entries(log, ONGOING):
-        if entry.timeout_ms <= 0 or entry.timeout_ms == NO_TIMEOUT_MS:
-            continue
-        if not open_transactions.overdue(log.cluster, entry):
-            continue
-        begin = entry.start if entry.start >= 0 else entry.time
-        over = open_transactions.age_ms(log, entry, begin) - entry.timeout_ms
-        ended = open_transactions.unsure(log.cluster, entry, open_transactions.due(log.cluster, entry))
-        never = None if ended else open_transactions.never_begun(log.cluster, entry)
-        make = partial(_beyond_timeout_finding, log, entry, begin, over, ended, never)
-        yield Unmade("error", entry.offset, make, doubt=bool(ended or never))
+        t = of_coordinator(log, entry)
+        if t is not None and t.overdue:
+            make = partial(_beyond_timeout_finding, log, t, entry)
+            yield Unmade("error", entry.offset, make, doubt=t.is_unknown)
 
 
-def _beyond_timeout_finding(
-    log: LogView, entry: StateRecord, begin: int, over: int, ended: str | None, never: str | None
-) -> Finding:
+def _beyond_timeout_finding(log: LogView, t: Transaction, entry: StateRecord) -> Finding:
+    ended, never = t.may_have_ended, t.may_never_have_begun
     where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
         "error",
-        f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
+        f"The transaction of {entry.transactional_id} has been open for {duration(t.age_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
-        doubt=doubt is not None,
+        doubt=t.is_unknown,
         evidence={
-            "timeout_ms": entry.timeout_ms,
-            "started": iso(begin),
-            "over_ms": over,
+            "timeout_ms": t.timeout_ms,
+            "started": iso(t.since),
+            "over_ms": t.age_ms - t.timeout_ms,
             "may_have_ended": ended,
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),

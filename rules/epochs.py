@@ -28,7 +28,7 @@ from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView, iso, runs
 from auditor.rules.transactions.coordinated import raised
-from auditor.rules.transactions.open_transactions import around, at_the_latest
+from auditor.rules.transactions.making import around, at_the_latest
 from auditor.transactions.matching import marker_window, matching, naming, owner_complete, skew
 
 # Epochs in partitions: regressions, fast bumps, exhaustion.

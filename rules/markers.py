@@ -12,9 +12,9 @@ from auditor.base.words import plural
 from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.log_bounds import whole_from
+from auditor.rules.lib.log_bounds import cleaned, whole_from
 from auditor.rules.resolution.resolve import in_flight
-from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.coordinated import (
     Ended,
@@ -25,7 +25,7 @@ from auditor.rules.transactions.coordinated import (
     skipped_key,
     until_it_is_fixed,
 )
-from auditor.rules.transactions.open_transactions import ahead_ms, closed, ended_behind, must_have_marker, open_of
+from auditor.rules.transactions.making import ahead_ms, closed, ended_behind, open_by_producer
 from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     LateMarker,
@@ -111,8 +111,48 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
         after_all = ended.get(skipped_key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
-        elif must_have_marker(log, window, between[0]) and not ended_behind(log, window):
+        elif _must_have_marker(log, window, between[0]) and not ended_behind(log, window):
             yield _missing(log, window, between)
+
+
+@once
+def _began(log: LogView) -> int:
+    """Return when the log began, ms by broker clocks; -1: unknown.
+
+    Of a whole log: its first timestamp, corrected by the least lag of markers behind their data, since a client clock
+    may be slow. Otherwise no later than the first marker stored or read: timestamps of clients may be any. Unknown too
+    where no marker follows its data: a clock may have been set back.
+    """
+    ended, markers = closed(log), log.leader.transactions
+    if log.leader.log_start == 0:
+        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
+        return log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+    markers = markers[markers["marker_offset"] >= log.leader.log_start]
+    first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
+    return int(first[0]) if len(first) and len(ended) else -1
+
+
+def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) -> bool:
+    """Whether the log reaches back far enough, uncleaned, that it would still have the window's marker.
+
+    ``before``: the offset of the producer's last marker of an earlier decision. If it is stored above everything
+    cleaned, the order of both logs decides and no clock is needed.
+    """
+    prepare, replica = window.prepare, log.leader
+    assert prepare is not None
+    if replica.unreadable or replica.absent or (replica.text and not replica.live):
+        return False
+    end, newest = cleaned(log, replica)
+    if before >= max(end, 0):
+        return True
+    begin = window.start_time if window.start_time >= 0 else prepare.time
+    first_time = _began(log)
+    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
+        return False
+    if end <= replica.log_start:
+        return True
+    times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
+    return begin > max(newest, *times, -1) + SKEW_MS
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
@@ -144,7 +184,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
-    opened = open_of(log, window.producer_id)
+    opened = open_by_producer(log).get(window.producer_id, [])
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
@@ -355,7 +395,7 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
         and whole_from(log) <= 0
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
-    return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
+    return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
 
 
 @rule(
@@ -398,7 +438,7 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
     # Files of a running broker are copied one after another: the decision may be newer than the coordinator's copy, and
     # the window's own marker cleaned away.
     history, prepare = log.cluster.coordinator, window.prepare
-    if history is None or prepare is None or must_have_marker(log, window):
+    if history is None or prepare is None or _must_have_marker(log, window):
         return False
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
     decided = int(t["marker_timestamp"]) - ahead_ms(log, prepare.partition)

@@ -26,9 +26,8 @@ from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import coordinated
-from auditor.rules.transactions.blocking import judged
 from auditor.rules.transactions.coordinated import BRANCH, Transactions
-from auditor.rules.transactions.open_transactions import last_seen, open_transactions, written_bounds
+from auditor.rules.transactions.making import around_each, marker_clocks, open_transactions
 
 # Table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
 
@@ -350,10 +349,18 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
-        "last_seen_by_broker": last_seen(log, replica),
+        "last_seen_by_broker": _last_seen(log, replica),
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
+
+
+def _last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """Return the earliest time each producer of a replica can have written last, by broker clocks, ms; -1: unknown."""
+    rows = replica.producers
+    offsets, newest, _ = marker_clocks(log)
+    before = offsets.searchsorted(rows["data_last_offset"], "left")
+    return np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
@@ -369,8 +376,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     is_open = rows["marker_offset"] < 0
     classes: dict[tuple[int, int], str] = {}
     if replica is log.leader:
-        opened = open_transactions(log)
-        classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): judged(log, t).klass for t in opened}
+        classes = {(t.producer_id, t.first_offset): str(t.klass) for t in open_transactions(log)}
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
     positions = np.where(rows["segment"] >= 0, rows["position"], rows["marker_position"])
@@ -391,10 +397,20 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
     """Bounds of when each transaction began: between markers, and not before its coordinator added the partition."""
-    earliest, latest = written_bounds(log, replica)
+    earliest, latest = _written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
     return {"began_not_before": earliest, "began_not_after": latest}
+
+
+def _written_bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`around` for the first data of each transaction of a replica; -1 too where it has none."""
+    rows = replica.transactions
+    bounds = np.full((2, len(rows)), -1)
+    data = np.flatnonzero(rows["first_offset"] >= 0)
+    if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
+        bounds[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return bounds[0], bounds[1]
 
 
 def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:

@@ -426,7 +426,7 @@ class JudgedAudit(ReadAudit):
 
     @property
     def blocked(self) -> Sequence[Fields]:
-        """Blocked partitions: rows of ``rules.transactions.blocking``, with what :func:`summary.settled` adds.
+        """Blocked partitions: rows of ``judge.blocked_rows``, with what :func:`summary.run_state` adds.
 
         ``readers``: groups with committed offsets in the topic, limited as in ``rules.lib.evidence``.
         """

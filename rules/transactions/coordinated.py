@@ -59,7 +59,7 @@ from auditor.rules.lib.evidence import CONSUMER_OFFSETS, watched
 from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import OpenHere
 from auditor.rules.seen.view import LogView, iso, once
-from auditor.rules.transactions.open_transactions import around, closed, open_transactions
+from auditor.rules.transactions.making import around, closed, open_transactions
 from auditor.transactions.matching import (
     SAME_CLOCK_MS,
     closed_behind,
@@ -70,6 +70,7 @@ from auditor.transactions.matching import (
     unmarked_windows,
     windows_of_markers,
 )
+from auditor.transactions.record import ITS_COORDINATORS
 
 # Transactions by the coordinators' logs, for transaction-abort-rate and the table coordinated_transactions.
 
@@ -187,7 +188,7 @@ def windows_of_rows(log: LogView) -> np.ndarray:
     }
     for t in open_transactions(log) if places else ():
         span = naming(log).of(int(t.row["producer_id"]))
-        if t.klass in ("active", "late") and span.stop > span.start and not named["has_complete"][span.stop - 1]:
+        if t.case in ITS_COORDINATORS and span.stop > span.start and not named["has_complete"][span.stop - 1]:
             window_rows[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = span.stop - 1
     return window_rows
 
