@@ -15,18 +15,19 @@ from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
-from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
+from auditor.evidence.horizons import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow, transactions
+from auditor.facts.coordinator_log import PREPARE_ABORT, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.rules.markers import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.blocking import BlockedState
-from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.transactions.open_transactions import (
     OpenTransaction,
     dated,
@@ -550,6 +551,22 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
             yield _aborted_often(log, ids, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
+def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count per id the decided transactions, the aborted ones, and those aborted by the coordinator.
+
+    A decision followed by another record of its transaction failed to append and is not counted.
+    """
+    decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
+    for columns in state_log.all_pieces():
+        piece = transactions(columns, state_log.damaged)
+        ids, prepare = columns["id"][piece.starts], piece.ends.prepare
+        abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
+        tally(decided, ids[prepare >= 0])
+        tally(aborted, ids[abort])
+        tally(forced, ids[piece.forced])
+    return decided, aborted, forced
+
+
 def _aborted_often(
     log: LogView, state_log: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
 ) -> Finding:
@@ -696,7 +713,7 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
     if not cluster.has_metadata:
         return skew(log, added.partition) == SAME_CLOCK_MS
     leader = cluster.led(log.topic, log.partition, int(t["first_leader_epoch"]))
-    return leader is not None and leader == cluster.led(TOPIC, added.partition, added.leader_epoch)
+    return leader is not None and leader == cluster.led(TRANSACTION_STATE, added.partition, added.leader_epoch)
 
 
 def _came_by(log: LogView, t: np.void) -> tuple[int, str]:

@@ -20,13 +20,13 @@ from auditor.rules import placement
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Need
 from auditor.rules.catalogue.registry import Kind, there
-from auditor.rules.lib.evidence import readers
-from auditor.rules.lib.log_bounds import PROVED, verdict
+from auditor.rules.committed_offsets import readers
 from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.snapshots_and_indexes import PROVED, verdict
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import OpenTransaction, dated, held_by_stamps, open_transactions
 

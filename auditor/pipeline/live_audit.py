@@ -37,6 +37,7 @@ from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTIO
 from auditor.connectors.schema import Key, from_errors
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
+from auditor.evidence.horizons import is_compacted
 from auditor.facts.coordinator_history import NONE, SKEW_MS, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
@@ -50,7 +51,7 @@ from auditor.pipeline.whole_audit import NOTHING_READABLE, NOTHING_VISIBLE, Audi
 from auditor.replay.reading.other_replicas import NOWHERE, LiveReader, LiveTask
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.view import Finding, is_compacted
+from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner

@@ -428,7 +428,7 @@ class JudgedAudit(ReadAudit):
     def blocked(self) -> Sequence[Fields]:
         """Blocked partitions: rows of ``rules.transactions.blocking``, with what :func:`summary.settled` adds.
 
-        ``readers``: groups with committed offsets in the topic, limited as in ``rules.lib.evidence``.
+        ``readers``: groups with committed offsets in the topic, limited as in ``rules.committed_offsets``.
         """
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:

@@ -302,6 +302,13 @@ class Cluster:
         """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""
         return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
+    def is_ahead_of_all(self, ms: int, slack_ms: int = HOUR_MS) -> bool:
+        """Whether a producer's timestamp (ms) is ahead of everything brokers wrote.
+
+        Only a controller log proves it: it is written twice a second.
+        """
+        return self.has_metadata and ms > self.newest_time + slack_ms
+
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
         """Return the first of a broker's settings that the input shows: its own, otherwise the cluster default."""
         for entity in (str(broker_id), ""):

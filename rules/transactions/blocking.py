@@ -19,10 +19,9 @@ from auditor.model.transaction_states import PREPARED
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
-from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.cluster_view import HOUR_MS, TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView, highest, iso, once, unverified, verified_first
 from auditor.rules.transactions import open_transactions
-from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.open_transactions import (
     DAMAGED,
     OpenTransaction,
@@ -307,7 +306,7 @@ def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
 
 def _absent(log: LogView) -> list[Fields]:
     rows = []
-    for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
+    for last in log.last_entries(PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TRANSACTION_STATE else ():
         away, due = undeliverable(log.cluster, last), open_transactions.due(log.cluster, last)
         late = open_transactions.overdue(log.cluster, last)
         if not (late or away):
@@ -639,7 +638,7 @@ def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
     history = cluster.coordinator
     state_log = None if history is None else history.logs.get(coordinator)
     damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
-    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+    return f"{TRANSACTION_STATE}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
 def _decision_lost(loses: str, places: list[str]) -> Advice:
@@ -711,7 +710,7 @@ def _in_state(transactional_id: str, state: str) -> CheckCommand:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
+    return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
 def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
@@ -743,7 +742,9 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+            CheckCommand(
+                repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {TRANSACTION_STATE}-{coordinator}"
+            ),
         ),
         loses=loses,
         then=("" if may_be_flinks(transactional_id) else RESTARTED)
@@ -757,18 +758,18 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
 
     A copy with a CRC mismatch must not be loaded.
     """
+    name = f"{TRANSACTION_STATE}-{coordinator}"
     if _has_damaged_copy(cluster, coordinator):
         return (
-            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
-            "that loads damaged records goes by what they say)"
+            f"let only a replica without a CRC mismatch lead {name} (audit them first: a coordinator that loads "
+            "damaged records goes by what they say)"
         )
-    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
-        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    if (count := cluster.replicas.get((TRANSACTION_STATE, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TRANSACTION_STATE, coordinator)}, the only one with {name}"
     moves = "it moves nothing where the preferred replica leads already"
     alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
-        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        f"{moves}{alone})"
+        f"let another replica that is in sync lead {name} (kafka-leader-election.sh, of type preferred: {moves}{alone})"
     )
 
 
@@ -778,9 +779,9 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
 
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
+    if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
-    return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
+    return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -844,7 +845,11 @@ def _what_it_is(t: OpenTransaction) -> str:
 def _why_nobody(t: OpenTransaction) -> str:
     if t.klass != "ghost":
         return t.reason
-    return f"{TOPIC} has nothing open for it" if t.owner is not None else f"{TOPIC} has nobody with its producer id"
+    return (
+        f"{TRANSACTION_STATE} has nothing open for it"
+        if t.owner is not None
+        else f"{TRANSACTION_STATE} has nobody with its producer id"
+    )
 
 
 def _brokers(log: LogView) -> list[str]:

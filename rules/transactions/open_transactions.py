@@ -10,12 +10,11 @@ import numpy as np
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
 from auditor.evidence.cluster_clocks import FAR_MS, BrokerTime, Held, OwnTimes
-from auditor.evidence.horizons import ReadTimes, apart_ms
+from auditor.evidence.horizons import ReadTimes, apart_ms, cleaned
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import IDLE, PREPARED
-from auditor.rules.lib.log_bounds import cleaned
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.transactions.matching import (
