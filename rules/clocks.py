@@ -11,8 +11,8 @@ from auditor.base.advice import Advice
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
-from auditor.evidence.cluster_clocks import Fall
-from auditor.facts.coordinator_history import SKEW_MS, NamedTransactions
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Fall
+from auditor.facts.coordinator_history import NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.facts.replica_facts import LargestCreateTime
 from auditor.model import policies
@@ -21,7 +21,7 @@ from auditor.rules.catalogue.registry import rule
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
 from auditor.rules.validation import BatchPlace, blamed, error_code
-from auditor.transactions.matching import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
+from auditor.transactions.matching import ahead_by, markers_of, matching, naming
 
 # Broker clocks that differ or moved backwards, by decisions, markers and their order.
 
@@ -109,7 +109,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
         matched = np.flatnonzero(of.numbers >= 0)
         markers, windows = markers_of(log, producer_id, matched), of.windows[of.numbers[matched]]
         ahead = ahead_by(windows, markers["marker_timestamp"])
-        if not (np.abs(ahead) > SAME_CLOCK_MS).any():
+        if not (np.abs(ahead) > ONE_CLOCK_MS).any():
             continue
         for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, markers["marker_offset"]), strict=False):
             broker = _decided_by(log, named, windows[k])
@@ -119,12 +119,12 @@ def _apart(log: LogView) -> Iterator[Finding]:
             prepared = int(windows["prepared"][k]), broker
             by_brokers.setdefault(pair, []).append((sign * int(ahead[k]), prepared, markers[k]))
     for pair, pairings in by_brokers.items():
-        off = [pairing for pairing in pairings if abs(pairing[0]) > SAME_CLOCK_MS]
+        off = [pairing for pairing in pairings if abs(pairing[0]) > ONE_CLOCK_MS]
         if 2 * len(off) > len(pairings):  # fewer are markers that came late, or were written by hand
             off.sort(key=lambda pairing: abs(pairing[0]))
             by, _, row = off[len(off) // 2]  # the median: a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
-            far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
+            far = abs(by) > TWO_CLOCKS_MS and len(off) > 1  # one alone may be a marker that was written by hand
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 

@@ -15,8 +15,8 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
 from auditor.evidence.horizons import By, Horizon
-from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.coordinator_log import EMPTY, PREPARE_ABORT, Columns, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
@@ -27,7 +27,7 @@ from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, runs
 from auditor.rules.transactions.open_transactions import around, at_the_latest
-from auditor.transactions.matching import marker_window, matching, naming, owner_complete, skew
+from auditor.transactions.matching import marker_window, matching, naming, other_clock, owner_complete, skew
 
 # Epochs in partitions: regressions, fast bumps, exhaustion.
 
@@ -406,8 +406,8 @@ def _named(log: LogView, t: np.void) -> bool:
         between = matched.windows[(0 if before is None else before + 1) : own + 1]
         if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
             return True
-    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=SKEW_MS)
-    slack = max(slack, SKEW_MS)
+    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=TWO_CLOCKS_MS)
+    slack = max(slack, TWO_CLOCKS_MS)
     after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
@@ -469,7 +469,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         assert entry is not None
         time, partition = log.time(p["max_data_epoch_time"]), entry.partition
         written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
-        other = skew(log, partition) > 1_000
+        other = other_clock(log, partition)
         yield log.finding(
             "critical",
             f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
@@ -558,7 +558,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
             np.array([last.record_time]), log.cluster.writer(TRANSACTION_STATE, last.partition)
         )
         expired = last.record_time + int(fell[0])  # by a clock that was set back since, it was then
-        if log.time(p["data_time"]) <= expired + SKEW_MS:
+        if log.time(p["data_time"]) <= expired + TWO_CLOCKS_MS:
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
         if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later

@@ -10,8 +10,9 @@ import numpy as np
 from auditor.base.advice import Advice, Verdict, sent_again
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
 from auditor.evidence.horizons import whole_from
-from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
+from auditor.facts.coordinator_history import TransactionWindow
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import once
 from auditor.model import policies
@@ -30,7 +31,6 @@ from auditor.rules.transactions.open_transactions import (
     open_of,
 )
 from auditor.transactions.matching import (
-    SAME_CLOCK_MS,
     LateMarker,
     begins_inside,
     closed_behind,
@@ -39,6 +39,7 @@ from auditor.transactions.matching import (
     late_markers,
     marker_window,
     matching,
+    other_clock,
     own_window,
     owner_complete,
     skew,
@@ -143,7 +144,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
-    other = skew(log, prepare.partition) > SAME_CLOCK_MS
+    other = other_clock(log, prepare.partition)
     end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
@@ -266,7 +267,7 @@ def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
 def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     # After a downgrade it would be the marker of a transaction of version 1.
     since = log.cluster.levels_since.get(VERSION)
-    return own is None if since is None else since > t["prev_marker_time"] + SKEW_MS
+    return own is None if since is None else since > t["prev_marker_time"] + TWO_CLOCKS_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
@@ -403,7 +404,7 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
     history, prepare = log.cluster.coordinator, window.prepare
     if history is None or prepare is None or must_have_marker(log, window):
         return False
-    other = skew(log, prepare.partition) > SAME_CLOCK_MS
+    other = other_clock(log, prepare.partition)
     decided = int(t["marker_timestamp"]) - ahead_ms(log, prepare.partition)
     return log.cluster.lacks(TRANSACTION_STATE, prepare.partition, decided, other_clock=other)
 
@@ -669,7 +670,7 @@ def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: Transaction
     ):
         return False
     began = log.time(t["first_time"])
-    return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + SAME_CLOCK_MS)
+    return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + ONE_CLOCK_MS)
 
 
 def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
@@ -682,7 +683,7 @@ def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int],
     if start <= 0 or between[0] >= start or window.client_version >= 2:
         return True
     apart = skew(log, prepare.partition)
-    apart = 0 if apart <= SAME_CLOCK_MS else apart
+    apart = 0 if apart <= ONE_CLOCK_MS else apart
     _, latest = around(log, window.producer_id, int(t["first_offset"]))
     began, producer_rows = log.time(t["first_time"]), closed(log)
     producer_rows = producer_rows[producer_rows["producer_id"] == window.producer_id]
@@ -723,7 +724,9 @@ def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields 
         if done is None or not log.cluster.release(broker).may_have(DEFECT):
             continue
         for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
-            if gone.since <= done.record_time + SKEW_MS and (gone.until is None or done.record_time <= gone.until):
+            if gone.since <= done.record_time + TWO_CLOCKS_MS and (
+                gone.until is None or done.record_time <= gone.until
+            ):
                 return {
                     "known_defect": DEFECT.issue,
                     "completed": iso(done.record_time),

@@ -11,12 +11,12 @@ from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.evidence.cluster_clocks import step_between
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS, falls, step_between
 from auditor.evidence.horizons import whole_from
-from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory
+from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import STATES, value
 from auditor.facts.events import Event, EventKind
-from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, falls, state_bytes
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
 from auditor.model.transaction_states import LOGGED, IdAccount, TransactionValue
@@ -424,7 +424,7 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
     entry = history.last(transactional_id) if history is not None else None
     if listing["state"] not in LOGGED or log.leader.ends_early:
         return
-    if entry is not None and entry.record_time > asked_at - SKEW_MS:
+    if entry is not None and entry.record_time > asked_at - TWO_CLOCKS_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
     memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}

@@ -324,7 +324,6 @@ def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
 # ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 

@@ -131,41 +131,6 @@ NO_STAMPS = np.empty(0, STAMP)
 FALL_MS = 1_000  # two readings of one clock, which threads of a broker may write in another order
 
 
-class Fall(NamedTuple):
-    """A fall of the clock in a replica's broker-written times: ``time`` (ms), at ``offset``, is ``by_ms`` too low.
-
-    ``leader_changed``: the leader epoch is another one than right before it: this may be another broker's clock.
-    """
-
-    by_ms: int
-    offset: int
-    time: int
-    leader_changed: bool
-
-
-def newest_behind_last_fall(track: np.ndarray) -> int:
-    """Return the newest time (ms) in a track that was written behind the last fall of the clock, or -1."""
-    return int(track["time"][track["era"] == track["era"][-1]].max()) if len(track) else -1
-
-
-def falls(track: np.ndarray) -> list[Fall]:
-    """Return the falls of the clock in a track, by offset, without those whose rows were removed."""
-    if not len(track) or track["era"][0] == track["era"][-1]:
-        return []
-    starts = np.flatnonzero(np.diff(track["era"])) + 1
-    newest = np.maximum.reduceat(track["time"], np.concatenate([[0], starts]))
-    return [
-        Fall(
-            by_ms=int(newest[number] - track["time"][row]),
-            offset=int(track["offset"][row]),
-            time=int(track["time"][row]),
-            leader_changed=bool(track["leader_epoch"][row] != track["leader_epoch"][row - 1]),
-        )
-        for number, row in enumerate(starts.tolist())
-        if track["era"][row] == track["era"][row - 1] + 1 and newest[number] - track["time"][row] > FALL_MS
-    ]
-
-
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
 # most of a healthy replica's facts.
 
