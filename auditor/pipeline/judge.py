@@ -23,10 +23,10 @@ from auditor.rules.catalogue.registry import Kind, there
 from auditor.rules.committed_offsets import readers
 from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
+from auditor.rules.producer_memory import PROVED, verdict
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
-from auditor.rules.snapshots_and_indexes import PROVED, verdict
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.open_transactions import OpenTransaction, dated, held_by_stamps, open_transactions
 
