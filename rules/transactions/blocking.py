@@ -14,9 +14,8 @@ from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import repairs
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView, unverified, verified_first
-from auditor.rules.transactions.coordinated import TOPIC
 from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, open_at_coordinator
 from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
 from auditor.transactions.record import Case, Transaction
@@ -282,7 +281,7 @@ def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
     history = cluster.coordinator
     state_log = None if history is None else history.logs.get(coordinator)
     damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
-    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+    return f"{TRANSACTION_STATE}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
 def _decision_lost(loses: str, places: list[str]) -> Advice:
@@ -355,7 +354,7 @@ def _in_state(transactional_id: str, state: str) -> CheckCommand:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
+    return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
 def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
@@ -387,7 +386,9 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+            CheckCommand(
+                repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {TRANSACTION_STATE}-{coordinator}"
+            ),
         ),
         loses=loses,
         then=("" if may_be_flinks(transactional_id) else RESTARTED)
@@ -401,18 +402,18 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
 
     A copy with a CRC mismatch must not be loaded.
     """
+    name = f"{TRANSACTION_STATE}-{coordinator}"
     if _has_damaged_copy(cluster, coordinator):
         return (
-            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
-            "that loads damaged records goes by what they say)"
+            f"let only a replica without a CRC mismatch lead {name} (audit them first: a coordinator that loads "
+            "damaged records goes by what they say)"
         )
-    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
-        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    if (count := cluster.replicas.get((TRANSACTION_STATE, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TRANSACTION_STATE, coordinator)}, the only one with {name}"
     moves = "it moves nothing where the preferred replica leads already"
     alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
-        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        f"{moves}{alone})"
+        f"let another replica that is in sync lead {name} (kafka-leader-election.sh, of type preferred: {moves}{alone})"
     )
 
 
@@ -422,9 +423,9 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
 
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
+    if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
-    return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
+    return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -488,7 +489,7 @@ def _what_it_is(t: Transaction) -> str:
 def _why_nobody(t: Transaction) -> str:
     if t.case is not Case.GHOST:
         return t.reason
-    return f"{TOPIC} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
+    return f"{TRANSACTION_STATE} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
 
 
 def _brokers(log: LogView) -> list[str]:
