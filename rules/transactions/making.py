@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import FAR_MS, HOUR_MS, BrokerTime, Held, OwnTimes
+from auditor.evidence.cluster_clocks import HOUR_MS, BrokerTime, Held, OwnTimes
 from auditor.evidence.horizons import ReadTimes, apart_ms
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
@@ -439,10 +439,9 @@ def own_times(log: LogView) -> tuple[OwnTimes, bool]:
     It may be of a wrong clock then. Without times in other logs of its broker nothing speaks against it.
     """
     times = OwnTimes(log.leader.track, log.cluster.as_of if log.cluster.clock_given else None)
-    own, bounds = (log.topic, log.partition), log.cluster.bounds
-    others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
-    same = any(b.broker_id == log.leader.broker_id for b in others)
-    return times, same and max(b.copy_time for b in others) < times.newest - FAR_MS
+    others = [b for place, b in log.cluster.bounds.items() if place != (log.topic, log.partition)]
+    same = (b.broker_time for b in others if b.broker_id == log.leader.broker_id)
+    return times, times.is_doubted(same, max((b.broker_time for b in others), default=-1))
 
 
 def dated(log: LogView, t: Transaction) -> dict[str, str | None]:
