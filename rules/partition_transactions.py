@@ -14,20 +14,21 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
-from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
+from auditor.evidence.cluster_clocks import NO_CLOCK_MS, ONE_CLOCK_MS, READ_MS, TWO_CLOCKS_MS
+from auditor.evidence.horizons import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.facts.coordinator_history import TransactionWindow, transactions
+from auditor.facts.coordinator_log import PREPARE_ABORT, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.rules.markers import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.transactions.making import dated, lost_ends, open_transactions, recorded, unreadable_behind
 from auditor.transactions.matching import (
-    SAME_CLOCK_MS,
     Matching,
     begins_inside,
     marker_window,
@@ -514,6 +515,22 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
             yield _aborted_often(log, ids, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
+def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count per id the decided transactions, the aborted ones, and those aborted by the coordinator.
+
+    A decision followed by another record of its transaction failed to append and is not counted.
+    """
+    decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
+    for columns in state_log.all_pieces():
+        piece = transactions(columns, state_log.damaged)
+        ids, prepare = columns["id"][piece.starts], piece.ends.prepare
+        abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
+        tally(decided, ids[prepare >= 0])
+        tally(aborted, ids[abort])
+        tally(forced, ids[piece.forced])
+    return decided, aborted, forced
+
+
 def _aborted_often(
     log: LogView, state_log: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
 ) -> Finding:
@@ -535,8 +552,6 @@ def _aborted_often(
 # Data of one transaction under the marker of the next.
 
 
-NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
-READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 COMPARED = 64  # markers by which two clocks are compared
 ENOUGH = 3  # transactions that show how a producer usually begins
 FAR_FROM_USUAL = 5  # times as long as any other time
@@ -644,7 +659,7 @@ def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
         return None
     leader = log.cluster.writer(log.topic, log.partition)
     came += int(log.cluster.clocks.fell_ms(np.array([came]), leader)[0])  # perhaps between the record and the batch
-    if _one_clock(log, t, added) and came + SAME_CLOCK_MS < added.time:
+    if _one_clock(log, t, added) and came + ONE_CLOCK_MS < added.time:
         return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
     ahead = _ahead_at_least(log, t, added)
     if ahead is not None and came - ahead + READ_MS < added.time:
@@ -658,9 +673,9 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
     # By the metadata, otherwise by the brokers of the files.
     cluster = log.cluster
     if not cluster.has_metadata:
-        return skew(log, added.partition) == SAME_CLOCK_MS
+        return skew(log, added.partition) == ONE_CLOCK_MS
     leader = cluster.led(log.topic, log.partition, int(t["first_leader_epoch"]))
-    return leader is not None and leader == cluster.led(TOPIC, added.partition, added.leader_epoch)
+    return leader is not None and leader == cluster.led(TRANSACTION_STATE, added.partition, added.leader_epoch)
 
 
 def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
@@ -715,17 +730,17 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     lead = added.time - began
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    if t["batches"] < 2 or stamp < 0 or lead <= SAME_CLOCK_MS or previous > stamp:
+    if t["batches"] < 2 or stamp < 0 or lead <= ONE_CLOCK_MS or previous > stamp:
         return None
     stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
     if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
-    if as_usual or (one_clock and lead <= SKEW_MS):
+    if as_usual or (one_clock and lead <= TWO_CLOCKS_MS):
         return None
     why = "the broker's stamps" if one_clock else "the client's stamps"
-    if lead > SKEW_MS:
+    if lead > TWO_CLOCKS_MS:
         return Merged(began, lead, "critical", "likely", why)
     strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
     return Merged(began, lead, "warning" if strange else "info", "likely", why)

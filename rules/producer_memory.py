@@ -11,31 +11,25 @@ from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.evidence.cluster_clocks import step_between
-from auditor.facts.coordinator_history import SKEW_MS
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS, falls, step_between
+from auditor.evidence.horizons import whole_from
+from auditor.facts.coordinator_history import CoordinatorHistory
+from auditor.facts.coordinator_log import STATES, value
 from auditor.facts.events import Event, EventKind
-from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, falls, state_bytes
+from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, state_bytes
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
-from auditor.model.transaction_states import LOGGED, TransactionValue
+from auditor.model.transaction_states import LOGGED, IdAccount, TransactionValue
 from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import (
     FORGOTTEN_BY,
     RETENTION,
 )
+from auditor.rules.clocks import at_ahead
 from auditor.rules.lib import repairs
-from auditor.rules.lib.log_bounds import (
-    EXPLAINED,
-    at_ahead,
-    built_without,
-    counts_markers,
-    is_ahead_of_all,
-    verdict,
-    whole_from,
-)
 from auditor.rules.seen.cluster_view import DAY_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
-from auditor.rules.transactions.coordinated import may_be_held
+from auditor.rules.snapshots_and_indexes import EXPLAINED, built_without, counts_markers, verdict
 
 # The cost of producer state, and producers that are about to lose it.
 
@@ -430,7 +424,7 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
     entry = history.last(transactional_id) if history is not None else None
     if listing["state"] not in LOGGED or log.leader.ends_early:
         return
-    if entry is not None and entry.record_time > asked_at - SKEW_MS:
+    if entry is not None and entry.record_time > asked_at - TWO_CLOCKS_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
     memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
@@ -453,6 +447,27 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
             advice=_what_to_do(log),
         )
+
+
+LATEST = 64  # records of an id that matter for what its coordinator may have in memory
+
+
+def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
+    """Return what the coordinator that wrote an id's last record may have in memory, if appends failed."""
+    state_log, number = history.place(transactional_id)
+    if state_log is None:
+        return []
+    columns, span = list(state_log.rows_of(number))[-1]
+    first, *behind = state_log.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
+        return []
+    last = behind[-1] if behind else first
+    if history.leader_epochs.get(last.partition, -1) > last.leader_epoch:  # it has loaded that record
+        return []
+    account = IdAccount(value(first), first.leader_epoch, known=False)
+    for entry in behind:
+        account.take(value(entry), entry.leader_epoch)
+    return [cached.value for cached in account.held() if cached.value is not None]
 
 
 def _what_to_do(log: LogView) -> Advice:
@@ -607,5 +622,5 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
                 evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},
             )
     ahead = log.leader.ahead
-    if ahead is not None and is_ahead_of_all(log, ahead):
+    if ahead is not None and log.cluster.is_ahead_of_all(ahead.time):
         yield at_ahead(log, ahead)

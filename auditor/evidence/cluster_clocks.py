@@ -11,17 +11,21 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.facts import replica_facts
+from auditor.facts.coordinator_history import SKEW_MS
+from auditor.facts.replica_facts import FALL_MS
 
 T = TypeVar("T")
 
-ONE_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
-TWO_CLOCKS_MS = 30_000  # clocks of two brokers
+ONE_CLOCK_MS = FALL_MS  # two reads of one broker's clock, and a marker's way through its queues
+TWO_CLOCKS_MS = SKEW_MS  # clocks of two brokers
+NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
+READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
 FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
 LOOK_MS = 10_000  # past the timeout and the coordinator's interval: the end is in its log by then
 OVERDUE_MS = 20_000  # likewise, with the clocks of two machines
 SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
+MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 MOST_ERAS = 64  # of a log that are known everywhere, the newest
@@ -119,19 +123,29 @@ class OwnTimes:
         return Held(behind.at_least_ms + passed, behind.without_last_ms + sure)
 
 
-def step_between(
-    steps: Sequence[replica_facts.Fall], before: int, begun: int, offset: int, time: int
-) -> replica_facts.Fall | None:
+def falls(track: np.ndarray) -> list[Fall]:
+    """Return the falls of the clock in a track (STAMP rows), by offset, without those whose rows were removed."""
+    if not len(track) or track["era"][0] == track["era"][-1]:
+        return []
+    starts = np.flatnonzero(np.diff(track["era"])) + 1
+    newest = np.maximum.reduceat(track["time"], np.concatenate([[0], starts]))
+    return [
+        Fall(None, int(newest[number]), int(track["time"][row]), -1, "", int(track["offset"][row]))
+        for number, row in enumerate(starts.tolist())
+        if track["era"][row] == track["era"][row - 1] + 1 and newest[number] - track["time"][row] > ONE_CLOCK_MS
+    ]
+
+
+def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
     """Return the fall of a log's clock that may explain how long before ``time`` at an offset ``begun`` is.
 
     ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before both,
     and was set right between them.
     """
     for step in steps:
-        was = step.time + step.by_ms
-        if step.offset > offset and step.time < time <= was + ONE_CLOCK_MS:
+        if step.offset > offset and step.then < time <= step.was + ONE_CLOCK_MS:
             return step
-        if step.offset <= before and step.time - ONE_CLOCK_MS <= begun <= was <= time + ONE_CLOCK_MS:
+        if step.offset <= before and step.then - ONE_CLOCK_MS <= begun <= step.was <= time + ONE_CLOCK_MS:
             return step
     return None
 

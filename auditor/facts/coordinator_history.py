@@ -17,6 +17,7 @@ from auditor.facts.coordinator_log import (
     EMPTY,
     ONGOING,
     PAIR,
+    PREPARE_ABORT,
     PREPARE_COMMIT,
     Columns,
     CoordinatorLog,
@@ -323,7 +324,6 @@ def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
 # ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
@@ -700,3 +700,37 @@ def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
             for number in np.flatnonzero(np.isin(hashes_of_log, twice)).tolist():
                 counts[names[number]] += 1
     return {name for name, count in counts.items() if count > 1}
+
+
+class Transactions(NamedTuple):
+    """The transactions of one piece of a coordinator log, as row numbers of the piece (-1: no such record).
+
+    ``starts``: the first record still stored; ``forced``: whether the coordinator itself aborted the transaction.
+    """
+
+    starts: np.ndarray
+    ongoing: np.ndarray
+    ends: TransactionEnds
+    forced: np.ndarray
+
+
+def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactions:
+    """Find the transactions of a piece, in log order. ``damaged``: batches of the log whose records are lost."""
+    numbers = windows_of(columns, damaged)
+    starts = np.flatnonzero((numbers >= 0) & (np.append(-1, numbers[:-1])[: len(numbers)] != numbers))
+    inside = numbers >= 0
+    ends = ends_of(columns, starts, inside)
+    ongoing = last_rows(starts, columns["state"] == ONGOING)
+    return Transactions(starts, ongoing, ends, _forced(columns, starts, ends.prepare))
+
+
+def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.ndarray:
+    # The epoch rises from the record before to the abort: by one, or by two where each end bumps it (KIP-890).
+    before = np.maximum(prepare - 1, -1)
+    in_transaction = (prepare >= 0) & (before >= starts)
+    state, version = columns["state"], columns["client_version"] >= 2
+    failed = in_transaction & (state[before] != ONGOING)  # a decision whose append failed
+    least = 1 + version[prepare] - (failed & version[before])
+    rise = columns["producer_epoch"][prepare] - columns["producer_epoch"][before]
+    same = columns["producer_id"][prepare] == columns["producer_id"][before]
+    return in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)

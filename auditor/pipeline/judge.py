@@ -22,15 +22,14 @@ from auditor.rules import placement
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Need
 from auditor.rules.catalogue.registry import Kind, there
-from auditor.rules.lib.evidence import readers
-from auditor.rules.lib.log_bounds import PROVED, verdict
+from auditor.rules.committed_offsets import readers
 from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
 from auditor.rules.resolution.finding_limits import judge_bounded
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.snapshots_and_indexes import PROVED, verdict
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.coordinated import TOPIC, last_entries
 from auditor.rules.transactions.making import dated, of_coordinator, open_transactions, place_of, undeliverable
 from auditor.transactions.record import ORDER, Transaction
 
@@ -248,7 +247,7 @@ def blocked_rows(log: LogView, opened: list[Transaction]) -> Iterator[Fields]:
     where nothing shows what time it is.
     """
     states = (PREPARE_COMMIT, PREPARE_ABORT, *((ONGOING,) if log.cluster.as_of < 0 else ()))
-    for entry in last_entries(log, *states) if log.topic == TOPIC else ():
+    for entry in log.last_entries(*states) if log.topic == TRANSACTION_STATE else ():
         if (t := of_coordinator(log, entry)) is not None:
             yield from _absent(log, t, entry)
     blocked = [t for t in opened if t.lso < log.leader.log_end]

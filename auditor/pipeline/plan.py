@@ -29,6 +29,7 @@ from auditor.connectors.logdir.internal_rows import (
     TRANSACTION_STATE,
 )
 from auditor.connectors.tables import input_splits
+from auditor.evidence.horizons import is_compacted
 from auditor.evidence.which_copy import Identity, NamedDirectory, identities, names_by_id
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
@@ -38,7 +39,6 @@ from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
-from auditor.rules.seen.view import is_compacted
 
 # Partitions of directories that were copied or renamed in their log directory: the topic id says whose they are.
 

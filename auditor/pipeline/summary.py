@@ -28,7 +28,7 @@ from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
 from auditor.rules.catalogue import registry
-from auditor.rules.lib.evidence import watched
+from auditor.rules.committed_offsets import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.evidence.horizons import whole_from
 from auditor.facts.batch_headers import (
     COMPARED,
     Allowance,
@@ -19,7 +20,6 @@ from auditor.facts.batch_headers import (
     overlaps,
 )
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import SEVERITIES, LogView, once
 

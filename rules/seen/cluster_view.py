@@ -9,10 +9,10 @@ from typing import NamedTuple
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.evidence.cluster_clocks import Clocks
+from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, Clocks
 from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
-from auditor.facts.coordinator_history import LEAST_MARGIN_MS, CoordinatorHistory
+from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -302,6 +302,13 @@ class Cluster:
         """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""
         return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
+    def is_ahead_of_all(self, ms: int, slack_ms: int = HOUR_MS) -> bool:
+        """Whether a producer's timestamp (ms) is ahead of everything brokers wrote.
+
+        Only a controller log proves it: it is written twice a second.
+        """
+        return self.has_metadata and ms > self.newest_time + slack_ms
+
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
         """Return the first of a broker's settings that the input shows: its own, otherwise the cluster default."""
         for entity in (str(broker_id), ""):
@@ -411,7 +418,7 @@ class Cluster:
 
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
-        return self.clocks.overdue_after_ms(None, max(LEAST_MARGIN_MS, timeout_ms))
+        return self.clocks.overdue_after_ms(None, max(MAX_TIMEOUT_MS, timeout_ms))
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
         """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.

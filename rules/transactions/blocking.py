@@ -9,14 +9,14 @@ import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.facts.coordinator_history import COMMIT, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import repairs
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView, unverified, verified_first
-from auditor.rules.transactions.coordinated import TOPIC
 from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, open_at_coordinator
 from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
 from auditor.transactions.record import Case, Transaction
@@ -120,8 +120,8 @@ def _may_hold_part(log: LogView, window: TransactionWindow, t: Transaction) -> b
     # The data may continue with that of later transactions.
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
-    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
-    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
+    begun = row["first_append_time"] != 1 or window.start_time - TWO_CLOCKS_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + TWO_CLOCKS_MS))
 
 
 def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
@@ -137,7 +137,7 @@ def _why_perhaps_committed(log: LogView, t: Transaction) -> str | None:
     if entry is None:
         return None
     complete = owner_complete(log, producer_id)
-    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
+    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - TWO_CLOCKS_MS:
         return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
     if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
@@ -148,7 +148,7 @@ def _some_commit_may_hold(log: LogView, t: Transaction) -> bool:
     named = naming(log)
     span = named.of(t.producer_id)
     rows = named.rows[span]
-    behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
+    behind = rows["decided_time"] - TWO_CLOCKS_MS > int(t.row["prev_marker_time"])
     numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
@@ -282,7 +282,7 @@ def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
     history = cluster.coordinator
     state_log = None if history is None else history.logs.get(coordinator)
     damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
-    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+    return f"{TRANSACTION_STATE}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
 def _decision_lost(loses: str, places: list[str]) -> Advice:
@@ -355,7 +355,7 @@ def _in_state(transactional_id: str, state: str) -> CheckCommand:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
+    return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
 def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
@@ -387,7 +387,9 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+            CheckCommand(
+                repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {TRANSACTION_STATE}-{coordinator}"
+            ),
         ),
         loses=loses,
         then=("" if may_be_flinks(transactional_id) else RESTARTED)
@@ -401,18 +403,18 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
 
     A copy with a CRC mismatch must not be loaded.
     """
+    name = f"{TRANSACTION_STATE}-{coordinator}"
     if _has_damaged_copy(cluster, coordinator):
         return (
-            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
-            "that loads damaged records goes by what they say)"
+            f"let only a replica without a CRC mismatch lead {name} (audit them first: a coordinator that loads "
+            "damaged records goes by what they say)"
         )
-    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
-        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    if (count := cluster.replicas.get((TRANSACTION_STATE, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TRANSACTION_STATE, coordinator)}, the only one with {name}"
     moves = "it moves nothing where the preferred replica leads already"
     alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
-        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        f"{moves}{alone})"
+        f"let another replica that is in sync lead {name} (kafka-leader-election.sh, of type preferred: {moves}{alone})"
     )
 
 
@@ -422,9 +424,9 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
 
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
+    if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
-    return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
+    return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -488,7 +490,7 @@ def _what_it_is(t: Transaction) -> str:
 def _why_nobody(t: Transaction) -> str:
     if t.case is not Case.GHOST:
         return t.reason
-    return f"{TOPIC} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
+    return f"{TRANSACTION_STATE} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
 
 
 def _brokers(log: LogView) -> list[str]:

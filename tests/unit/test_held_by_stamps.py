@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.evidence.cluster_clocks import FAR_MS, OwnTimes, step_between
-from auditor.facts.replica_facts import STAMP, Fall
+from auditor.evidence.cluster_clocks import FAR_MS, Fall, OwnTimes, step_between
+from auditor.facts.replica_facts import STAMP
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 BEGAN = 1_795_300_000_000  # ms
@@ -64,9 +64,7 @@ def test_times_behind_that_of_the_audit_are_of_a_wrong_clock() -> None:
     assert passed(MINUTES, 100, until=0) == (0, 0)
 
 
-RAN_AHEAD = [
-    Fall(by_ms=2 * DAY - MINUTE, offset=20, time=BEGAN + MINUTE, leader_changed=False)
-]  # it read two days more
+RAN_AHEAD = [Fall(None, BEGAN + 2 * DAY, BEGAN + MINUTE, -1, "", 20)]  # it read two days more
 
 
 @pytest.mark.parametrize(
