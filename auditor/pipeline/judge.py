@@ -25,10 +25,10 @@ from auditor.rules.catalogue.registry import Kind, there
 from auditor.rules.committed_offsets import readers
 from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
+from auditor.rules.producer_memory import PROVED, verdict
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
-from auditor.rules.snapshots_and_indexes import PROVED, verdict
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.making import dated, of_coordinator, open_transactions, place_of, undeliverable
 from auditor.transactions.record import ORDER, Transaction
