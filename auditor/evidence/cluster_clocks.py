@@ -270,10 +270,6 @@ class Clocks:
         """Return the evaluation time of the cluster."""
         return BrokerTime(self.cluster_now, None)
 
-    def now_of(self, broker: int | None) -> BrokerTime:
-        """Return the newest time that a broker wrote, behind the last fall of its clock; :meth:`now` without any."""
-        return BrokerTime(self.cluster_now if self.given else self.newest.get(broker, self.cluster_now), broker)
-
     def enforced_until(self, broker: int | None) -> BrokerTime:
         """Return until when a broker was up for certain, by its own clock: so long it ended what was overdue.
 

@@ -66,7 +66,7 @@ def test_the_newest_time_is_that_behind_the_last_fall() -> None:
     still_lower = log(NOW, NOW + 30 * DAY, NOW + MIN, NOW + HOUR)
     assert newest_of(still_lower) == NOW + HOUR
     known = of(fell, still_lower)
-    assert {known.now().ms_for_display(), known.now_of(1).ms_for_display()} == {NOW + HOUR}
+    assert {known.now().ms_for_display(), known.newest[1]} == {NOW + HOUR}
     assert [(f.broker, f.by_ms, f.log, f.offset) for f in known.falls] == [
         (1, 3 * DAY - MIN, "t-0", 3),
         (1, 30 * DAY - MIN, "t-0", 2),
