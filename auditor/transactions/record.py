@@ -91,9 +91,9 @@ class Transaction:
     its coordinator as far as that was up, or what its own log shows (``held``), whichever is longer;
     ``overdue_after_ms``, ``margin_ms``: the age from which it is overdue, and old whoever ends it.
 
-    ``status`` is ``overdue`` or not where its coordinator has decided it, too. ``undeliverable``: nobody leads the
-    partition; ``by_stamps``: only ``held`` shows that it is overdue. ``severity``: of the finding about it, None for
-    no finding; ``if_true``: the severity if it is still open, where that is unknown. It blocks the log from ``lso`` on.
+    ``overdue``: it has been open, or decided, for too long; ``undeliverable``: it is decided, and nobody leads the
+    partition; ``by_stamps``: only ``held`` shows that it is overdue. ``severity``: of the finding about it, None for no
+    finding; ``if_true``: the severity if it is still open, where that is unknown. It blocks the log from ``lso`` on.
     """
 
     row: np.void

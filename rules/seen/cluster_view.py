@@ -9,7 +9,7 @@ from typing import NamedTuple
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, Clocks
+from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clocks
 from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -420,7 +420,7 @@ class Cluster:
 
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
-        return self.clocks.overdue_after_ms(None, max(MAX_TIMEOUT_MS, timeout_ms))
+        return max(MAX_TIMEOUT_MS, timeout_ms + self.clocks.interval_ms(None)) + TWO_CLOCKS_MS
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
         """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.

@@ -9,7 +9,8 @@ import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.facts.coordinator_history import COMMIT, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
@@ -119,8 +120,8 @@ def _may_hold_part(log: LogView, window: TransactionWindow, t: Transaction) -> b
     # The data may continue with that of later transactions.
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
-    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
-    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
+    begun = row["first_append_time"] != 1 or window.start_time - TWO_CLOCKS_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + TWO_CLOCKS_MS))
 
 
 def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
@@ -136,7 +137,7 @@ def _why_perhaps_committed(log: LogView, t: Transaction) -> str | None:
     if entry is None:
         return None
     complete = owner_complete(log, producer_id)
-    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
+    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - TWO_CLOCKS_MS:
         return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
     if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
@@ -147,7 +148,7 @@ def _some_commit_may_hold(log: LogView, t: Transaction) -> bool:
     named = naming(log)
     span = named.of(t.producer_id)
     rows = named.rows[span]
-    behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
+    behind = rows["decided_time"] - TWO_CLOCKS_MS > int(t.row["prev_marker_time"])
     numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 

@@ -7,22 +7,21 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import HOUR_MS, BrokerTime, Held, OwnTimes
+from auditor.evidence.cluster_clocks import HOUR_MS, ONE_CLOCK_MS, TWO_CLOCKS_MS, BrokerTime, Held, OwnTimes
 from auditor.evidence.horizons import ReadTimes, apart_ms
-from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
+from auditor.facts.coordinator_history import CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.model.transaction_states import IDLE, PREPARED
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster, LeaderBounds, OpenHere
 from auditor.rules.seen.view import LogView, iso, once
 from auditor.transactions.matching import (
-    SAME_CLOCK_MS,
     ahead_by,
     clocks_apart,
     markers_of,
     matching,
     naming,
+    other_clock,
     owner_complete,
-    skew,
     unmarked_behind,
 )
 from auditor.transactions.record import (
@@ -62,7 +61,7 @@ def ended_behind(log: LogView, window: TransactionWindow) -> bool:
     if window.complete is None or window.end_time is None:
         return False
     own, other = _read(log, window.complete.partition)
-    slack = 0 if own is not None and other is not None and other.clock == own.clock else SKEW_MS
+    slack = 0 if own is not None and other is not None and other.clock == own.clock else TWO_CLOCKS_MS
     return own is not None and window.end_time >= own.begun + slack
 
 
@@ -110,12 +109,12 @@ def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> in
     """Return the time (ms) after which a file must have been copied to hold what was written before this data.
 
     Its timestamp, unless broker times show that the data is younger: then the marker after it, or :data:`UNBOUNDED` for
-    none. A timestamp up to :data:`SKEW_MS` too early may come from a slow clock, and bounds the data by that much.
+    none. One up to :data:`TWO_CLOCKS_MS` too early may come from a slow clock, and bounds the data by that much.
     """
     earliest, latest = around(log, producer_id, offset)
     if stamp >= earliest:
         return stamp
-    bound = stamp + SKEW_MS if stamp >= earliest - SKEW_MS else UNBOUNDED
+    bound = stamp + TWO_CLOCKS_MS if stamp >= earliest - TWO_CLOCKS_MS else UNBOUNDED
     return min(bound, latest) if latest >= 0 else bound
 
 
@@ -137,7 +136,7 @@ def recorded(log: LogView, partition: int, t: np.void) -> bool:
     if t["first_append_time"] == 1 and written < UNBOUNDED:
         written -= ahead
     needed_by = max(written, int(t["marker_timestamp"]) - ahead)
-    other = skew(log, partition) > SAME_CLOCK_MS
+    other = other_clock(log, partition)
     return not log.cluster.lacks(TRANSACTION_STATE, partition, needed_by, other_clock=other)
 
 
@@ -192,7 +191,7 @@ def _clocks_ahead(log: LogView) -> dict[int, int]:
         for partition in clocks_apart(log):
             own = ahead[windows["partition"] == partition].tolist()
             out[partition] = max([*own, out.get(partition, 0)], key=abs)
-    return {p: ms + SAME_CLOCK_MS if ms > 0 else ms for p, ms in out.items()}
+    return {p: ms + ONE_CLOCK_MS if ms > 0 else ms for p, ms in out.items()}
 
 
 # Transactions open in a log.
@@ -387,12 +386,12 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
     read = None if bounds is None else bounds.read
     if read is not None and history is not None and not history.known_since(entry, read.begun):
         return True  # what the cleaner has taken away may have ended it
-    other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
+    other = other_clock(log, entry.partition)
     ends, ahead = lost_ends(log, row), ahead_ms(log, entry.partition)
-    if any(log.doubt(w.end_time + ahead, other_clock=other_clock, committed=True) for w in ends if w.end_time):
+    if any(log.doubt(w.end_time + ahead, other_clock=other, committed=True) for w in ends if w.end_time):
         return True
     by_broker = ahead if row["first_append_time"] == 1 else 0
-    latest = log.time(row["first_time"]) - by_broker + (SKEW_MS if other_clock else 0)
+    latest = log.time(row["first_time"]) - by_broker + (TWO_CLOCKS_MS if other else 0)
     inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)
     return not inside and not recorded(log, entry.partition, row)
 
@@ -414,7 +413,9 @@ def _dated(log: LogView, t: Transaction, coordinator: int | None) -> Transaction
         earliest = max(earliest, entry.start)
         if entry.state in PREPARED:
             latest = min(latest, entry.time) if latest >= 0 else entry.time
-    since = earliest if 0 <= stamp < earliest - SKEW_MS else latest if 0 <= latest < stamp - SKEW_MS else stamp
+    since = (
+        earliest if 0 <= stamp < earliest - TWO_CLOCKS_MS else latest if 0 <= latest < stamp - TWO_CLOCKS_MS else stamp
+    )
     t = replace(t, began=Interval(earliest, latest), since=since)
     clock = log.cluster.writer(log.topic, log.partition) if t.entry is None else coordinator if t.is_its_own else None
     read = _read(log, t.entry.partition)[0] if t.entry is not None and t.completed else None
@@ -447,7 +448,7 @@ def own_times(log: LogView) -> tuple[OwnTimes, bool]:
 def dated(log: LogView, t: Transaction) -> dict[str, str | None]:
     """Return ``since`` with the broker bounds for pages, and the producer's own timestamp where it differs."""
     stamp = int(t.row["first_timestamp"])
-    differs = t.since >= 0 and stamp >= 0 and abs(t.since - stamp) > SKEW_MS
+    differs = t.since >= 0 and stamp >= 0 and abs(t.since - stamp) > TWO_CLOCKS_MS
     return {
         "since": iso(t.since),
         "since_by_producer": iso(stamp) if differs else None,
@@ -595,7 +596,7 @@ UNREADABLE = "a newer record of its id may be in a part of its coordinator's log
 
 def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
     """Return the partitions where an id's transaction is open, by name, as far as they are in the input."""
-    begin = (entry.start if entry.start >= 0 else entry.time) + SKEW_MS
+    begin = (entry.start if entry.start >= 0 else entry.time) + TWO_CLOCKS_MS
     raised, open_logs = 2 if entry.state in PREPARED else 0, cluster.open_here.get(entry.producer_id, {})
     return {
         name: here
@@ -616,7 +617,7 @@ def _went_on(cluster: Cluster, entry: StateRecord) -> str | None:
         return None
     opened = still_open(cluster, entry)
     time = _newer_marker(cluster, history, entry, by_abort=not opened)
-    if time is not None and all(_copied(cluster, name) <= time + SKEW_MS for name in opened):
+    if time is not None and all(_copied(cluster, name) <= time + TWO_CLOCKS_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
     all_present = bool(entry.partitions) and all(_bounds(cluster, name) is not None for name in entry.partitions)
     if entry.state in PREPARED and not opened and all_present and _is_marked(cluster, entry, entry.time):
@@ -625,7 +626,7 @@ def _went_on(cluster: Cluster, entry: StateRecord) -> str | None:
 
 
 def _is_marked(cluster: Cluster, entry: StateRecord, since: int) -> bool:
-    return any(marker.time > since - SKEW_MS for marker in cluster.ended.get(entry.producer_id, ()))
+    return any(marker.time > since - TWO_CLOCKS_MS for marker in cluster.ended.get(entry.producer_id, ()))
 
 
 def _never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
@@ -657,7 +658,7 @@ def _unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
     broker, newest = history.brokers.get(entry.partition), cluster.newest_time
     newer = (min(b.copy_time, newest) > whole_until + apart_ms(b.broker_id, broker) for b in cluster.bounds.values())
-    if newest < due - SKEW_MS or not any(newer):
+    if newest < due - TWO_CLOCKS_MS or not any(newer):
         return None
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
 
