@@ -166,12 +166,12 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
 
 
 def _finding(
-    log: LogView, severity: str, at: np.void | int, brokers: tuple[int, int], by: int, since: tuple[int, int]
+    log: LogView, severity: str, marker: np.void | int, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
-    # ``at``: a marker or an offset; ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and
+    # ``marker``: that, or an offset; ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and
     # the broker of that clock.
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
-    place = {"offset": at} if isinstance(at, int) else {"marker": at}
+    place = {"offset": marker} if isinstance(marker, int) else {"marker": marker}
     return log.finding(
         severity, _said(read(ClockSkewEvidence, evidence)), **place, transactional_id=None, evidence=evidence
     )

@@ -16,7 +16,7 @@ from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
-from auditor.evidence.horizons import By, Horizon
+from auditor.evidence.horizons import Horizon, HorizonSource
 from auditor.facts.coordinator_log import EMPTY, PREPARE_ABORT, Columns, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
@@ -514,7 +514,9 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    complete = log.at_rest() or Horizon(log.cluster.metadata_time, By.OWN_STAMPS).reaches(time, other_clock=True)
+    complete = log.at_rest() or Horizon(log.cluster.metadata_time, HorizonSource.OWN_STAMPS).reaches(
+        time, other_clock=True
+    )
     yield log.finding(
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "

@@ -338,11 +338,11 @@ class Clocks:
                 out = np.maximum(out, np.where(across, fall.by_ms, 0))
         return out
 
-    def explains(self, broker: int | None, ms: int, at: int) -> Fall | None:
+    def explains(self, broker: int | None, ms: int, time: int) -> Fall | None:
         """Return the fall of a broker's clock that ran ahead within ``ms`` before a time (ms) that it read then."""
         for fall in self.falls:
-            ahead = fall.then < at and fall.ahead_from <= at <= fall.was + ONE_CLOCK_MS
-            if fall.broker in (broker, None) and ahead and at - ms < fall.ahead_from:
+            ahead = fall.then < time and fall.ahead_from <= time <= fall.was + ONE_CLOCK_MS
+            if fall.broker in (broker, None) and ahead and time - ms < fall.ahead_from:
                 return fall
         return None
 

@@ -14,7 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
-from auditor.facts.coordinator_history import NONE, Change, CoordinatorHistory, NamedTransactions, Restored, StartsLate
+from auditor.facts.coordinator_history import (
+    NONE,
+    CoordinatorHistory,
+    EpochChange,
+    NamedTransactions,
+    Restored,
+    StartsLate,
+)
 from auditor.facts.events import HOLES, Event, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, LogFacts, ReplicaFacts, once
 from auditor.model.transaction_states import PREPARED
@@ -28,7 +35,7 @@ Place = tuple[str, int]  # topic and partition
 Decided = tuple[tuple[int, int], ...]  # when (ms) transactions were decided and completed, the newest first
 
 
-class By(StrEnum):
+class HorizonSource(StrEnum):
     """What shows the horizon of a log."""
 
     NONE = "nothing"
@@ -44,11 +51,11 @@ class Horizon(NamedTuple):
     """Everything written to a log until ``until`` (ms, by its leader's clock; -1: unknown) is in the copy."""
 
     until: int
-    by: By
+    by: HorizonSource
 
     def reaches(self, time: int, *, other_clock: bool) -> bool:
         """Whether absence of what was written at a time (ms) is proof; ``other_clock``: not its leader's."""
-        if self.by in (By.AT_ONCE, By.CLEAN_SHUTDOWN):
+        if self.by in (HorizonSource.AT_ONCE, HorizonSource.CLEAN_SHUTDOWN):
             return self.until >= time
         return self.until > time + (TWO_CLOCKS_MS if other_clock else 0)
 
@@ -335,7 +342,7 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
 
 
 def restored(
-    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd]
+    history: CoordinatorHistory, changes: Mapping[int, Iterable[EpochChange]], logs: Sequence[LogEnd]
 ) -> dict[int, Restored]:
     """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
 

@@ -342,7 +342,7 @@ class StartsLate(NamedTuple):
     producers: int
 
 
-class Change(NamedTuple):
+class EpochChange(NamedTuple):
     """The first record of a coordinator's log under another leader epoch: its offset, the time (ms) of the record right
     before it, and its own."""
 
@@ -366,7 +366,7 @@ class Restored(NamedTuple):
     name: str
 
 
-def changes_of(log: CoordinatorLog) -> list[Change]:
+def changes_of(log: CoordinatorLog) -> list[EpochChange]:
     """Return the changes of leader epoch in a log between two records that follow each other. Cost: a pass over all."""
     edges: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
     for columns in log.all_pieces():
@@ -379,7 +379,7 @@ def changes_of(log: CoordinatorLog) -> list[Change]:
             edges[epoch] = min(low, own[0]), max(high, own[1])
     ordered = [edges[epoch] for epoch in sorted(edges)]
     pairs = [(before[1], after[0]) for before, after in itertools.pairwise(ordered)]
-    return [Change(to, begin, end) for (at, begin), (to, end) in pairs if at + 1 == to]
+    return [EpochChange(to, begin, end) for (previous, begin), (to, end) in pairs if previous + 1 == to]
 
 
 @dataclass

@@ -28,7 +28,7 @@ from auditor.evidence.which_copy import (
     leader_of,
     which_copies,
 )
-from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
+from auditor.facts.coordinator_history import CoordinatorHistory, EpochChange, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
@@ -94,7 +94,7 @@ class Brief:
     unverified: list[tuple[int, int]] = field(default_factory=list)
     markers_whole: bool = False  # all its markers are there
     decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
-    changes: list[Change] = field(default_factory=list)
+    changes: list[EpochChange] = field(default_factory=list)
     commits: np.ndarray = field(default_factory=lambda: NO_COMMITS)
 
 

@@ -30,7 +30,7 @@ from auditor.connectors.logdir.internal_rows import (
 )
 from auditor.connectors.tables import input_splits
 from auditor.evidence.horizons import is_compacted
-from auditor.evidence.which_copy import Identity, NamedDirectory, identities, names_by_id
+from auditor.evidence.which_copy import DirectoryIdentity, NamedDirectory, identities, names_by_id
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
 from auditor.pipeline.cluster_settings import ClusterSettings, known_before, timestamp_limit
@@ -77,7 +77,7 @@ def by_topic_id(inventory: Inventory, settings: dict[str, ClusterSettings]) -> I
 
 def _identities(
     inventory: Inventory, settings: dict[str, ClusterSettings]
-) -> Iterator[tuple[str, dict[str, Identity]]]:
+) -> Iterator[tuple[str, dict[str, DirectoryIdentity]]]:
     """Yield the partitions of directories with other names, by log directory. Cost: nothing more where all fit."""
     for join_key in dict.fromkeys(d.join_key for d in inventory.log_dirs):
         log_dirs = [d for d in inventory.log_dirs if d.join_key == join_key]
@@ -102,7 +102,7 @@ def _named(c: Replica) -> NamedDirectory:
     return NamedDirectory(c.folder, c.topic or "", c.partition or 0, c.topic_id or "", reach)
 
 
-def _note(d: LogDir, c: Replica, one: Identity) -> str:
+def _note(d: LogDir, c: Replica, one: DirectoryIdentity) -> str:
     has = f"its partition.metadata has the topic id of {one.topic}"
     if one.partition is None:
         return f"{d.name}/{c.folder} is excluded: {has}, and its name does not show which partition it is"

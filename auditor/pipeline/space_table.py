@@ -394,8 +394,10 @@ def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, 
         return nobody | ({"held_at": state.first_uncleanable} if state.because == log_maintenance.LAG else {})
     producer = holder(replica, end)
     rows = replica.transactions
-    mine = rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]
-    begun = log.time(int(mine["first_time"][np.argmin(mine["first_offset"])])) if len(mine) else -1
+    open_rows = (
+        rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]
+    )
+    begun = log.time(int(open_rows["first_time"][np.argmin(open_rows["first_offset"])])) if len(open_rows) else -1
     return {
         "held_at": stable,
         "held_since": begun if begun >= 0 else None,

@@ -699,14 +699,14 @@ def late_markers(log: LogFacts) -> dict[int, LateMarker]:
     same = (producers[one] == producers[it]) & (epochs[one] == epochs[it]) & (rows["commit"][one] == 1)
     raised = closes[one] & (rows["last_epoch"][one] == epochs[one] - 1)
     within = (rows["commit"][it] == 1) & closes[it] & (rows["last_epoch"][it] == epochs[it])
-    found: dict[int, LateMarker] = {}
+    late: dict[int, LateMarker] = {}
     for k in np.flatnonzero(same & raised & within & (rows["producer_epoch"][it] == epochs[it])).tolist():
         t = rows[it[k]]
         own = rows[kept[k + 2]] if k + 2 < len(kept) and producers[kept[k + 2]] == t["producer_id"] else None
         ends_it = own is None or own["first_offset"] < 0 or own["producer_epoch"] == t["marker_epoch"]
         if ends_it and (own is None or 1 <= own["marker_epoch"] - t["marker_epoch"] <= 2):  # 2 where it timed out
-            found[int(t["marker_offset"])] = LateMarker(t, own)
-    return found
+            late[int(t["marker_offset"])] = LateMarker(t, own)
+    return late
 
 
 def contradicting_window(log: LogFacts, t: np.void) -> TransactionWindow | None:

@@ -124,7 +124,7 @@ class Transaction:
 
     @property
     def producer_id(self) -> int:
-        """Its producer id."""
+        """The id of the producer that began it."""
         return int(self.row["producer_id"]) if self.has_data or self.entry is None else self.entry.producer_id
 
     @property

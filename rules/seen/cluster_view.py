@@ -10,7 +10,7 @@ from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clocks
-from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
+from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.replica_facts import ReplicaFacts
@@ -376,15 +376,15 @@ class Cluster:
         """
         bounds = self.bounds.get((topic, partition))
         if bounds is None:
-            return Horizon(-1, By.NONE)
+            return Horizon(-1, HorizonSource.NONE)
         if self.at_once:
-            return Horizon(ALWAYS, By.AT_ONCE)
+            return Horizon(ALWAYS, HorizonSource.AT_ONCE)
         if bounds.clean_shutdown:
-            return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
-        by_directory = By.DIRECTORY if bounds.read is None else By.READ_TIMES
-        horizons = [Horizon(bounds.copy_time, By.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
+            return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, HorizonSource.CLEAN_SHUTDOWN)
+        by_directory = HorizonSource.DIRECTORY if bounds.read is None else HorizonSource.READ_TIMES
+        horizons = [Horizon(bounds.copy_time, HorizonSource.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
         if committed:
-            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], By.CHECKPOINT))
+            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], HorizonSource.CHECKPOINT))
         return max(horizons, key=lambda horizon: horizon.until)
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:

@@ -17,7 +17,7 @@ from auditor.base.errors import OF_A_RULE
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
-from auditor.evidence.horizons import By, Horizon
+from auditor.evidence.horizons import Horizon, HorizonSource
 from auditor.evidence.which_copy import leader_of
 from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_log import Columns, CoordinatorLog, StateRecord
@@ -375,7 +375,7 @@ class LogView:
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
         moment = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
-        horizon = Horizon(max(self.copy_time(c), moment), By.DIRECTORY)
+        horizon = Horizon(max(self.copy_time(c), moment), HorizonSource.DIRECTORY)
         return not horizon.reaches(needed_by, other_clock=other_clock)
 
     def finding(

@@ -12,7 +12,7 @@ from auditor.evidence.which_copy import (
     NOBODY,
     CopyEnd,
     DirectoryCopy,
-    Identity,
+    DirectoryIdentity,
     KnownCopy,
     KnownTopics,
     NamedDirectory,
@@ -157,17 +157,17 @@ def named(folder: str, topic_id: str, reach: int = 0) -> NamedDirectory:
 @pytest.mark.parametrize(
     ("folders", "counts", "expected"),
     [
-        (["ab-0", "ab-0-20261128"], {"ab": 1}, {"ab-0-20261128": Identity("ab", 0, "ab-0")}),
-        (["old.ab-0"], {"ab": 1}, {"old.ab-0": Identity("ab", 0)}),
-        (["ab-0", "old.ab-1"], {"ab": 2}, {"old.ab-1": Identity("ab", 1)}),
-        (["ab-0", "ab-1", "ab-1-20261128"], {"ab": 2}, {"ab-1-20261128": Identity("ab", 1, "ab-1")}),
-        (["saved-1"], {"ab": 2}, {"saved-1": Identity("ab", 1)}),
-        (["saved-20261128"], {"ab": 2}, {"saved-20261128": Identity("ab", None)}),
+        (["ab-0", "ab-0-20261128"], {"ab": 1}, {"ab-0-20261128": DirectoryIdentity("ab", 0, "ab-0")}),
+        (["old.ab-0"], {"ab": 1}, {"old.ab-0": DirectoryIdentity("ab", 0)}),
+        (["ab-0", "old.ab-1"], {"ab": 2}, {"old.ab-1": DirectoryIdentity("ab", 1)}),
+        (["ab-0", "ab-1", "ab-1-20261128"], {"ab": 2}, {"ab-1-20261128": DirectoryIdentity("ab", 1, "ab-1")}),
+        (["saved-1"], {"ab": 2}, {"saved-1": DirectoryIdentity("ab", 1)}),
+        (["saved-20261128"], {"ab": 2}, {"saved-20261128": DirectoryIdentity("ab", None)}),
         (["ab-0", "ab-1"], {"ab": 2}, {}),
     ],
 )
 def test_the_topic_id_says_whose_a_directory_is(
-    folders: list[str], counts: dict[str, int], expected: dict[str, Identity]
+    folders: list[str], counts: dict[str, int], expected: dict[str, DirectoryIdentity]
 ) -> None:
     assert identities([named(folder, "id") for folder in folders], {"id": "ab"}, counts) == expected
 
@@ -206,8 +206,8 @@ def test_of_two_directories_without_the_partition_s_own_the_further_one_stands_f
     folders = [named("ab-0.monday-0", "id", 40), named("ab-0.tuesday-0", "id", 70)]
     found = identities(folders, {"id": "ab"}, {"ab": 1})
     assert found == {
-        "ab-0.tuesday-0": Identity("ab", 0),
-        "ab-0.monday-0": Identity("ab", 0, "ab-0.tuesday-0"),
+        "ab-0.tuesday-0": DirectoryIdentity("ab", 0),
+        "ab-0.monday-0": DirectoryIdentity("ab", 0, "ab-0.tuesday-0"),
     }
 
 
