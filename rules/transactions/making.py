@@ -168,9 +168,12 @@ def closed(log: LogView) -> np.ndarray:
 def ahead_ms(log: LogView, partition: int) -> int:
     """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
 
-    Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
-    partition of the same coordinator counts where this one has no pairs.
+    Negative for behind; 0 where one broker writes both, where the difference is within what two clocks may differ by,
+    or nothing shows it. Another partition of the same coordinator counts where this one has no pairs.
     """
+    writer = log.cluster.writer(log.topic, log.partition)
+    if writer is not None and writer == log.cluster.writer(TRANSACTION_STATE, partition):
+        return 0
     ahead, history = _clocks_ahead(log), log.cluster.coordinator
     if partition in ahead or history is None:
         return ahead.get(partition, 0)
