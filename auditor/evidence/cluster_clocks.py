@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -102,6 +102,17 @@ class OwnTimes:
         if run < 0:
             return self._behind[-1]
         return self._with(run, bisect.bisect_left(self._offsets, offset), own)
+
+    def is_doubted(self, of_its_broker: Iterable[int], newest_of_all: int) -> bool:
+        """Whether a newest time that is alone and far ahead of all other logs may be of a wrong clock.
+
+        ``of_its_broker``: the newest broker-written times of the broker's other logs (ms, -1: none). One of them has to
+        be as new as this log is without that time: an idle log contradicts nothing.
+        """
+        if not self._starts or newest_of_all >= self.newest - FAR_MS:
+            return False
+        before = self._before_last[self._starts[-1]] - TWO_CLOCKS_MS
+        return any(time >= max(before, 0) for time in of_its_broker)
 
     def _last(self, run: int) -> int:
         return (self._starts[run + 1] if run + 1 < len(self._starts) else len(self._times)) - 1

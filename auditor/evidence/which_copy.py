@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, Protocol, TypeVar
@@ -225,10 +226,12 @@ def identities(
 ) -> dict[str, Identity]:
     """Return the partitions of those directories of one log directory that have a name of their own.
 
-    ``names``: of topics by id; ``counts``: of their partitions. A directory named like a topic of the cluster is not
-    renamed: its id may be wrong. One with its partition's name stands for it: a broker opens directories by name.
+    ``names``: of topics by id; ``counts``: of their partitions, where the metadata shows them; directories of these
+    names show more. A directory named like a topic of the cluster is not renamed: its id may be wrong. One with its
+    partition's name stands for it: a broker opens directories by name.
     """
     known = frozenset(names.values())
+    counts = {t: max([n, *(f.partition + 1 for f in folders if f.topic == t)]) for t, n in counts.items()}
     taken = {(f.topic, f.partition): f.folder for f in folders}
     out: dict[str, Identity] = {}
     for f in sorted(folders, key=lambda f: f.reach, reverse=True):
@@ -256,16 +259,12 @@ def names_by_id(folders: Iterable[NamedDirectory], known: Mapping[str, str]) -> 
 
 
 def _number(f: NamedDirectory, topic: str, count: int) -> int | None:
-    """Return the partition that a directory of another name has: the only one, or the one that its name still has."""
-    if count == 1:
-        return 0
-    name, at = f.folder, -1
-    while (at := name.find(f"{topic}-", at + 1)) >= 0:
-        digits = name[at + len(topic) + 1 :]
-        digits = digits[: len(digits) - len(digits.lstrip("0123456789"))]
-        if digits and (not count or int(digits) < count):
-            return int(digits)
-    return f.partition if f.partition < count else None
+    """Return the partition that a directory of another name has: the one that its name still has, or the only one."""
+    named = [int(digits) for digits in re.findall(rf"(?<![A-Za-z0-9]){re.escape(topic)}-(\d+)", f.folder)]
+    for number in (*named, f.partition) if count else named:
+        if not count or number < count:
+            return number
+    return 0 if count == 1 and not named else None
 
 
 # Copies of one topic: those that were re-created under their name.

@@ -496,7 +496,8 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
         eras = [*zip(led, b.eras, strict=True)]
         log = LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)
         b.broker_time = newest_of(log)
-        b.bounds = b.bounds._replace(copy_time=b.broker_time if b.broker_time >= 0 else b.any_time)
+        copy_time = b.broker_time if b.broker_time >= 0 else b.any_time
+        b.bounds = b.bounds._replace(copy_time=copy_time, broker_time=b.broker_time)
         logs.append(log)
     times = [b.broker_time for b in briefs if b.broker_time >= 0]
     cluster.newest_time = max(times, default=-1)

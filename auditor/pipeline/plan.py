@@ -91,7 +91,9 @@ def _identities(
             continue
         folders = {d.name: [_named(c) for c in d.replicas if c.topic_id is not None] for d in log_dirs}
         names = names_by_id(itertools.chain.from_iterable(folders.values()), known)
-        counts = Counter(p.topic for p in (() if metadata is None else metadata.partitions.values()))
+        counts: dict[str, int] = {}
+        for p in () if metadata is None else metadata.partitions.values():
+            counts[p.topic] = max(p.partition + 1, counts.get(p.topic, 0))
         yield from ((name, identities(some, names, counts)) for name, some in folders.items())
 
 

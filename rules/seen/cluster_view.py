@@ -129,7 +129,8 @@ class LeaderBounds(NamedTuple):
     time, or by how long copying its log directory can have taken. ``read``: the read times of a copy; ``moment`` is
     then their begin. ``out_of_sync``: its broker is not in sync by the metadata, and none in the input is as far; or it
     ran on, or again, after the copy. ``until``: it was stopped cleanly, but may have run on after this time (ms).
-    ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets.
+    ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets. ``broker_time`` (ms): the
+    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any.
     """
 
     log_start: int
@@ -146,6 +147,7 @@ class LeaderBounds(NamedTuple):
     until: int = -1
     read: ReadTimes | None = None
     end_damaged: bool = False
+    broker_time: int = -1
 
 
 class OpenHere(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import FAR_MS, BrokerTime, Held, OwnTimes
+from auditor.evidence.cluster_clocks import BrokerTime, Held, OwnTimes
 from auditor.evidence.horizons import ReadTimes, apart_ms
 from auditor.facts.coordinator_history import SKEW_MS, CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
@@ -804,11 +804,9 @@ def sure_ms(log: LogView, t: OpenTransaction) -> int:
 
 @once
 def _is_alone(log: LogView) -> bool:
-    # Without times in other logs of its broker nothing speaks against it.
-    own, bounds = (log.topic, log.partition), log.cluster.bounds
-    others = [b for place, b in bounds.items() if place != own and b.copy_time >= 0]
-    same = any(b.broker_id == log.leader.broker_id for b in others)
-    return same and max(b.copy_time for b in others) < own_times(log).newest - FAR_MS
+    others = [b for place, b in log.cluster.bounds.items() if place != (log.topic, log.partition)]
+    same = (b.broker_time for b in others if b.broker_id == log.leader.broker_id)
+    return own_times(log).is_doubted(same, max((b.broker_time for b in others), default=-1))
 
 
 def is_prepared(t: OpenTransaction) -> bool:

@@ -172,6 +172,25 @@ def test_the_topic_id_says_whose_a_directory_is(
     assert identities([named(folder, "id") for folder in folders], {"id": "ab"}, counts) == expected
 
 
+@pytest.mark.parametrize(
+    ("folder", "counts", "expected"),
+    [
+        ("b-1-20261128", {}, 1),
+        ("b-1-20261128", {"b": 2}, 1),
+        ("b-1-20261128", {"b": 1}, 1),  # the metadata does not have its creation yet: another directory has
+        ("old.b-2-20261128", {"b": 1}, None),  # of the only one? its name says otherwise
+        ("backup-0", {"b": 1}, 0),
+        ("b.old-7", {"b": 1}, 0),
+        ("b.old-1", {"b": 2}, 1),
+        ("old-b-20261128-1", {"b": 2}, 1),
+    ],
+)
+def test_the_name_says_which_partition_it_was(folder: str, counts: dict[str, int], expected: int | None) -> None:
+    beside = [named("b-1", "id")] if folder == "b-1-20261128" else []
+    found = identities([*beside, named(folder, "id")], {"id": "b"}, counts)
+    assert (found[folder].topic, found[folder].partition) == ("b", expected)
+
+
 def test_a_topic_that_is_called_like_a_copy_is_itself() -> None:
     folders = [named("ab-0", "id"), named("ab-0-20261128", "own")]
     assert identities(folders, {"id": "ab", "own": "ab-0"}, {"ab": 1, "ab-0": 20_261_129}) == {}
