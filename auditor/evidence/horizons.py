@@ -12,8 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
-from auditor.facts.coordinator_history import NONE, Change, CoordinatorHistory, NamedTransactions, Restored, StartsLate
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Lag, LogEras, written_by
+from auditor.facts.coordinator_history import (
+    COMMIT,
+    NONE,
+    Change,
+    CoordinatorHistory,
+    NamedTransactions,
+    Restored,
+    StartsLate,
+)
 from auditor.facts.replica_facts import COMMITTED, ENDED
 from auditor.model.transaction_states import PREPARED
 
@@ -71,7 +79,8 @@ class LogEnd(NamedTuple):
     ``replication-offset-checkpoint``; ``epoch_start``: where its last leader epoch began; ``is_text``: from dumps;
     ``is_cut``: its end could not be read; ``whole``: all its markers are there, from offset 0 on. ``first_markers``,
     ``last_markers``: of each producer, rows of :data:`ENDED`; ``commits``: COMMIT markers, some of each stretch of
-    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators.
+    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators. ``ahead``:
+    how far (ms) the clock of ``newest`` is ahead of the broker's own, as far as that is measured.
     """
 
     log_dir: str
@@ -90,6 +99,7 @@ class LogEnd(NamedTuple):
     last_markers: np.ndarray = NO_MARKERS
     commits: np.ndarray = NO_COMMITS
     decided: Decided = ()
+    ahead: int = 0
 
     @property
     def place(self) -> Place:
@@ -105,7 +115,7 @@ class LogEnd(NamedTuple):
     def by_its_broker(self) -> int:
         """``newest``, as early as the clock of the log's own broker may have shown then."""
         apart = 0 if self.is_text or (self.leader is not None and self.leader == self.broker_id) else TWO_CLOCKS_MS
-        return max(self.newest - apart, -1)
+        return max(self.newest - self.ahead - apart, -1)
 
 
 class LastMarker(NamedTuple):
@@ -127,6 +137,76 @@ class LastMarker(NamedTuple):
 def apart_ms(one: int | None, other: int | None) -> int:
     """Return by how much (ms) times that two brokers wrote may differ; None: an unknown broker."""
     return ONE_CLOCK_MS if one is not None and one == other else TWO_CLOCKS_MS
+
+
+# How far the clocks of brokers differ, by decisions and their markers.
+
+
+MOST_MARKED, MOST_COMPARED = 4, 50  # logs of a leader, and producers of a log, that are asked
+
+
+class Marked(NamedTuple):
+    """A log, with the first and the last marker of each producer (:data:`ENDED`). ``whole``: all its markers are there.
+
+    ``leads``: the broker that led it last.
+    """
+
+    log: LogEras
+    leads: int | None
+    first: np.ndarray
+    last: np.ndarray
+    whole: bool
+
+
+def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapping[int, LogEras]) -> Iterator[Lag]:
+    """Yield markers with their decisions, matched by order and epoch alone, where different brokers wrote both.
+
+    ``coordinators``: their logs, by partition. Cost: a few logs of each leader.
+    """
+    asked: dict[int | None, int] = {}
+    for marked in sorted(logs, key=lambda marked: -len(marked.last)):
+        asked[marked.leads] = asked.get(marked.leads, 0) + 1
+        if asked[marked.leads] > MOST_MARKED or marked.leads is None:
+            continue
+        named = history.named(marked.log.name)
+        if named.left_out:
+            continue
+        for rows, begins in ((marked.first[:MOST_COMPARED], True), (marked.last[-MOST_COMPARED:], False)):
+            for marker in rows:
+                windows = named.rows[named.of(int(marker["producer_id"]))]
+                window = _decision_of(marker, windows[windows["decision"] != NONE], history, marked.whole, begins)
+                coordinator = None if window is None else coordinators.get(int(window["partition"]))
+                if window is None or coordinator is None:
+                    continue
+                decided, wrote = (
+                    written_by(coordinator, int(window["prepared"])),
+                    written_by(marked.log, int(marker["time"])),
+                )
+                if decided is not None and wrote is not None:
+                    time = int(marker["time"])
+                    yield Lag(decided, wrote, time - int(window["ended"]), time - int(window["prepared"]))
+
+
+def _decision_of(
+    marker: np.void, windows: np.ndarray, history: CoordinatorHistory, whole: bool, begins: bool
+) -> np.void | None:
+    """Return the completed transaction of a producer's first (``begins``) or last marker, where no other may be it."""
+    if not len(windows):
+        return None
+    epochs = windows["epoch"]
+    if len(windows) > 1 and len(np.unique(epochs)) == len(windows):  # each end raises the epoch (version 2)
+        windows = windows[epochs == marker["epoch"]]
+    else:
+        owner = history.owner(int(marker["producer_id"]))
+        if not whole or owner is None or not history.complete(owner):
+            return None
+        if not begins and marker["count"] != len(windows):
+            return None
+    window = windows[0 if begins else -1] if len(windows) else None
+    if window is None or not (window["has_prepare"] and window["has_complete"]):
+        return None
+    same = window["epoch"] == marker["epoch"] and (window["decision"] == COMMIT) == (marker["commit"] == 1)
+    return window if same else None
 
 
 # The horizon of each log directory.

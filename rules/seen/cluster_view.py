@@ -130,7 +130,8 @@ class LeaderBounds(NamedTuple):
     then their begin. ``out_of_sync``: its broker is not in sync by the metadata, and none in the input is as far; or it
     ran on, or again, after the copy. ``until``: it was stopped cleanly, but may have run on after this time (ms).
     ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets. ``broker_time`` (ms): the
-    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any.
+    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any;
+    ``clock``: the broker whose clock it is of.
     """
 
     log_start: int
@@ -148,6 +149,7 @@ class LeaderBounds(NamedTuple):
     read: ReadTimes | None = None
     end_damaged: bool = False
     broker_time: int = -1
+    clock: int | None = None
 
 
 class OpenHere(NamedTuple):
@@ -373,12 +375,18 @@ class Cluster:
         if self.at_once:
             return Horizon(ALWAYS, By.AT_ONCE)
         if bounds.clean_shutdown:
-            return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
+            return self._of_holder(bounds, bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
         by_directory = By.DIRECTORY if bounds.read is None else By.READ_TIMES
-        horizons = [Horizon(bounds.copy_time, By.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
+        horizons = [Horizon(bounds.copy_time, By.OWN_STAMPS), self._of_holder(bounds, bounds.moment, by_directory)]
         if committed:
-            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], By.CHECKPOINT))
+            passed = self.passes.get((topic, partition), ("", -1))[1]
+            horizons.append(self._of_holder(bounds, passed, By.CHECKPOINT))
         return max(horizons, key=lambda horizon: horizon.until)
+
+    def _of_holder(self, bounds: LeaderBounds, until: int, by: By) -> Horizon:
+        # A time of the broker that has the copy, by the clock of the log.
+        ahead = self.clocks.ahead_ms(bounds.clock, bounds.broker_id)
+        return Horizon(until + ahead if until >= 0 else until, by)
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).

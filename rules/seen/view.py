@@ -355,9 +355,9 @@ class LogView:
         if (self.at_rest(c) and not c.cut_short) or self.cluster.at_once:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
-            return self.cluster.until[c.log_dir] < needed_by
+            return self.cluster.until[c.log_dir] - self.cluster.clocks.spread_ms < needed_by
         moment = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
-        horizon = Horizon(max(self.copy_time(c), moment), By.DIRECTORY)
+        horizon = Horizon(max(self.copy_time(c), moment) - self.cluster.clocks.spread_ms, By.DIRECTORY)
         return not horizon.reaches(needed_by, other_clock=other_clock)
 
     def finding(

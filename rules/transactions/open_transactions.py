@@ -243,7 +243,12 @@ def ahead_ms(log: LogView, partition: int) -> int:
     Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
     partition of the same coordinator counts where this one has no pairs.
     """
-    ahead, history = _clocks_ahead(log), log.cluster.coordinator
+    history, bounds = log.cluster.coordinator, log.cluster.bounds.get((log.topic, log.partition))
+    if history is not None and bounds is not None:
+        measured = log.cluster.clocks.ahead_ms(bounds.clock, history.brokers.get(partition))
+        if measured:
+            return measured
+    ahead = _clocks_ahead(log)
     if partition in ahead or history is None:
         return ahead.get(partition, 0)
     broker = history.brokers.get(partition)
