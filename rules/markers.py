@@ -141,7 +141,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     assert prepare is not None
     assert complete is not None
     other = skew(log, prepare.partition) > SAME_CLOCK_MS
-    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
+    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition, complete)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
     opened = open_of(log, window.producer_id)

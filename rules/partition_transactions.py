@@ -131,6 +131,8 @@ def _hanging(log: LogView, t: OpenTransaction, severity: str, by_stamps: str | N
         f"{plural(held_back, 'offset')} before its end"
     )
     copied = "the files may have been copied at different times"
+    if log.may_be_removed:
+        copied = f"another topic {log.topic} is newer: this one may have been removed"
     if by_stamps:
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {_held(log, t)} by the "

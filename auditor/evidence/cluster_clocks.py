@@ -256,7 +256,7 @@ class Lag(NamedTuple):
     most: int
 
 
-def differences(lags: Iterable[Lag]) -> dict[int, tuple[int, int]]:
+def differences(lags: Iterable[Lag]) -> dict[int | None, tuple[int, int]]:
     """Return by broker how far (ms) its clock is ahead of the first broker's that it is compared with, and that one.
 
     By the difference of two clocks that fits most of their markers, two or more.
@@ -271,7 +271,7 @@ def differences(lags: Iterable[Lag]) -> dict[int, tuple[int, int]]:
     for (one, other), of_pair in spans.items():
         if (by := _of_most(np.array(of_pair))) is not None:
             ahead.setdefault(one, {})[other], ahead.setdefault(other, {})[one] = by, -by
-    out: dict[int, tuple[int, int]] = {}
+    out: dict[int | None, tuple[int, int]] = {}
     for first in sorted(ahead):
         reached = [] if first in out else [first]
         for broker in reached:
@@ -373,8 +373,13 @@ class Clocks:
 
     def ahead_ms(self, one: int | None, other: int | None) -> int:
         """Return how far (ms) one broker's clock is ahead of another's; 0 for what two clocks usually differ by."""
+        by = self.measured_ms(one, other) or 0
+        return by if abs(by) > TWO_CLOCKS_MS else 0
+
+    def measured_ms(self, one: int | None, other: int | None) -> int | None:
+        """Return how far (ms) one broker's clock is ahead of another's, None where nothing shows it."""
         (by, first), (than, its) = self.apart.get(one, (0, -1)), self.apart.get(other, (0, -2))
-        return by - than if first == its and abs(by - than) > TWO_CLOCKS_MS else 0
+        return by - than if first == its else 0 if one == other and one is not None else None
 
     @property
     def spread_ms(self) -> int:

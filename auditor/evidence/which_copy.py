@@ -299,10 +299,14 @@ class KnownCopy(NamedTuple):
 
 
 class Rival(NamedTuple):
-    """One of several topics of one name, and the newest time in its copies (ms)."""
+    """One of several topics of one name, and the newest time in its copies (ms).
+
+    ``by_broker``: the newest that a broker wrote; any time where none did.
+    """
 
     topic_id: str
     time: int
+    by_broker: int
 
 
 NOBODY = ""  # the id of a topic of which every copy is of a removed one
@@ -330,6 +334,12 @@ class Incarnations(NamedTuple):
     def is_outlived(self, topic: str, topic_id: str | None) -> bool:
         """Whether a topic has a rival of its name that was written after it, as far as anything shows."""
         return topic_id in {r.topic_id for r in self.rivals.get(topic, ())[1:]}
+
+    def may_be_removed(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a topic may be the removed one of its name: no time of it is newer than the other's by its broker."""
+        rivals = self.rivals.get(topic, ())
+        own = next((r for r in rivals if r.topic_id == topic_id), None)
+        return own is not None and any(r.by_broker >= own.time for r in rivals if r is not own)
 
     def parted(self, copies: Sequence[T]) -> tuple[list[T], list[T]]:
         """Split the copies of a partition into its replicas and copies of another topic."""
@@ -385,12 +395,17 @@ def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clock
         elif current in living and len(ids) > 1:
             now[topic] = max(living, key=lambda i: _order(i == current, living[i], topics.time))
         elif len(living) > 1:
-            newest = [Rival(i, max(max(c.time, c.any_time) for c in ids[i])) for i in living]
+            newest = [_rival(i, ids[i]) for i in living]
             rivals[topic] = tuple(sorted(newest, key=lambda r: (-r.time, r.topic_id)))
             now[topic] = rivals[topic][0].topic_id
         elif len(ids) > 1:
             now[topic] = next(iter(living))
     return Incarnations(now, topics.removed, rivals, frozenset(strange), topics.since_start)
+
+
+def _rival(topic_id: str, copies: Iterable[KnownCopy]) -> Rival:
+    by_broker, of_any = (max(times) for times in zip(*((c.time, c.any_time) for c in copies), strict=True))
+    return Rival(topic_id, max(by_broker, of_any), by_broker if by_broker >= 0 else of_any)
 
 
 def _is_strange(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clocks) -> bool:

@@ -13,6 +13,7 @@ from auditor.evidence.cluster_clocks import Clocks
 from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import LEAST_MARGIN_MS, CoordinatorHistory
+from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -412,6 +413,12 @@ class Cluster:
         written = self.coordinator.written_in(producer_id)
         partitions = range(self.coordinator.partition_count) if written is None else (written,)
         return any(self.lacks(TRANSACTION_STATE, p, needed_by, other_clock=True) for p in partitions)
+
+    def coordinator_of(self, partition: int, entry: StateRecord | None = None) -> int | None:
+        """Return the broker that wrote a record of a coordinator's log, or its newest ones: their clock."""
+        led = None if entry is None else self.led(TRANSACTION_STATE, partition, entry.leader_epoch)
+        bounds = self.bounds.get((TRANSACTION_STATE, partition))
+        return bounds.clock if led is None and bounds is not None else led
 
     def writer(self, topic: str, partition: int) -> int | None:
         """Return the broker whose clock a log goes by: its last leader, otherwise that of the leader replica."""

@@ -268,6 +268,11 @@ class LogView:
         return self.cluster.remote.of(self.topic, self.partition, self.leader.topic_id)
 
     @property
+    def may_be_removed(self) -> bool:
+        """Whether it is a log of a topic that may have been removed: the input has a newer one of that name."""
+        return self.cluster.incarnations.may_be_removed(self.topic, self.leader.topic_id)
+
+    @property
     def has_sequences(self) -> bool:
         """Whether producers number their records in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS

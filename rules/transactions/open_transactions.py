@@ -237,16 +237,17 @@ def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) 
     return begin > max(newest, *times, -1) + SKEW_MS
 
 
-def ahead_ms(log: LogView, partition: int) -> int:
+def ahead_ms(log: LogView, partition: int, entry: StateRecord | None = None) -> int:
     """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
 
-    Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
+    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
     partition of the same coordinator counts where this one has no pairs.
     """
     history, bounds = log.cluster.coordinator, log.cluster.bounds.get((log.topic, log.partition))
-    if history is not None and bounds is not None:
-        measured = log.cluster.clocks.ahead_ms(bounds.clock, history.brokers.get(partition))
-        if measured:
+    if bounds is not None and log.cluster.clocks.spread_ms:
+        broker = log.cluster.coordinator_of(partition, entry)
+        measured = log.cluster.clocks.measured_ms(bounds.clock, broker)
+        if measured is not None:
             return measured
     ahead = _clocks_ahead(log)
     if partition in ahead or history is None:
@@ -368,9 +369,10 @@ def _classify(log: LogView, row: np.void) -> OpenTransaction:
     klass, reason, in_flight, missing = _class(log, row, history, entry, timeout)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     unchanged = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight = (in_flight and not unchanged) or log.cluster.mixed
+    unsure = log.cluster.mixed or log.may_be_removed
+    in_flight = (in_flight and not unchanged) or unsure
     ended = False
-    if entry is not None and in_flight and not log.cluster.mixed and klass in ("hanging", "ghost"):
+    if entry is not None and in_flight and not unsure and klass in ("hanging", "ghost"):
         allowed = log.cluster.clocks.ended_after_ms(coordinator_of(log.cluster, entry), timeout)
         ended = ended_since(log, row, entry, lost_ends(log, row), allowed)
     if ended:
@@ -565,7 +567,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
         return True  # what the cleaner has taken away may have ended it
     other_clock = skew(log, entry.partition) > SAME_CLOCK_MS
     ends, ahead = lost_ends(log, row), ahead_ms(log, entry.partition)
-    if any(log.doubt(w.end_time + ahead, other_clock=other_clock, committed=True) for w in ends if w.end_time):
+    ended = (w.end_time + ahead_ms(log, entry.partition, w.complete) for w in ends if w.end_time)
+    if any(log.doubt(time, other_clock=other_clock, committed=True) for time in ended):
         return True
     by_broker = ahead if row["first_append_time"] == 1 else 0
     latest = log.time(row["first_time"]) - by_broker + (SKEW_MS if other_clock else 0)
@@ -577,7 +580,9 @@ def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     """Return completed transactions without a marker here that open data may belong to."""
     windows = [(w, w.complete) for w in unmarked_behind(log, row) if w.end_time is not None and w.complete is not None]
     time, by_broker = log.time(row["last_time"]), row["first_append_time"] == 1
-    return [w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition) if by_broker else 0))]
+    return [
+        w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition, done) if by_broker else 0))
+    ]
 
 
 # Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
@@ -797,7 +802,9 @@ def overdue_ms(log: LogView, t: OpenTransaction) -> int:
 
 def is_held_too_long(log: LogView, t: OpenTransaction) -> bool:
     """Whether these times are beyond its timeout, whoever will end it. Its marker must not be there unseen."""
-    unseen = t.ended or t.end_unknown or log.cluster.mixed or "control_type" in log.leader.cannot_show
+    unseen = (
+        t.ended or t.end_unknown or log.cluster.mixed or log.may_be_removed or "control_type" in log.leader.cannot_show
+    )
     return not unseen and t.timeout_ms != NO_TIMEOUT_MS and held_by_stamps(log, t).at_least_ms > overdue_ms(log, t)
 
 

@@ -294,6 +294,28 @@ def test_a_coordinator_restored_from_a_backup_is_one_finding(lost: bool, tmp_pat
 # Which copy counts
 
 
+@pytest.mark.parametrize("days", [0, 6])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_is_open_in_a_topic_that_was_probably_removed_is_in_doubt(known: bool, days: int, tmp_path: Path) -> None:
+    """Kind 20: t was made again, of which the metadata is not in the input. In broker 2's log, which is days older or,
+    by its markers, a day younger than the other one, a transaction is open, too. ``known``: its id is, and has nothing
+    open; else no id had its producer id."""
+    root = incident("the-same-other-numbers", tmp_path)
+    log, begun = Forged(root / "broker-2", "t-0"), Forged(root / "broker-1", "t-0").all()[0]["base_time"]
+    for batch in log.all():
+        batch.set(base_time=batch["base_time"] + days * DAY, max_time=batch["max_time"] + days * DAY)
+    late = data(log, 9 if known else 70, 5 if known else 0, log.last["max_time"] + MINUTE, transactional=True)
+    log.checkpoint("replication-offset-checkpoint", log.end)
+    log.save()
+    found = [
+        f for f in opened(root).findings if f.kind in ("hanging-transaction", "long-open-transaction", "lso-stuck")
+    ]
+    assert (late["base_time"] > begun) == bool(days)
+    said = {(f.broker_id, f.offset): (f.severity, f.if_true is None) for f in found}
+    assert said[1, 0] == (("info", False) if days else ("critical", True))
+    assert days or said[2, 18] == ("info", False)
+
+
 @pytest.mark.parametrize("foreign", [False, True])
 def test_partitions_of_another_cluster_are_one_finding(foreign: bool, tmp_path: Path) -> None:
     """Kind 22: partition directories of another cluster were copied into a broker's log directory."""
