@@ -240,8 +240,9 @@ def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) 
 def ahead_ms(log: LogView, partition: int, entry: StateRecord | None = None) -> int:
     """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
 
-    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where the difference is within what two clocks may differ by, or nothing shows it. Another
-    partition of the same coordinator counts where this one has no pairs.
+    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where the
+    difference is within what two clocks may differ by, or nothing shows it. Another partition of the same coordinator
+    counts where this one has no pairs.
     """
     history, bounds = log.cluster.coordinator, log.cluster.bounds.get((log.topic, log.partition))
     if bounds is not None and log.cluster.clocks.spread_ms:
