@@ -263,7 +263,9 @@ def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
 def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     # After a downgrade it would be the marker of a transaction of version 1.
     since = log.cluster.levels_since.get(VERSION)
-    return own is None if since is None else since > t["prev_marker_time"] + SKEW_MS
+    if since is None:
+        return own is None or bool(own["commit"])
+    return since > t["prev_marker_time"] + SKEW_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:

@@ -197,6 +197,46 @@ def _names(keys: Collection[LogKey]) -> str:
     return f"{first[0]}-{first[1]}" + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
 
 
+# Clusters that were given one id, as tutorials and compose files have it.
+
+
+class ClusterCopy(NamedTuple):
+    """A log directory. ``topics``: ids of all topics that its metadata log shows from its first record on, None without
+    that; ``has``: those of its partitions."""
+
+    log_dir: str
+    broker_id: int | None
+    directory_id: str | None
+    topics: frozenset[str] | None
+    has: frozenset[str]
+
+
+def several_clusters(copies: Sequence[ClusterCopy]) -> list[list[ClusterCopy]]:
+    """Return the log directories of each of several clusters that have one id; empty where nothing shows several.
+
+    Two directories of one broker have metadata logs without a common topic: a broker has one such log.
+    """
+    groups: list[tuple[set[str], list[ClusterCopy]]] = []
+    for copy in copies:
+        if copy.topics:
+            same = [group for group in groups if group[0] & copy.topics]
+            groups = [group for group in groups if group not in same]
+            groups.append((copy.topics.union(*(ids for ids, _ in same)), [*(c for _, of in same for c in of), copy]))
+    twice = (
+        one.broker_id is not None and one.broker_id == other.broker_id and one.directory_id != other.directory_id
+        for (_, some), (_, others) in combinations(groups, 2)
+        for one in some
+        for other in others
+        if None not in (one.directory_id, other.directory_id)
+    )
+    if not any(twice):
+        return []
+    for copy in copies:
+        if not copy.topics:
+            max(groups, key=lambda group: len(group[0] & copy.has))[1].append(copy)
+    return [of for _, of in groups]
+
+
 # Directories of partitions: the topic id says whose they are, not the name.
 
 
