@@ -328,7 +328,8 @@ T = TypeVar("T", bound=OfTopic)
 class KnownCopy(NamedTuple):
     """A copy of a partition: its topic, topic id (None: unknown), its newest broker-written time and of all, ms.
 
-    ``at_rest``: its broker was stopped cleanly, and the metadata that it had then is in the input.
+    ``at_rest``: its broker was stopped cleanly, and the metadata that it had then is in the input. ``first_batches``:
+    its partition, with a checksum over its first batches, None where unknown.
     """
 
     topic: str
@@ -336,17 +337,19 @@ class KnownCopy(NamedTuple):
     time: int
     any_time: int = -1
     at_rest: bool = False
+    first_batches: tuple[int, int] | None = None
 
 
 class Rival(NamedTuple):
     """One of several topics of one name, and the newest time in its copies (ms).
 
-    ``by_broker``: the newest that a broker wrote; any time where none did.
+    ``by_broker``: the newest that a broker wrote; any time where none did. ``first_batches``: of its copies.
     """
 
     topic_id: str
     time: int
     by_broker: int
+    first_batches: frozenset[tuple[int, int]] = frozenset()
 
 
 NOBODY = ""  # the id of a topic of which every copy is of a removed one
@@ -379,7 +382,14 @@ class Incarnations(NamedTuple):
         """Whether a topic may be the removed one of its name: no time of it is newer than the other's by its broker."""
         rivals = self.rivals.get(topic, ())
         own = next((r for r in rivals if r.topic_id == topic_id), None)
-        return own is not None and any(r.by_broker >= own.time for r in rivals if r is not own)
+        others = [r for r in rivals if own is not None and not r.first_batches & own.first_batches]
+        return own is not None and any(r.by_broker >= own.time for r in others if r is not own)
+
+    def is_named_twice(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a topic has the first records of the newest one of its name: it is one topic with two ids."""
+        newest, *others = self.rivals.get(topic, (None,))
+        own = next((r for r in others if r.topic_id == topic_id), None)
+        return newest is not None and own is not None and bool(own.first_batches & newest.first_batches)
 
     def parted(self, copies: Sequence[T]) -> tuple[list[T], list[T]]:
         """Split the copies of a partition into its replicas and copies of another topic."""
@@ -443,9 +453,10 @@ def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clock
     return Incarnations(now, topics.removed, rivals, frozenset(strange), topics.since_start)
 
 
-def _rival(topic_id: str, copies: Iterable[KnownCopy]) -> Rival:
-    by_broker, of_any = (max(times) for times in zip(*((c.time, c.any_time) for c in copies), strict=True))
-    return Rival(topic_id, max(by_broker, of_any), by_broker if by_broker >= 0 else of_any)
+def _rival(topic_id: str, copies: Sequence[KnownCopy]) -> Rival:
+    by_broker, of_any = max(c.time for c in copies), max(c.any_time for c in copies)
+    first = frozenset(c.first_batches for c in copies if c.first_batches is not None)
+    return Rival(topic_id, max(by_broker, of_any), by_broker if by_broker >= 0 else of_any, first)
 
 
 def _is_strange(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clocks) -> bool:

@@ -29,6 +29,7 @@ from auditor.evidence.which_copy import (
     leader_of,
     which_copies,
 )
+from auditor.facts.batch_headers import first_batches
 from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
@@ -97,6 +98,7 @@ class Brief:
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
     eras: list[Era] = field(default_factory=list)
     led: list[int | None] = field(default_factory=list)  # the leader of each era
+    first_batches: int = -1
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
     unverified: list[tuple[int, int]] = field(default_factory=list)
     markers_whole: bool = False  # all its markers are there
@@ -152,6 +154,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         ended=marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
         eras=eras_of(facts.track),
+        first_batches=first_batches(facts) if facts.topic_id is not None else -1,
         oldest=marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
         markers_whole=facts.own_start == 0
@@ -333,6 +336,7 @@ def _incarnations(briefs: Iterable[Brief], settings: ClusterSettings, cluster: C
             b.broker_time,
             b.any_time,
             b.bounds.clean_shutdown and b.broker_id in settings.metadata_ends and b.broker_id not in settings.went_on,
+            (b.partition, b.first_batches) if b.first_batches >= 0 else None,
         )
         for b in briefs
     )
