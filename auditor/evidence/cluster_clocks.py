@@ -307,7 +307,8 @@ class Clocks:
     ``cluster_now``: the evaluation time, by ``given`` that of the user, which then is that of every broker; ``newest``:
     the newest time that each broker (None: an unknown one) wrote, behind the last fall of its clock; ``up_until``:
     until when each broker looked at timeouts, as far as the metadata shows; ``intervals``: how often it looks;
-    ``apart``: how far clocks differ, of :func:`differences`.
+    ``apart``: how far clocks differ, of :func:`differences`; ``spread_ms``: how far a time of an unknown clock may be
+    from any broker's, beyond what clocks usually differ by.
     """
 
     cluster_now: int = -1
@@ -317,6 +318,7 @@ class Clocks:
     intervals: Mapping[int | None, int] = field(default_factory=dict)
     falls: tuple[Fall, ...] = ()
     apart: Mapping[int | None, tuple[int, int]] = field(default_factory=dict)
+    spread_ms: int = 0
 
     def now(self) -> BrokerTime:
         """Return the evaluation time of the cluster."""
@@ -381,10 +383,14 @@ class Clocks:
         (by, first), (than, its) = self.apart.get(one, (0, -1)), self.apart.get(other, (0, -2))
         return by - than if first == its else 0 if one == other and one is not None else None
 
-    @property
-    def spread_ms(self) -> int:
-        """How far a time of an unknown clock may be from any broker's, beyond what clocks usually differ by."""
-        return max((self.ahead_ms(one, other) for one in self.apart for other in self.apart), default=0)
+    def compare(self, lags: Iterable[Lag]) -> None:
+        """Note how far clocks differ, by decisions and their markers."""
+        self.apart = differences(lags)
+        groups: dict[int, list[int]] = {}
+        for by, first in self.apart.values():
+            groups.setdefault(first, []).append(by)
+        apart = max((max(some) - min(some) for some in groups.values()), default=0)
+        self.spread_ms = apart if apart > TWO_CLOCKS_MS else 0
 
     def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray:
         """Return by how much the clocks of some brokers fell across each of these times (ms), 0 where they did not.

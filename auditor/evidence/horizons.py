@@ -142,7 +142,7 @@ def apart_ms(one: int | None, other: int | None) -> int:
 # How far the clocks of brokers differ, by decisions and their markers.
 
 
-MOST_MARKED, MOST_COMPARED = 4, 50  # logs of a leader, and producers of a log, that are asked
+MOST_MARKED, MOST_COMPARED = 8, 50  # logs of a leader, and producers of a log, that are asked
 
 
 class Marked(NamedTuple):

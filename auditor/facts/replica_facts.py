@@ -729,6 +729,8 @@ class ClockFacts(Protocol):
     """The clocks of a cluster; :class:`auditor.evidence.cluster_clocks.Clocks` describes them."""
 
     def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray: ...
+    @property
+    def spread_ms(self) -> int: ...
 
 
 class ClusterFacts(Protocol):

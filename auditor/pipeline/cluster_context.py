@@ -16,7 +16,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.evidence import horizons
-from auditor.evidence.cluster_clocks import Era, LogEras, clocks, differences, eras_of, newest_of, up_until
+from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, up_until
 from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
 from auditor.evidence.which_copy import (
     CopyEnd,
@@ -505,7 +505,7 @@ def _compare_clocks(cluster: Cluster, briefs: list[Brief], leading: dict[tuple[s
         if b.topic != TRANSACTION_STATE and b.led and len(b.ended)
     )
     coordinators = {b.partition: _eras_of(b) for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
-    cluster.clocks.apart = differences(horizons.lags(history, logs, coordinators))
+    cluster.clocks.compare(horizons.lags(history, logs, coordinators))
     if cluster.clocks.spread_ms:
         for b in briefs:
             _set_newest(b, newest_of(_eras_of(b), cluster.clocks))

@@ -228,6 +228,8 @@ def must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) 
     if before >= max(end, 0):
         return True
     begin = window.start_time if window.start_time >= 0 else prepare.time
+    if log.cluster.clocks.spread_ms:
+        begin += ahead_ms(log, prepare.partition, prepare)
     first_time = began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else SKEW_MS):
         return False

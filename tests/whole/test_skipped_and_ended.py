@@ -236,8 +236,8 @@ def alone(story: Skipping) -> list[tuple[str, str, str | None, int | None]]:
 def test_a_late_commit_by_the_partition_alone(
     tmp_path: Path, second: bool | None, told: tuple[str, str, str | None, int], more: bool
 ) -> None:
-    """A COMMIT raised the epoch, another one of that epoch ended data of it, the next marker raises it again. Unless that
-    is an ABORT, it may be a transaction of version 1 between a downgrade and an upgrade."""
+    """A COMMIT raised the epoch, another one of that epoch ended data of it, the next marker raises it again. Unless
+    that is an ABORT, it may be a transaction of version 1 between a downgrade and an upgrade."""
     story = Skipping(tmp_path, 2)
     story.begin()
     story.decide(True, "a-0", "b-0")
