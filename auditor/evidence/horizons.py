@@ -389,7 +389,7 @@ def outdated(
 # The beginning of ``__transaction_state``.
 
 
-def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLate | None:
+def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd], spread_ms: int = 0) -> StartsLate | None:
     """The oldest marker of a producer id that no record names, if older than every record of the topic.
 
     A log that is complete from its first offset on may still be a re-created one. Each partition begins when its first
@@ -402,7 +402,7 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
     for log in logs:
         unknown = log.first_markers[history.each_written_in(log.first_markers["producer_id"]) < 0]
         same = set(history.brokers.values()) == {log.broker_id}
-        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS) < begins]
+        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS + spread_ms) < begins]
         markers += [
             (time, log.name, pid) for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
@@ -413,17 +413,18 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
 
 
 def restored(
-    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd]
+    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd], spread_ms: int = 0
 ) -> dict[int, Restored]:
     """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
 
-    As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
+    As after a restore from an older backup. ``changes``: of leader epochs, by partition; ``spread_ms``: how far clocks
+    differ beyond what is usual. Between two records that
     follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
     producers than the coordinator's log has decisions: so it is no clock that is ahead.
     """
     out: dict[int, Restored] = {}
     for partition, change in ((p, change) for p, of_log in changes.items() for change in of_log):
-        begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
+        begin, end = change.begin + TWO_CLOCKS_MS + spread_ms, change.end - TWO_CLOCKS_MS - spread_ms
         lost: dict[tuple[str, int], int] = {}
         for log in logs if begin < end else ():
             during = log.commits["producer_id"][(log.commits["time"] > begin) & (log.commits["time"] < end)]

@@ -448,10 +448,10 @@ def _note_horizons(
     if history is not None:
         undecided = _undecided_in(leading)
         newest = {p: cluster.bounds[TRANSACTION_STATE, p].copy_time for p in history.brokers}
-        history.starts_late = horizons.starts_late(history, led)
+        history.starts_late = horizons.starts_late(history, led, cluster.clocks.spread_ms)
         history.outdated = horizons.outdated(history, led, undecided, newest)
         changes = {b.partition: b.changes for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
-        history.restored = horizons.restored(history, changes, led)
+        history.restored = horizons.restored(history, changes, led, cluster.clocks.spread_ms)
         lacking = {*history.outdated, *horizons.lacking(history, cluster.ended, cluster.open_here.__contains__)}
     behind = [e for e in ends if e.topic == TRANSACTION_STATE and e.partition in lacking and e.newest >= 0]
     before = [(end.log_dir, end.newest - end.ahead) for end in behind]
