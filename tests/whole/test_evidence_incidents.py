@@ -35,11 +35,6 @@ COMMIT = struct.pack(">hh", 0, 1)  # key of a control record
 COORDINATOR = "__transaction_state-0"
 
 
-def waits(kind: int) -> pytest.MarkDecorator:
-    """Of a kind that is not right yet."""
-    return pytest.mark.xfail(strict=True, reason=f"issue 52, kind {kind}")
-
-
 class Brokers:
     """Brokers stopped cleanly, made from nothing. ``logs``: partition and who leads it at last; ``created``: who led it
     at first, where it was another one. Broker 1 has the metadata and the coordinator of every id."""
