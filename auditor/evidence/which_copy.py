@@ -216,7 +216,7 @@ def several_clusters(copies: Sequence[ClusterCopy]) -> list[list[ClusterCopy]]:
 
     Two directories of one broker have metadata logs without a common topic: a broker has one such log.
     """
-    groups: list[tuple[set[str], list[ClusterCopy]]] = []
+    groups: list[tuple[frozenset[str], list[ClusterCopy]]] = []
     for copy in copies:
         if copy.topics:
             same = [group for group in groups if group[0] & copy.topics]
