@@ -22,6 +22,7 @@ NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no 
 READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
 FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
+SHORT_FALL_MS = 10 * 60_000  # a larger fall may be the end of a jump ahead
 LOOK_MS = 10_000  # past the timeout and the coordinator's interval: the end is in its log by then
 OVERDUE_MS = 20_000  # likewise, with the clocks of two machines
 SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
@@ -185,7 +186,7 @@ class Era(NamedTuple):
     """A part of a log that one leader wrote, whose clock did not fall in it. Times are ms.
 
     ``before``: its newest time more than a minute before ``newest``, -1 for none; ``ahead_from``: the time behind its
-    longest pause, at which its clock may have jumped ahead.
+    longest pause, of ``pause_ms`` (-1: of one time alone), at which its clock may have jumped ahead.
     """
 
     leader_epoch: int
@@ -194,10 +195,14 @@ class Era(NamedTuple):
     before: int
     newest: int
     ahead_from: int
+    pause_ms: int = -1
 
 
 class Fall(NamedTuple):
-    """A step back of a broker's clock, which read ``was`` and then ``then`` (ms), at an offset of a log."""
+    """A step back of a broker's clock, which read ``was`` and then ``then`` (ms), at an offset of a log.
+
+    ``wrong_from``: since when it had read times that it read again: since it had jumped ahead as far, else ``then``.
+    """
 
     broker: int | None
     was: int
@@ -205,6 +210,7 @@ class Fall(NamedTuple):
     ahead_from: int
     log: str
     offset: int
+    wrong_from: int = -1
 
     @property
     def by_ms(self) -> int:
@@ -242,6 +248,7 @@ def _era(rows: np.ndarray) -> Era:
         before=int(earlier[-1]) if len(earlier) else -1,
         newest=int(times[-1]),
         ahead_from=int(times[jump]),
+        pause_ms=int(times[jump] - times[jump - 1]) if jump else -1,
     )
 
 
@@ -311,7 +318,10 @@ def _falls(log: LogEras) -> Iterator[Fall]:
         if later.oldest < era.newest - ONE_CLOCK_MS and (
             era.leader_epoch == later.leader_epoch or (led is not None and led == leads)
         ):
-            yield Fall(leads, era.newest, later.oldest, era.ahead_from, log.name, later.first_offset)
+            by_ms = era.newest - later.oldest
+            jumped = by_ms > SHORT_FALL_MS and (era.pause_ms < 0 or 10 * era.pause_ms >= 9 * by_ms)
+            wrong_from = era.ahead_from if jumped else later.oldest
+            yield Fall(leads, era.newest, later.oldest, era.ahead_from, log.name, later.first_offset, wrong_from)
 
 
 @dataclass(slots=True)
@@ -413,6 +423,18 @@ class Clocks:
                 across = (times <= fall.was + ONE_CLOCK_MS) & (times >= fall.then - ONE_CLOCK_MS)
                 out = np.maximum(out, np.where(across, fall.by_ms, 0))
         return out
+
+    def may_be_reversed(self, known: int, asked: int, log: str) -> bool:
+        """Whether a time (ms) that looks newer than another one may have been written before it, for a clock fell.
+
+        ``known``: the newer one, of a copy; ``log``: its log, which itself shows the falls of its clock.
+        """
+        return any(
+            fall.log != log
+            and fall.wrong_from - ONE_CLOCK_MS <= known <= fall.was + ONE_CLOCK_MS
+            and fall.then - ONE_CLOCK_MS <= asked <= fall.was + ONE_CLOCK_MS
+            for fall in self.falls
+        )
 
     def explains(self, broker: int | None, ms: int, time: int) -> Fall | None:
         """Return the fall of a broker's clock that ran ahead within ``ms`` before a time (ms) that it read then."""

@@ -377,13 +377,17 @@ class Cluster:
 
         A log outside the input may lack anything.
         """
+        return max(self._horizons(topic, partition, committed=committed), key=lambda horizon: horizon.until)
+
+    def _horizons(self, topic: str, partition: int, *, committed: bool) -> list[Horizon]:
         bounds = self.bounds.get((topic, partition))
         if bounds is None:
-            return Horizon(-1, HorizonSource.NONE)
+            return [Horizon(-1, HorizonSource.NONE)]
         if self.at_once:
-            return Horizon(ALWAYS, HorizonSource.AT_ONCE)
+            return [Horizon(ALWAYS, HorizonSource.AT_ONCE)]
         if bounds.clean_shutdown:
-            return self._of_holder(bounds, bounds.until if bounds.until >= 0 else ALWAYS, HorizonSource.CLEAN_SHUTDOWN)
+            until = bounds.until if bounds.until >= 0 else ALWAYS
+            return [self._of_holder(bounds, until, HorizonSource.CLEAN_SHUTDOWN)]
         by_directory = HorizonSource.DIRECTORY if bounds.read is None else HorizonSource.READ_TIMES
         horizons = [
             Horizon(bounds.copy_time, HorizonSource.OWN_STAMPS),
@@ -392,12 +396,12 @@ class Cluster:
         if committed:
             passed = self.passes.get((topic, partition), ("", -1))[1]
             horizons.append(self._of_holder(bounds, passed, HorizonSource.CHECKPOINT))
-        return max(horizons, key=lambda horizon: horizon.until)
+        return horizons
 
     def _of_holder(self, bounds: LeaderBounds, until: int, by: HorizonSource) -> Horizon:
         # A time of the broker that has the copy, by the clock of the log.
         ahead = self.clocks.ahead_ms(bounds.clock, bounds.broker_id)
-        return Horizon(until + ahead if until >= 0 else until, by)
+        return Horizon(until + ahead if 0 <= until < ALWAYS else until, by)
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).
@@ -405,7 +409,11 @@ class Cluster:
         ``other_clock``: that time is of another broker than the log's, or of a client. ``committed``: it is the broker
         time by which the missing record had to be committed.
         """
-        return not self.horizon(topic, partition, committed=committed).reaches(needed_by, other_clock=other_clock)
+        return not any(
+            horizon.reaches(needed_by, other_clock=other_clock)
+            and not self.clocks.may_be_reversed(horizon.until, needed_by, f"{topic}-{partition}")
+            for horizon in self._horizons(topic, partition, committed=committed)
+        )
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
         """Return the time (ms) until which a replica is complete: when it was read, where known."""

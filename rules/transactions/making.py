@@ -168,9 +168,9 @@ def closed(log: LogView) -> np.ndarray:
 def ahead_ms(log: LogView, partition: int, entry: StateRecord | None = None) -> int:
     """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
 
-    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where the
-    difference is within what two clocks may differ by, or nothing shows it. Another partition of the same coordinator
-    counts where this one has no pairs.
+    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where one
+    broker writes both, where the difference is within what two clocks may differ by, or nothing shows it. Another
+    partition of the same coordinator counts where this one has no pairs.
     """
     history, bounds = log.cluster.coordinator, log.cluster.bounds.get((log.topic, log.partition))
     if bounds is not None and log.cluster.clocks.spread_ms:
@@ -178,6 +178,9 @@ def ahead_ms(log: LogView, partition: int, entry: StateRecord | None = None) -> 
         measured = log.cluster.clocks.measured_ms(bounds.clock, broker)
         if measured is not None:
             return measured
+    writer = log.cluster.writer(log.topic, log.partition)
+    if writer is not None and writer == log.cluster.writer(TRANSACTION_STATE, partition):
+        return 0
     ahead = _clocks_ahead(log)
     if partition in ahead or history is None:
         return ahead.get(partition, 0)

@@ -56,7 +56,7 @@ def test_an_era_is_what_one_leader_wrote_until_its_clock_fell() -> None:
     assert eras_of(track()) == []
     assert eras_of(track(NOW)) == [Era(0, 0, NOW, -1, NOW, NOW)]
     assert eras_of(track(NOW, NOW + HOUR, NOW + HOUR + S, NOW + MIN, NOW + 2 * MIN, epochs=(4, 4, 4, 4, 5))) == [
-        Era(4, 0, NOW, NOW, NOW + HOUR + S, NOW + HOUR),
+        Era(4, 0, NOW, NOW, NOW + HOUR + S, NOW + HOUR, HOUR),
         Era(4, 3, NOW + MIN, -1, NOW + MIN, NOW + MIN),
         Era(5, 4, NOW + 2 * MIN, -1, NOW + 2 * MIN, NOW + 2 * MIN),
     ]
@@ -152,6 +152,15 @@ def test_two_times_are_in_doubt_only_within_what_a_clock_fell() -> None:
     times = np.array([NOW - HOUR - MIN, NOW - HOUR, NOW - MIN, NOW, NOW + MIN])
     assert known.fell_ms(times, 1).tolist() == [0, HOUR, HOUR, HOUR, 0]
     assert not known.fell_ms(times, 2).any()
+
+
+def test_times_that_a_clock_read_twice_have_no_order_but_in_the_log_that_shows_its_fall() -> None:
+    back = Clocks(NOW, falls=(Fall(1, NOW, NOW - MIN, NOW, "t-0", 3, wrong_from=NOW - MIN),))
+    assert back.may_be_reversed(NOW - 30 * S, NOW - 50 * S, "u-0")
+    assert not back.may_be_reversed(NOW - 30 * S, NOW - 50 * S, "t-0")
+    assert not back.may_be_reversed(NOW - 30 * S, NOW - 2 * MIN, "u-0"), "from before the clock read anything twice"
+    jumped = Clocks(NOW, falls=(Fall(1, NOW, NOW - DAY, NOW, "t-0", 3, wrong_from=NOW - MIN),))
+    assert not jumped.may_be_reversed(NOW - HOUR, NOW - 2 * HOUR, "u-0"), "it read no such time before it fell"
 
 
 def test_a_step_explains_a_pause_that_ends_while_the_clock_ran_ahead() -> None:
