@@ -143,6 +143,8 @@ def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1)
     if before >= max(end, 0):
         return True
     begin = window.start_time if window.start_time >= 0 else prepare.time
+    if log.cluster.clocks.spread_ms:
+        begin += ahead_ms(log, prepare.partition, prepare)
     first_time = _began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else TWO_CLOCKS_MS):
         return False
@@ -178,7 +180,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     assert prepare is not None
     assert complete is not None
     other = other_clock(log, prepare.partition)
-    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
+    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition, complete)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
     opened = open_by_producer(log).get(window.producer_id, [])
@@ -300,7 +302,9 @@ def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
 def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     # After a downgrade it would be the marker of a transaction of version 1.
     since = log.cluster.levels_since.get(VERSION)
-    return own is None if since is None else since > t["prev_marker_time"] + TWO_CLOCKS_MS
+    if since is None:
+        return own is None or bool(own["commit"])
+    return since > t["prev_marker_time"] + TWO_CLOCKS_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
