@@ -459,8 +459,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision. One that ended a
     decided transaction as decided, where its own marker never came, is none (missing-marker says so). Under
     transaction.version 2 one with epoch and result of the marker before it that ended the next transaction's data may
-    be that transaction's, late: brokers before 4.2 take it (KIP-1228). Without the coordinator's log that is said of a
-    COMMIT after one that had raised the epoch, and before no other result.
+    be that transaction's, late: brokers before 4.2 accept it (KIP-1228). Without the coordinator's log this holds only
+    for a COMMIT after one that had raised the epoch, and before no other result.
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).
