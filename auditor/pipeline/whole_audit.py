@@ -20,8 +20,8 @@ from auditor.base.at_rest import ExternalSort, Fields, MappedRows, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.base.words import SEVERITIES, plural
-from auditor.connectors.kafka_names import COPY_LIST
+from auditor.base.words import SEVERITIES, few, plural
+from auditor.connectors.kafka_names import COPY_LIST, WITNESSES
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
 from auditor.connectors.logdir.tiered import with_remote
@@ -71,6 +71,7 @@ class EmptyInput(NamedTuple):
 NO_SEGMENTS = EmptyInput("no segment files in the input (.log)")
 ONLY_METADATA = EmptyInput("no partitions in the input, only cluster metadata")
 EMPTY_SEGMENTS = EmptyInput("all segment files in the input (.log) are empty")
+LOGS_LEFT_OUT = "no segment files in the input: the copy excluded the .log files{} of {}, which have {}"
 NO_SEGMENTS_OF = "no segment files of cluster {} in the input (.log), or only empty ones"
 NO_TOPICS = EmptyInput("no topics yet: the cluster's metadata has none", is_new=True)
 NOTHING_VISIBLE = EmptyInput("no partitions visible: empty cluster, or missing Describe permission")
@@ -96,6 +97,8 @@ def of_directories(
         has_segments |= bool(named)
         sizes[log_dir.join_key] += len(log_dir.texts) + sum(s.size for c in named for s in c.segments)
     has_data_of = {key: has_data and sizes[key] > 0 for key, has_data in has_data_of.items()}
+    if left_out := _left_out(read, settings, scope):
+        return left_out
     empty = [key for key, has_data in has_data_of.items() if not has_data]
     unknown = [key for key in empty if not _is_new(settings.get(key))]
     if not empty:
@@ -108,6 +111,46 @@ def of_directories(
         return ONLY_METADATA if has_metadata else NO_SEGMENTS
     ids = {d.join_key: d.cluster_id or d.name for d in read.log_dirs}
     return EmptyInput(NO_SEGMENTS_OF.format(", ".join(ids[key] for key in unknown)))
+
+
+def _left_out(read: Inventory, settings: Mapping[str, ClusterSettings], scope: Scope) -> EmptyInput | None:
+    """Return which log directories have partitions, but no segment of any besides the metadata; None for none.
+
+    Their indexes, producer snapshots and checkpoints above 0 show that the segments were not copied.
+    """
+    names, partitions, shown = [], 0, Counter[str]()
+    for log_dir in read.log_dirs:
+        named = [c for c in log_dir.replicas if c.topic != METADATA_TOPIC and scope.names(c.topic, c.partition)]
+        if not named or log_dir.texts or any(c.segments or c.unread for c in named):
+            continue
+        promised = {
+            (topic, partition)
+            for kind in WITNESSES
+            for (topic, partition), offset in log_dir.checkpoints.get(kind, {}).items()
+            if offset > 0
+        }
+        found = Counter(
+            {
+                "indexes": sum(bool(c.orphans) for c in named),
+                "producer snapshots": sum(bool(c.snapshots) for c in named),
+                "checkpoints above 0": sum((c.topic or "", c.partition or 0) in promised for c in named),
+            }
+        )
+        if found.total():
+            names.append(log_dir.name)
+            partitions += len(named)
+            shown += found
+    if not names:
+        return None
+    some = "" if len(names) == len(read.log_dirs) else f" in {few(names)}"
+    return EmptyInput(LOGS_LEFT_OUT.format(some, plural(partitions, "partition directory"), few(shown)))
+
+
+def _without_segments(read: Inventory) -> Iterator[str]:
+    """Yield the log directories that have partition directories and not one segment."""
+    for log_dir in read.log_dirs:
+        if log_dir.replicas and not any(c.segments or c.unread for c in log_dir.replicas):
+            yield log_dir.name
 
 
 def _is_new(settings: ClusterSettings | None) -> bool:
@@ -330,6 +373,8 @@ class JudgedAudit(ReadAudit):
         )
         for cluster in clusters.values():
             cluster.scope = options.scope
+            cluster.whole = frozenset(d.name for d in self.inventory.log_dirs if options.whole or d.copied)
+            cluster.without_segments = frozenset(_without_segments(self.inventory))
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(cluster_context.in_sync(self.inventory, key, self.settings[key], options))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.segment import end_offset
-from auditor.connectors.codec.small_files import decode_partition_metadata
+from auditor.connectors.codec.small_files import Offsets, decode_partition_metadata
 from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
 from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, resolve_copies
@@ -623,9 +623,9 @@ def _outside(drafted: Drafts, naming: Naming) -> list[Unreadable]:
 
 def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     who = logdir_files.identify(draft.place, name, draft.small, limits)
+    partitions = {**_emptied(draft, who.checkpoints), **draft.partitions}
     replicas = [
-        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
-        for folder, files in draft.partitions.items()
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id) for folder, files in partitions.items()
     ]
     if draft.loose:
         replicas.append(loose_replica(name, draft.loose))
@@ -654,6 +654,32 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)
+
+
+def _emptied(draft: Draft, checkpoints: Mapping[str, Offsets]) -> dict[str, dict[str, int]]:
+    # Directories of partitions with a checkpoint above 0 that have no file of a partition left.
+    if draft.place.uri or draft.place.view is not None:  # stores have no empty directories
+        return {}
+    promised = {
+        f"{topic}-{partition}"
+        for kind, offsets in checkpoints.items()
+        if kind in kafka_names.WITNESSES
+        for (topic, partition), offset in offsets.items()
+        if offset > 0
+    }
+    return {
+        folder: {}
+        for folder in sorted(promised - draft.partitions.keys())
+        if _is_live(folder) and _has_nothing(draft.place.child(folder))
+    }
+
+
+def _has_nothing(folder: StorageLocation) -> bool:
+    # A directory that could be listed, and has neither files of a partition nor links.
+    if not storage.is_folder(folder) or os.path.islink(folder.path):
+        return False
+    files, unused, errors = storage.listing(folder, deep=False)
+    return not (unused or errors or any(kafka_names.data_name(item.name) for item in files))
 
 
 def _path(draft: Draft, name: str) -> str:
