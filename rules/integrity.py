@@ -11,7 +11,6 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import few, plural
-from auditor.connectors.kafka_names import data_name
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
@@ -404,9 +403,10 @@ def _of_one_disk(f: Finding) -> Hashable:
 
 def _all_missing(findings: Sequence[Finding]) -> str:
     why = NOT_COPIED if read(Evidence, findings[0].evidence).get("in_flight") else EMPTY_LOG
+    names = few(f"{f.topic}-{f.partition}" for f in findings)
     return (
-        f"All segment files (.log) of {plural(len(findings), 'partition')} are missing, although checkpoints, indexes or "
-        f"producer snapshots exist: {why}"
+        f"All segment files (.log) of {plural(len(findings), 'partition')} ({names}) are missing, although "
+        f"checkpoints, indexes or producer snapshots exist: {why}"
     )
 
 
@@ -417,7 +417,7 @@ def _all_missing(findings: Sequence[Finding]) -> str:
         "error": "where only an index of it is left",
         "info": "in a live directory, or where the log directory has no segment at all",
     },
-    together=by_cause(_of_one_disk, _all_missing, few=3),
+    together=by_cause(_of_one_disk, _all_missing),
 )
 def missing_segment(log: LogView) -> Iterator[Finding]:
     """All segment files of a partition are missing
@@ -439,7 +439,7 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
             continue
         checkpoints = {name: value for name, value in _promises(replica).items() if value > 0}
         snapshots = sorted(link.offset for link in replica.snapshots if link.offset > 0)
-        indexes = sorted({_base(file) for file in replica.orphans})
+        indexes = sorted({base for base, _ in replica.orphans})
         if not (checkpoints or snapshots or indexes):
             continue
         known = _is_whole(log, replica)
@@ -455,7 +455,7 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
             last_offset=max([0, *(v - 1 for v in checkpoints.values()), *(v - 1 for v in snapshots), *indexes]),
             evidence={
                 "checkpoints": checkpoints or None,
-                "indexes": replica.orphans or None,
+                "indexes": [file for _, file in replica.orphans] or None,
                 "snapshots": snapshots or None,
                 "missing": None if known else f"the .log files of {log.name}, if not copied",
             },
@@ -467,7 +467,8 @@ def _has_lost_all(log: LogView, replica: ReplicaFacts) -> bool:
     if replica.segments or replica.text or replica.live or replica.unread_from >= 0 or log.is_gone:
         return False
     cluster = log.cluster
-    deleted = cluster.has_metadata and log.topic != METADATA_TOPIC and (log.topic, log.partition) not in cluster.replicas
+    listed = log.topic == METADATA_TOPIC or (log.topic, log.partition) in cluster.replicas
+    deleted = cluster.has_metadata and not listed
     moved = any(c.broker_id == replica.broker_id and c.segments for c in log.copies)
     return not (deleted or moved)
 
@@ -487,11 +488,6 @@ def _promises(replica: ReplicaFacts) -> dict[str, int]:
         "cleaner offset": replica.cleaner_offset,
     }
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _base(file: str) -> int:
-    says = data_name(file.rpartition("/")[2])
-    return -1 if says is None else says.offset
 
 
 def _segments(bases: Sequence[int]) -> str:
@@ -520,17 +516,17 @@ def orphaned_index(log: LogView) -> Iterator[Finding]:
     for replica in log.replicas:
         if not replica.segments:
             continue
-        by_end: dict[int, list[str]] = {}
-        for file in replica.orphans:
-            after = min((base for base in replica.segment_bases if base > _base(file)), default=-1)
-            by_end.setdefault(after, []).append(file)
+        by_end: dict[int, list[tuple[int, str]]] = {}
+        for orphan in replica.orphans:
+            after = min((base for base in replica.segment_bases if base > orphan[0]), default=-1)
+            by_end.setdefault(after, []).append(orphan)
         for end, files in by_end.items():
             yield _orphaned(log, replica, files, end)
 
 
-def _orphaned(log: LogView, replica: ReplicaFacts, files: Sequence[str], end: int) -> Finding:
+def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, str]], end: int) -> Finding:
     # ``end``: where the next segment begins, -1 for none.
-    bases = sorted({_base(file) for file in files})
+    bases, files = sorted({base for base, _ in orphans}), [file for _, file in orphans]
     end = end if end >= 0 else max(bases[-1] + 1, *_promises(replica).values(), *(s.offset for s in replica.snapshots))
     harmless = end <= replica.log_start and replica.log_start > replica.segment_bases[0]
     harmless |= set(bases) <= set(replica.segment_bases)  # in remote storage
@@ -538,14 +534,14 @@ def _orphaned(log: LogView, replica: ReplicaFacts, files: Sequence[str], end: in
     kinds = few(sorted({f".{file.rpartition('.')[2]}" for file in files}))
     return log.finding(
         "warning" if harmless else "error",
-        f"{_segments(bases).capitalize()} of {log.name} {'is' if len(bases) == 1 else 'are'} missing (no .log file), but "
-        f"{'its' if len(bases) == 1 else 'their'} {kinds} exist: "
+        f"{_segments(bases).capitalize()} of {log.name} {'is' if len(bases) == 1 else 'are'} missing (no .log file), "
+        f"but {'its' if len(bases) == 1 else 'their'} {kinds} exist: "
         + (f"offsets {bases[0]} to {end - 1} were not removed by retention" if known else NOT_COPIED),
         replica=replica,
         offset=bases[0],
         last_offset=end - 1,
         file=files[0],
-        evidence={"indexes": list(files), "missing_range": [bases[0], end - 1], "whole": known or None},
+        evidence={"indexes": files, "missing_range": [bases[0], end - 1], "whole": known or None},
         doubt=not known,
     )
 

@@ -97,7 +97,7 @@ def of_directories(
         has_segments |= bool(named)
         sizes[log_dir.join_key] += len(log_dir.texts) + sum(s.size for c in named for s in c.segments)
     has_data_of = {key: has_data and sizes[key] > 0 for key, has_data in has_data_of.items()}
-    if left_out := _left_out(read, settings, scope):
+    if left_out := _left_out(read, scope):
         return left_out
     empty = [key for key, has_data in has_data_of.items() if not has_data]
     unknown = [key for key in empty if not _is_new(settings.get(key))]
@@ -113,12 +113,12 @@ def of_directories(
     return EmptyInput(NO_SEGMENTS_OF.format(", ".join(ids[key] for key in unknown)))
 
 
-def _left_out(read: Inventory, settings: Mapping[str, ClusterSettings], scope: Scope) -> EmptyInput | None:
+def _left_out(read: Inventory, scope: Scope) -> EmptyInput | None:
     """Return which log directories have partitions, but no segment of any besides the metadata; None for none.
 
     Their indexes, producer snapshots and checkpoints above 0 show that the segments were not copied.
     """
-    names, partitions, shown = [], 0, Counter[str]()
+    names, partitions, shown = [], 0, dict.fromkeys(("indexes", "producer snapshots", "checkpoints above 0"), 0)
     for log_dir in read.log_dirs:
         named = [c for c in log_dir.replicas if c.topic != METADATA_TOPIC and scope.names(c.topic, c.partition)]
         if not named or log_dir.texts or any(c.segments or c.unread for c in named):
@@ -129,21 +129,20 @@ def _left_out(read: Inventory, settings: Mapping[str, ClusterSettings], scope: S
             for (topic, partition), offset in log_dir.checkpoints.get(kind, {}).items()
             if offset > 0
         }
-        found = Counter(
-            {
-                "indexes": sum(bool(c.orphans) for c in named),
-                "producer snapshots": sum(bool(c.snapshots) for c in named),
-                "checkpoints above 0": sum((c.topic or "", c.partition or 0) in promised for c in named),
-            }
-        )
-        if found.total():
+        found = {
+            "indexes": sum(bool(c.orphans) for c in named),
+            "producer snapshots": sum(bool(c.snapshots) for c in named),
+            "checkpoints above 0": sum((c.topic or "", c.partition or 0) in promised for c in named),
+        }
+        if any(found.values()):
             names.append(log_dir.name)
             partitions += len(named)
-            shown += found
+            shown = {name: count + found[name] for name, count in shown.items()}
     if not names:
         return None
+    have = " and ".join(name for name, count in shown.items() if count)
     some = "" if len(names) == len(read.log_dirs) else f" in {few(names)}"
-    return EmptyInput(LOGS_LEFT_OUT.format(some, plural(partitions, "partition directory"), few(shown)))
+    return EmptyInput(LOGS_LEFT_OUT.format(some, plural(partitions, "partition directory"), have))
 
 
 def _without_segments(read: Inventory) -> Iterator[str]:

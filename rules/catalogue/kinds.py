@@ -124,8 +124,7 @@ class Need(Enum):
     CONSUMER_OFFSETS = "it is of __consumer_offsets"
     METADATA = "it is __cluster_metadata"
     SHARE_OFFSETS = "offsets of share groups"
-    NO_SEGMENTS = "a directory without segments"
-    ORPHANS = "indexes without their segment"
+    LOST_FILES = "no segments at all, or indexes without their segment"
     MEMORY = "what its running broker has in memory"
 
 
@@ -502,9 +501,9 @@ _ROWS = (
             By("replica-missing-range", end_that_another_has), By("orphaned-index if whole", of_the_missing_segment),
             prevented_by=(CLEAN_ELECTION,), evidence=(LeaderEpochsEvidence, PartitionsEvidence)),
         row("missing-segment",                      "",                              "critical error info",         "at_risk",
-            needs=(Need.NO_SEGMENTS,), evidence=(PartitionsEvidence,)),
+            needs=(Need.LOST_FILES,), evidence=(PartitionsEvidence,)),
         row("orphaned-index",                       "",                              "error warning info",          "at_risk",
-            needs=(Need.ORPHANS,), evidence=(HoleEvidence,)),
+            needs=(Need.LOST_FILES,), evidence=(HoleEvidence,)),
         row("snapshot-unreadable",                  "wrong-snapshot",                "warning",                     "",
             needs=(Need.ERRORS,)),
         row("snapshot-replay-mismatch",             "wrong-snapshot",                "error critical info",         "at_risk",

@@ -52,8 +52,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.CONSUMER_OFFSETS: lambda log: log.topic == "__consumer_offsets",
         Need.METADATA: lambda log: log.topic == "__cluster_metadata",
         Need.SHARE_OFFSETS: lambda log: len(log.leader.share_offsets) > 0,
-        Need.NO_SEGMENTS: lambda log: any(not c.segments for c in log.replicas),
-        Need.ORPHANS: lambda log: any(c.orphans for c in log.replicas),
+        Need.LOST_FILES: lambda log: any(c.orphans or not c.segments for c in log.replicas),
         Need.MEMORY: lambda log: log.leader.producer_memory is not None or log.leader.coordinator_memory is not None,
     }
 )
