@@ -7,7 +7,7 @@ import datetime
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from operator import itemgetter
@@ -21,8 +21,17 @@ from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import SEVERITIES, few, plural
-from auditor.connectors.kafka_names import COPY_LIST, WITNESSES
-from auditor.connectors.logdir.files import Inventory
+from auditor.connectors.kafka_names import (
+    CHECKPOINT_KINDS,
+    COPY_LIST,
+    LEADER_EPOCHS,
+    META,
+    OF_A_BROKER,
+    PARTITION_METADATA,
+    QUORUM_STATE,
+    WITNESSES,
+)
+from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
 from auditor.connectors.logdir.tiered import with_remote
 from auditor.connectors.stores import retries
@@ -49,7 +58,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings
 from auditor.rules.resolution.resolve import resolve_each, signed
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, iso
 
 if TYPE_CHECKING:
@@ -155,6 +164,68 @@ def _without_segments(read: Inventory) -> Iterator[str]:
 def _is_new(settings: ClusterSettings | None) -> bool:
     """Whether all of a cluster's metadata was readable and has no topic."""
     return settings is not None and settings.metadata is not None and settings.whole and not settings.metadata.topics
+
+
+# Kinds of evidence, beside the segments, that the input lacks.
+
+
+DAMAGED, MISSING = "damaged", "missing"
+_LOG_START = "log-start-offset-checkpoint"  # since 0.11, as the leader epochs
+INTERNAL = ("__consumer_offsets", TRANSACTION_STATE)
+
+
+class Coverage(NamedTuple):
+    """A kind of evidence that is ``damaged`` or ``missing`` (``state``): the number of its files, and the first."""
+
+    kind: str
+    state: str
+    files: int
+    first: str
+
+
+def coverage_of(
+    inventory: Inventory, unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Brief]
+) -> Iterator[Coverage]:
+    """Yield the kinds of evidence of an input that are damaged, then those that are missing.
+
+    Missing is a file that all brokers of the release write, as others beside it show.
+    """
+    damaged: dict[str, dict[str, None]] = {}
+    for log_dir, error in unread:
+        name = error.file.rpartition("/")[2]
+        kind = "metadata checkpoint" if name.endswith(".checkpoint") else name
+        if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, "metadata checkpoint", *OF_A_BROKER):
+            damaged.setdefault(kind, {})[f"{log_dir}/{error.file}"] = None
+    for b in briefs:
+        promised = b.bounds.high_watermark or 0
+        if b.topic == TRANSACTION_STATE and not b.text and b.bounds.log_end <= b.first_offset < promised:
+            damaged.setdefault(TRANSACTION_STATE, {})[f"{b.log_dir}/{b.topic}-{b.partition}"] = None
+    missing: dict[str, dict[str, None]] = {}
+    for d in inventory.log_dirs:
+        for kind, file in _lacking(d):
+            missing.setdefault(kind, {})[f"{d.name}/{file}"] = None
+    for state, found in ((DAMAGED, damaged), (MISSING, missing)):
+        yield from (Coverage(kind, state, len(files), next(iter(files))) for kind, files in sorted(found.items()))
+
+
+def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
+    small = {file.name for file in d.small_files}
+    if len(small & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
+        return
+    folders = {(c.topic, c.partition) for c in (*d.replicas, *d.aside)}
+    has_epochs = _LOG_START in small or any(c.leader_epochs for c in d.replicas)
+    has_ids = (d.meta is not None and d.meta.version > 0) or any(c.partition_metadata for c in d.replicas)
+    for name in (META, *CHECKPOINT_KINDS):
+        if name not in small and (name != _LOG_START or has_epochs):
+            yield name, name
+    for c in d.replicas:
+        if c.segments and has_epochs and c.leader_epochs is None:
+            yield LEADER_EPOCHS, f"{c.folder}/{LEADER_EPOCHS}"
+        if c.segments and has_ids and c.partition_metadata is None:
+            yield PARTITION_METADATA, f"{c.folder}/{PARTITION_METADATA}"
+    for (topic, partition), offset in d.checkpoints.get("high-watermark", {}).items():
+        if offset > 0 and (topic, partition) not in folders:
+            yield f"directory of {topic if topic in INTERNAL else 'a partition'}", f"{topic}-{partition}"
 
 
 # Read half of an audit: inventory, settings of the clusters, and the facts of every replica.
@@ -630,12 +701,19 @@ class Audit(JudgedAudit):
         remote = {(name, f.name): f.place for name, c in replicas for f in c.files() if f.place is not None}
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in fatal}
 
+    @cached_property
+    def coverage(self) -> list[Coverage]:
+        """The kinds of evidence that are missing from the input, or damaged. Cost: a pass over inventory and briefs."""
+        return list(coverage_of(self.inventory, self.unread(), self.briefs))
+
     def incomplete(self) -> bool:
-        """Whether input was unreadable (not: damaged, in flight or gone), or there was nothing to judge.
+        """Whether input was unreadable, a kind of evidence is damaged, or there was nothing to judge.
 
         A cluster known to be new is complete without anything to judge.
         """
         if (empty := self.empty_input) is not None and not empty.is_new:
+            return True
+        if any(row.state == DAMAGED for row in self.coverage):
             return True
         return any(is_unread(error.reason, error.detail) for _, error in self.unread())
 

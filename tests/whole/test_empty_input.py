@@ -169,12 +169,12 @@ def test_other_commands_end_alike(words: tuple[str, ...], tmp_path: Path) -> Non
     assert (status, err.splitlines()) == (3, [f"auditor: {LEFT_OUT}"])
 
 
-def test_a_copy_of_no_segments_names_the_directories(tmp_path: Path) -> None:
+def test_a_copy_of_no_segments_says_so(tmp_path: Path) -> None:
     path = without_segments(tmp_path / "broker-1")
     status, _, err = called("copy", path, "--out", tmp_path / "out", "--quiet")
     assert (status, err.splitlines()) == (
         3,
-        [f"auditor: {NO_SEGMENTS}: 4 partition directories without their .log files"],
+        [f"auditor: {NO_SEGMENTS}: its partition directories are without their .log files"],
     )
 
 
