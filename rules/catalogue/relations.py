@@ -255,8 +255,8 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
 def of_the_missing_segment(cause: Finding, other: Finding) -> bool:
     """It is about offsets, or about an end of the log, in segments that the same replica has lost."""
     first, last = read(HoleEvidence, cause.evidence)["missing_range"]
-    within = read(HoleEvidence, other.evidence).get("missing_range") or [other.offset]
-    return _same_replica(cause, other) and all(offset is not None and first <= offset <= last for offset in within)
+    within = read(HoleEvidence, other.evidence).get("missing_range") or [-1 if other.offset is None else other.offset]
+    return _same_replica(cause, other) and all(first <= offset <= last for offset in within)
 
 
 @relation("topic", "partition")
