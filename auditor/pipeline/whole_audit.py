@@ -171,6 +171,8 @@ def _is_new(settings: ClusterSettings | None) -> bool:
 
 DAMAGED, MISSING = "damaged", "missing"
 _LOG_START = "log-start-offset-checkpoint"  # since 0.11, as the leader epochs
+_RECOVERY_POINTS, _HIGH_WATERMARKS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
+METADATA_CHECKPOINT = "metadata checkpoint"
 INTERNAL = ("__consumer_offsets", TRANSACTION_STATE)
 
 
@@ -193,8 +195,8 @@ def coverage_of(
     damaged: dict[str, dict[str, None]] = {}
     for log_dir, error in unread:
         name = error.file.rpartition("/")[2]
-        kind = "metadata checkpoint" if name.endswith(".checkpoint") else name
-        if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, "metadata checkpoint", *OF_A_BROKER):
+        kind = METADATA_CHECKPOINT if name.endswith(".checkpoint") else name
+        if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER):
             damaged.setdefault(kind, {})[f"{log_dir}/{error.file}"] = None
     for b in briefs:
         promised = b.bounds.high_watermark or 0
@@ -209,23 +211,31 @@ def coverage_of(
 
 
 def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
-    small = {file.name for file in d.small_files}
-    if len(small & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
+    """Yield the missing files by kind, with the empty ones that hold something as soon as there is data."""
+    small = {file.name: file.size for file in d.small_files}
+    if len(small.keys() & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
         return
-    folders = {(c.topic, c.partition) for c in (*d.replicas, *d.aside)}
+    has_data = d.clean_shutdown and any(s.size for c in d.replicas for s in c.segments)
     has_epochs = _LOG_START in small or any(c.leader_epochs for c in d.replicas)
     has_ids = (d.meta is not None and d.meta.version > 0) or any(c.partition_metadata for c in d.replicas)
     for name in (META, *CHECKPOINT_KINDS):
-        if name not in small and (name != _LOG_START or has_epochs):
+        is_empty = small.get(name) == 0 and has_data and name in (META, _RECOVERY_POINTS, _HIGH_WATERMARKS)
+        if is_empty or (name not in small and (name != _LOG_START or has_epochs)):
             yield name, name
     for c in d.replicas:
-        if c.segments and has_epochs and c.leader_epochs is None:
+        written = any(segment.size for segment in c.segments)
+        if has_epochs and written and (c.leader_epochs is None or not c.leader_epochs.size):
             yield LEADER_EPOCHS, f"{c.folder}/{LEADER_EPOCHS}"
-        if c.segments and has_ids and c.partition_metadata is None:
+        if has_ids and c.segments and c.partition_metadata is None:
             yield PARTITION_METADATA, f"{c.folder}/{PARTITION_METADATA}"
+        if c.topic == METADATA_TOPIC and c.first_offset > 0 and all(f.kind != "checkpoint" for f in c.others):
+            yield METADATA_CHECKPOINT, f"{c.folder}/*.checkpoint"
+    folders = {(c.topic, c.partition) for c in (*d.replicas, *d.aside)}
     for (topic, partition), offset in d.checkpoints.get("high-watermark", {}).items():
         if offset > 0 and (topic, partition) not in folders:
             yield f"directory of {topic if topic in INTERNAL else 'a partition'}", f"{topic}-{partition}"
+    if METADATA_TOPIC not in {c.topic for c in d.replicas} and d.meta is not None and d.meta.version > 0:
+        yield f"directory of {METADATA_TOPIC}", f"{METADATA_TOPIC}-0"
 
 
 # Read half of an audit: inventory, settings of the clusters, and the facts of every replica.

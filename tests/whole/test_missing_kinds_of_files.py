@@ -1,0 +1,156 @@
+"""Files that are missing or empty: what the others show of them is reported, and no audit is an all-clear over them.
+
+A few corpora with one kind of file removed or emptied at a time; every corpus in the nightly run.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from auditor.rules.seen.view import Finding
+from tests import corpora
+from tests.audited import audit_folder
+from tests.conftest import NIGHTLY
+from tests.facts import opened
+
+REMOVED, EMPTIED = "removed", "emptied"
+KINDS = {  # by glob, below a log directory: what names it
+    "*/*.log": ".log",
+    "*/*.index": "index",
+    "*/*.timeindex": "timeindex",
+    "*/*.txnindex": "txnindex",
+    "*/*.snapshot": "snapshot",
+    "*/leader-epoch-checkpoint": "leader-epoch-checkpoint",
+    "*/partition.metadata": "partition.metadata",
+    "replication-offset-checkpoint": "replication-offset-checkpoint",
+    "recovery-point-offset-checkpoint": "recovery-point-offset-checkpoint",
+    "log-start-offset-checkpoint": "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint": "cleaner-offset-checkpoint",
+    "meta.properties": "meta.properties",
+    "__cluster_metadata-*/*.checkpoint": "metadata checkpoint",
+    "__cluster_metadata-*/*": "__cluster_metadata",
+    "__consumer_offsets-*/*": "__consumer_offsets",
+    "__transaction_state-*/*": "__transaction_state",
+}
+# What a broker writes again by itself from what is left, by the class that does; nothing is lost with it.
+REBUILT = {
+    ("*/*.index", REMOVED): "LogSegment.sanityCheck, LogSegment.recover",
+    ("*/*.index", EMPTIED): "AbstractIndex: look-ups begin at position 0 of the segment",
+    ("*/*.timeindex", REMOVED): "LogSegment.sanityCheck, LogSegment.recover",
+    ("*/*.timeindex", EMPTIED): "LogSegment.sanityCheck",
+    ("*/*.txnindex", REMOVED): "TransactionIndex, by LogSegment.recover; reported where aborted records show",
+    ("*/*.txnindex", EMPTIED): "TransactionIndex, by LogSegment.recover; reported where aborted records show",
+    ("*/*.snapshot", REMOVED): "UnifiedLog.rebuildProducerState",
+    ("*/*.snapshot", EMPTIED): "UnifiedLog.rebuildProducerState; a warning of wrong-snapshot where it is read",
+    ("log-start-offset-checkpoint", EMPTIED): "LogManager.checkpointLogStartOffsets: empty where none was raised",
+    ("cleaner-offset-checkpoint", EMPTIED): "LogCleanerManager.updateCheckpoints: empty before the first cleaning",
+    ("__cluster_metadata-*/*.checkpoint", REMOVED): "MetadataLoader: the log is read from its first offset",
+}
+
+
+def matching(root: Path, pattern: str) -> list[Path]:
+    return sorted(file for log_dir in root.iterdir() for file in log_dir.glob(pattern) if file.is_file())
+
+
+def changes(root: Path, corpus: str) -> Iterator[tuple[str, str, list[Path]]]:
+    """A kind, how it is changed, and the files: of all partitions, and of one."""
+    chance = random.Random(f"{corpus} {datetime.date.today()}")
+    every = list(itertools.product(KINDS, (REMOVED, EMPTIED), (False, True)))
+    for pattern, how, of_one in every if NIGHTLY else chance.sample(every, 6):
+        files = matching(root, pattern)
+        if of_one and files:
+            folder = chance.choice(files).parent
+            files = [file for file in files if file.parent == folder]
+        if files and (pattern, how) not in REBUILT and any(file.stat().st_size for file in files):
+            yield pattern, how, files
+
+
+def seeded() -> list[str]:
+    names = [name for name in corpora.judged() if list(corpora.unpack(name).glob("*/meta.properties"))]
+    return names if NIGHTLY else random.Random(str(datetime.date.today())).sample(names, 2)
+
+
+@pytest.mark.parametrize("name", seeded())
+def test_a_kind_that_is_missing_or_empty_is_named(name: str, tmp_path: Path) -> None:
+    source = corpora.unpack(name)
+    for pattern, how, files in changes(source, name):
+        root = tmp_path / "input"
+        shutil.copytree(source, root)
+        for file in files:
+            changed = root / file.relative_to(source)
+            if how == REMOVED:
+                changed.unlink()
+            else:
+                changed.write_bytes(b"")
+        audit = opened(root)
+        named = audit.exit_code() >= 1 or any(KINDS[pattern] in f"{row.kind} {row.first}" for row in audit.coverage)
+        of_clean = any((file.parent / ".kafka_cleanshutdown").exists() for file in (*files, *(f.parent for f in files)))
+        assert named or not of_clean, f"{name}: {pattern} {how}: {files[:3]} of {len(files)}"
+        shutil.rmtree(root)
+
+
+def stopped(target: Path) -> tuple[Path, int]:
+    """A broker's directory that was stopped cleanly, and the time of its copy."""
+    root = corpora.copy("healthy-41", target)
+    (root / "broker-1" / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    return root, int(corpora.manifest("healthy-41")["copied_at"])
+
+
+def about_files(found: list[Finding]) -> list[tuple[str, str, str]]:
+    return [(f.kind, f.severity, f"{f.topic}-{f.partition}") for f in found if f.kind in KINDS_OF_FINDINGS]
+
+
+KINDS_OF_FINDINGS = {"missing-segment", "orphaned-index"}
+
+
+def test_a_partition_that_lost_its_segments_is_critical(tmp_path: Path) -> None:
+    root, as_of = stopped(tmp_path)
+    assert about_files(audit_folder(root, as_of)) == []
+    for file in root.glob("broker-1/shop.orders-0/*.log"):
+        file.unlink()
+    assert about_files(audit_folder(root, as_of)) == [("missing-segment", "critical", "shop.orders-0")]
+    (root / "broker-1" / ".kafka_cleanshutdown").unlink()
+    (found,) = (f for f in audit_folder(root, as_of) if f.kind == "missing-segment")
+    assert (found.severity, found.if_true) == ("info", "critical")
+
+
+def test_a_directory_that_lost_everything_is_critical(tmp_path: Path) -> None:
+    root, as_of = stopped(tmp_path)
+    for file in root.glob("broker-1/shop.orders-0/*"):
+        file.unlink()
+    assert about_files(audit_folder(root, as_of)) == [("missing-segment", "critical", "shop.orders-0")]
+    (root / "broker-1" / "shop.orders-0").rmdir()  # it may not have been copied
+    assert about_files(audit_folder(root, as_of)) == []
+    rows = opened(root).coverage
+    assert [(row.kind, row.state, row.first) for row in rows] == [
+        ("directory of a partition", "missing", "broker-1/shop.orders-0")
+    ]
+
+
+def test_an_index_without_its_segment_is_an_error(tmp_path: Path) -> None:
+    root, as_of = stopped(tmp_path)
+    oldest, after = sorted(root.glob("broker-1/shop.orders-0/*.log"))[:2]
+    oldest.unlink()
+    (found,) = (f for f in audit_folder(root, as_of) if f.kind == "orphaned-index")
+    assert (found.severity, found.offset, found.last_offset) == ("error", int(oldest.stem), int(after.stem) - 1)
+    for file in root.glob(f"broker-1/shop.orders-0/{oldest.stem}.*"):
+        file.rename(f"{file}.deleted")  # as retention leaves them
+    assert about_files(audit_folder(root, as_of)) == []
+
+
+def test_a_damaged_kind_of_evidence_is_in_the_headline(tmp_path: Path) -> None:
+    root, _ = stopped(tmp_path)
+    file = root / "broker-1" / "shop.orders-0" / "partition.metadata"
+    file.write_bytes(bytes(file.stat().st_size))
+    audit = opened(root)
+    assert [(row.kind, row.state) for row in audit.coverage] == [("partition.metadata", "damaged")]
+    assert audit.exit_code() == 3
+    assert json.dumps([row._asdict() for row in audit.coverage])
