@@ -173,6 +173,7 @@ DAMAGED, MISSING = "damaged", "missing"
 _LOG_START = "log-start-offset-checkpoint"  # since 0.11, as the leader epochs
 _RECOVERY_POINTS, _HIGH_WATERMARKS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
 METADATA_CHECKPOINT = "metadata checkpoint"
+WHOLE_KINDS = (PARTITION_METADATA, LEADER_EPOCHS, METADATA_CHECKPOINT, TRANSACTION_STATE)
 INTERNAL = ("__consumer_offsets", TRANSACTION_STATE)
 
 
@@ -185,29 +186,31 @@ class Coverage(NamedTuple):
     first: str
 
 
-def coverage_of(
-    inventory: Inventory, unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Brief]
-) -> Iterator[Coverage]:
-    """Yield the kinds of evidence of an input that are damaged, then those that are missing.
-
-    Missing is a file that all brokers of the release write, as others beside it show.
-    """
-    damaged: dict[str, dict[str, None]] = {}
+def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Brief]) -> list[Coverage]:
+    """Return the kinds of evidence with damaged files, and __transaction_state where none of a log could be read."""
+    found = []
     for log_dir, error in unread:
         name = error.file.rpartition("/")[2]
         kind = METADATA_CHECKPOINT if name.endswith(".checkpoint") else name
         if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER):
-            damaged.setdefault(kind, {})[f"{log_dir}/{error.file}"] = None
+            found.append((kind, f"{log_dir}/{error.file}"))
     for b in briefs:
-        promised = b.bounds.high_watermark or 0
-        if b.topic == TRANSACTION_STATE and not b.text and b.bounds.log_end <= b.first_offset < promised:
-            damaged.setdefault(TRANSACTION_STATE, {})[f"{b.log_dir}/{b.topic}-{b.partition}"] = None
-    missing: dict[str, dict[str, None]] = {}
-    for d in inventory.log_dirs:
-        for kind, file in _lacking(d):
-            missing.setdefault(kind, {})[f"{d.name}/{file}"] = None
-    for state, found in ((DAMAGED, damaged), (MISSING, missing)):
-        yield from (Coverage(kind, state, len(files), next(iter(files))) for kind, files in sorted(found.items()))
+        is_empty = b.bounds.log_end <= b.first_offset < (b.bounds.high_watermark or 0)
+        if b.topic == TRANSACTION_STATE and not b.text and is_empty:
+            found.append((TRANSACTION_STATE, f"{b.log_dir}/{b.topic}-{b.partition}"))
+    return _kinds(DAMAGED, found)
+
+
+def missing_kinds(inventory: Inventory) -> list[Coverage]:
+    """Return the kinds of files that are missing though all brokers of the release write them, as others show."""
+    return _kinds(MISSING, ((kind, f"{d.name}/{file}") for d in inventory.log_dirs for kind, file in _lacking(d)))
+
+
+def _kinds(state: str, files: Iterable[tuple[str, str]]) -> list[Coverage]:
+    by_kind: dict[str, dict[str, None]] = {}
+    for kind, file in files:
+        by_kind.setdefault(kind, {})[file] = None
+    return [Coverage(kind, state, len(some), next(iter(some))) for kind, some in sorted(by_kind.items())]
 
 
 def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
@@ -223,8 +226,10 @@ def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
         if is_empty or (name not in small and (name != _LOG_START or has_epochs)):
             yield name, name
     for c in d.replicas:
+        if c.orphans or not (c.segments or c.unread):
+            yield "segment (.log)", c.orphans[0].name if c.orphans else c.folder
         written = any(segment.size for segment in c.segments)
-        if has_epochs and written and (c.leader_epochs is None or not c.leader_epochs.size):
+        if has_epochs and c.segments and (c.leader_epochs is None or (written and not c.leader_epochs.size)):
             yield LEADER_EPOCHS, f"{c.folder}/{LEADER_EPOCHS}"
         if has_ids and c.segments and c.partition_metadata is None:
             yield PARTITION_METADATA, f"{c.folder}/{PARTITION_METADATA}"
@@ -712,9 +717,13 @@ class Audit(JudgedAudit):
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in fatal}
 
     @cached_property
+    def _missing(self) -> list[Coverage]:
+        return missing_kinds(self.inventory)
+
+    @property
     def coverage(self) -> list[Coverage]:
-        """The kinds of evidence that are missing from the input, or damaged. Cost: a pass over inventory and briefs."""
-        return list(coverage_of(self.inventory, self.unread(), self.briefs))
+        """The kinds of evidence that are damaged, as far as was read, then those that are missing from the input."""
+        return [*damaged_kinds(self.unread(), self.briefs if self.is_known("briefs") else ()), *self._missing]
 
     def incomplete(self) -> bool:
         """Whether input was unreadable, a kind of evidence is damaged, or there was nothing to judge.
@@ -723,9 +732,9 @@ class Audit(JudgedAudit):
         """
         if (empty := self.empty_input) is not None and not empty.is_new:
             return True
-        if any(row.state == DAMAGED for row in self.coverage):
+        if any(is_unread(error.reason, error.detail) for _, error in self.unread()):
             return True
-        return any(is_unread(error.reason, error.detail) for _, error in self.unread())
+        return any(row.state == DAMAGED and row.kind in WHOLE_KINDS for row in self.coverage)
 
     def exit_code(self) -> int:
         """Return 0, 1 or 3 as the contract says; 3 takes precedence over 1. Accepted findings do not count.

@@ -26,7 +26,7 @@ CORPORA = (
 GAPS = {"offset-hole", "sequence-gap", "committed-transaction-hole"}
 NOT_INDEXED = {"aborted-transaction-not-indexed", "replica-abort-index-divergence"}
 INDEX_ENTRY_BYTES = 34  # of a .txnindex: version, producer id, first, last and last stable offset
-LACKS = {"checkpoint-beyond-log-end", "replica-missing-range"}
+LACKS = {"checkpoint-beyond-log-end", "missing-segment", "orphaned-index", "replica-missing-range"}
 
 
 def parts(folder: Path, corpus: str) -> Iterator[list[str]]:
