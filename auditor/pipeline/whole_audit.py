@@ -195,8 +195,7 @@ def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Br
         if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER):
             found.append((kind, f"{log_dir}/{error.file}"))
     for b in briefs:
-        is_empty = b.bounds.log_end <= b.first_offset < (b.bounds.high_watermark or 0)
-        if b.topic == TRANSACTION_STATE and not b.text and is_empty:
+        if b.topic == TRANSACTION_STATE and not b.text and b.nothing_read:
             found.append((TRANSACTION_STATE, f"{b.log_dir}/{b.topic}-{b.partition}"))
     return _kinds(DAMAGED, found)
 
