@@ -527,7 +527,9 @@ def orphaned_index(log: LogView) -> Iterator[Finding]:
 def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, str]], end: int) -> Finding:
     # ``end``: where the next segment begins, -1 for none.
     bases, files = sorted({base for base, _ in orphans}), [file for _, file in orphans]
-    end = end if end >= 0 else max(bases[-1] + 1, *_promises(replica).values(), *(s.offset for s in replica.snapshots))
+    end = (
+        end if end >= 0 else max([bases[-1] + 1, *_promises(replica).values(), *(s.offset for s in replica.snapshots)])
+    )
     harmless = end <= replica.log_start and replica.log_start > replica.segment_bases[0]
     harmless |= set(bases) <= set(replica.segment_bases)  # in remote storage
     known = _is_whole(log, replica)

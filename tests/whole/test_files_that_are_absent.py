@@ -52,7 +52,8 @@ def said_of_files(f: Finding, gone: list[str]) -> bool:
     if f.kind in GAPS:
         return f.evidence["confidence"] == "undecidable" and any(n.endswith(".log") for n in of_log)
     if f.kind == "missing-segment":  # which may be about several partitions
-        names = f.evidence.get("partitions") or [f"{f.topic}-{f.partition}"]
+        several = f.evidence.get("partitions")
+        names = several if isinstance(several, list) else [] if several else [f"{f.topic}-{f.partition}"]
         return all(any(f"/{name}/" in n and n.endswith(".log") for n in gone) for name in names)
     if f.kind in LACKS:
         return any(n.endswith(".log") for n in of_log)

@@ -149,6 +149,15 @@ def test_an_index_without_its_segment_is_an_error(tmp_path: Path) -> None:
     assert about_files(audit_folder(root, as_of)) == []
 
 
+def test_the_newest_segment_without_any_checkpoint(tmp_path: Path) -> None:
+    root, as_of = stopped(tmp_path)
+    newest = max(root.glob("broker-1/shop.orders-0/*.log"))
+    for file in (newest, *root.glob("broker-1/*-offset-checkpoint"), *newest.parent.glob("*.snapshot")):
+        file.unlink()
+    (found,) = (f for f in audit_folder(root, as_of) if f.kind == "orphaned-index")
+    assert (found.severity, found.offset) == ("error", int(newest.stem))
+
+
 def test_a_damaged_kind_of_evidence_is_in_the_headline(tmp_path: Path) -> None:
     root, _ = stopped(tmp_path)
     file = root / "broker-1" / "shop.orders-0" / "partition.metadata"
