@@ -422,8 +422,8 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
     """All segment files of a partition are missing
 
     Checks: a partition directory without any segment (.log), of a partition with a high watermark, recovery point or
-    cleaner offset above 0, a producer snapshot, or an index. Of a broker that was stopped cleanly, or of a directory
-    that is whole (--whole, or a copy by auditor copy).
+    cleaner offset above 0, a producer snapshot, or an index. Certain for a broker that was stopped cleanly, and with
+    --whole for a replica in sync. A copy by auditor copy is judged as the directory that it was made of.
     Why it matters: the records are lost, or were not copied. A broker that starts on the directory creates an empty log
     at offset 0 without a warning; as leader it makes its followers truncate theirs.
     Can be wrong: files that were not copied: where the log directory has no segment at all it is an info. A topic that
@@ -441,7 +441,7 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
         indexes = sorted({base for base, _ in replica.orphans})
         if not (checkpoints or snapshots or indexes):
             continue
-        known = _is_whole(log, replica)
+        known = _has_all_files(log, replica) or (log.cluster.whole and _is_in_sync(log, replica))
         shown = [f"the {name} is {value}" for name, value in checkpoints.items()]
         shown += [f"indexes of {_segments(indexes)} exist"] if indexes else []
         shown += [f"producer snapshots at {few(snapshots)} exist"] if snapshots else []
@@ -472,12 +472,16 @@ def _has_lost_all(log: LogView, replica: ReplicaFacts) -> bool:
     return not (deleted or moved)
 
 
-def _is_whole(log: LogView, replica: ReplicaFacts) -> bool:
-    # Whether its directory has all files that its broker had.
-    cluster = log.cluster
-    if replica.log_dir in cluster.whole or cluster.at_once:
+def _has_all_files(log: LogView, replica: ReplicaFacts) -> bool:
+    # Of one moment. Files of a running broker may be deleted or moved while they are copied, even by auditor copy.
+    if log.cluster.at_once:
         return True
-    return log.at_rest(replica) and replica.log_dir not in cluster.without_segments
+    return log.at_rest(replica) and replica.log_dir not in log.cluster.without_segments
+
+
+def _is_in_sync(log: LogView, replica: ReplicaFacts) -> bool:
+    in_sync = log.cluster.in_sync.get((log.topic, log.partition))
+    return replica.broker_id in in_sync if in_sync is not None else not log.cluster.has_metadata
 
 
 def _promises(replica: ReplicaFacts) -> dict[str, int]:
@@ -503,8 +507,8 @@ def _segments(bases: Sequence[int]) -> str:
 def orphaned_index(log: LogView) -> Iterator[Finding]:
     """An index exists without its segment
 
-    Checks: an .index, .timeindex or .txnindex without the .log of the same offset, in the directory of a broker that
-    was stopped cleanly, or that is whole (--whole, or a copy by auditor copy).
+    Checks: an .index, .timeindex or .txnindex without the .log of the same offset. Certain for a broker that was
+    stopped cleanly, and with --at-once. A copy by auditor copy is judged as the directory that it was made of.
     Why it matters: brokers rename and delete the files of a segment together, so something else removed the segment:
     its records are lost though no retention decided that. The next start deletes the index, and with it the evidence.
     Can be wrong: a segment file that was not copied.
@@ -531,7 +535,7 @@ def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, 
     )
     harmless = end <= replica.log_start and replica.log_start > replica.segment_bases[0]
     harmless |= set(bases) <= set(replica.segment_bases)  # in remote storage
-    known = _is_whole(log, replica)
+    known = _has_all_files(log, replica)
     kinds = few(sorted({f".{file.rpartition('.')[2]}" for file in files}))
     return log.finding(
         "warning" if harmless else "error",

@@ -457,7 +457,7 @@ class JudgedAudit(ReadAudit):
         )
         for cluster in clusters.values():
             cluster.scope = options.scope
-            cluster.whole = frozenset(d.name for d in self.inventory.log_dirs if options.whole or d.copied)
+            cluster.whole = options.whole
             cluster.without_segments = frozenset(_without_segments(self.inventory))
         if options.whole:
             for key, cluster in clusters.items():

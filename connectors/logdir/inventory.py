@@ -372,13 +372,25 @@ def folder_replica(
     errors: list[DecodeError] = []
     opened = scope.wants(says.topic, says.partition, broker_id)
     chosen = logdir_files.keep(candidates, lambda item: _end_offset(place, item, errors) if opened else 0)
+    kept, without_log = _without_indexes_of_deleted(chosen.kept, [item for item, _ in chosen.dropped])
     dropped += [(_data_file(item), reason) for item, reason in chosen.dropped]
-    metadata = next((item.name for item in chosen.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
+    dropped += [(_data_file(item), logdir_files.DELETED) for item in without_log]
+    metadata = next((item.name for item in kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
     # For a deleted one it shows which topic was deleted; its errors do not matter.
     wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
-    replica = _replica(chosen.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    replica = _replica(kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)
+
+
+def _without_indexes_of_deleted(
+    kept: list[FoundFile], dropped: list[FoundFile]
+) -> tuple[list[FoundFile], list[FoundFile]]:
+    # A broker renames a segment before its indexes. Source: LogSegment.changeFileSuffixes.
+    renamed = {item.says.offset for item in dropped if item.says.kind == "log" and item.says.state == "deleted"}
+    renamed -= {item.says.offset for item in kept if item.says.kind == "log"}
+    indexes = [i for i in kept if i.says.kind in kafka_names.INDEX_KINDS and i.says.offset in renamed]
+    return [item for item in kept if item not in indexes] if indexes else kept, indexes
 
 
 def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:

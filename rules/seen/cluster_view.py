@@ -223,10 +223,9 @@ class Cluster:
     broker, the names of the settings in its file, where that is in the input; ``configs_by``: the source of the others.
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
-    (``--whole``). ``whole``: log directories with all their files, by ``--whole`` or as copies by ``auditor copy``;
-    ``without_segments``: those without any segment. ``scope``: what was read; the rest is unknown. ``unverified``: by
-    ``topic-partition`` the offset
-    ranges of batches of its leader replica with an unverified checksum.
+    (``--whole``). ``whole``: that option was given; ``without_segments``: log directories without any segment.
+    ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches
+    of its leader replica with an unverified checksum.
     """
 
     as_of: int
@@ -259,7 +258,7 @@ class Cluster:
     away: frozenset[str] = frozenset()
     offline: dict[tuple[str, int], Offline] = field(default_factory=dict)
     absent: tuple[Absent, ...] = ()
-    whole: frozenset[str] = frozenset()
+    whole: bool = False
     without_segments: frozenset[str] = frozenset()
     directory_ids: dict[str, str] = field(default_factory=dict)
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)

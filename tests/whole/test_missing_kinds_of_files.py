@@ -12,9 +12,13 @@ import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from auditor.copying import run
+from auditor.copying.folders import InputFolder
+from auditor.copying.run import copy_logs
 from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import audit_folder
@@ -156,6 +160,92 @@ def test_the_newest_segment_without_any_checkpoint(tmp_path: Path) -> None:
         file.unlink()
     (found,) = (f for f in audit_folder(root, as_of) if f.kind == "orphaned-index")
     assert (found.severity, found.offset) == ("error", int(newest.stem))
+
+
+ORDERS = "broker-1/shop.orders-0"
+
+
+def running(target: Path) -> tuple[Path, int]:
+    """A broker's directory as a running one has it."""
+    root, as_of = stopped(target)
+    (root / "broker-1" / ".kafka_cleanshutdown").unlink()
+    return root, as_of
+
+
+def oldest(root: Path) -> list[Path]:
+    """The files of the oldest segment, in the order in which a broker renames them."""
+    base = min(root.glob(f"{ORDERS}/*.log")).stem
+    return [file for kind in ("log", "index", "timeindex", "txnindex") for file in root.glob(f"{ORDERS}/{base}.{kind}")]
+
+
+def delete(files: list[Path]) -> None:
+    for file in files:
+        if file.exists():
+            file.rename(f"{file}.deleted")
+
+
+def test_an_index_whose_segment_is_being_deleted_is_none_without_its_segment(tmp_path: Path) -> None:
+    root, as_of = stopped(tmp_path)
+    delete(oldest(root)[:1])
+    assert about_files(audit_folder(root, as_of)) == []
+
+
+@pytest.mark.parametrize("files", [1, 4])
+@pytest.mark.parametrize("at", ["listing", "reading"])
+def test_a_segment_deleted_while_it_is_copied_is_no_incident(
+    at: str, files: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, as_of = running(tmp_path / "in")
+    segment, stat_and_size, refresh = oldest(root), run.stat_and_size, InputFolder.refresh
+
+    def before_reading(place: Any, name: str) -> Any:
+        if at == "reading" and place.path.endswith(ORDERS) and name == segment[0].name:
+            delete(segment[:files])
+        return stat_and_size(place, name)
+
+    def then_deleted(folder: InputFolder) -> None:
+        refresh(folder)
+        if at == "listing" and folder.name == ORDERS:
+            folder.files.pop(segment[0].name, None)  # a listing that a renaming goes through
+            delete(segment[:files])
+
+    monkeypatch.setattr(run, "stat_and_size", before_reading)
+    monkeypatch.setattr(InputFolder, "refresh", then_deleted)
+    monkeypatch.setattr(run, "TIMES", 1)
+    copy_logs([str(root)], tmp_path / "copy")
+    assert {severity for _, severity, _ in about_files(audit_folder(tmp_path / "copy", as_of))} <= {"info"}
+    assert {severity for _, severity, _ in about_files(opened(tmp_path / "copy", whole=True).findings)} <= {"info"}
+
+
+def test_a_copy_says_what_its_directory_does(tmp_path: Path) -> None:
+    for number, make in enumerate((stopped, running)):
+        root, as_of = make(tmp_path / f"{number}")
+        for file in [oldest(root)[0], *root.glob("broker-1/shop.orders-1/*.log")]:
+            file.unlink()
+        copy_logs([str(root)], tmp_path / f"copy-{number}")
+        assert (of_files := about_files(audit_folder(root, as_of)))
+        assert about_files(audit_folder(tmp_path / f"copy-{number}", as_of)) == of_files
+
+
+def test_a_copy_of_some_partitions_lacks_no_segment(tmp_path: Path) -> None:
+    for number, make in enumerate((stopped, running)):
+        root, as_of = make(tmp_path / f"{number}")
+        for names in ((ORDERS,), (ORDERS, "broker-1/__transaction_state-0")):
+            copy_logs([str(root / name) for name in names], copy := tmp_path / f"copy-{number}-{len(names)}")
+            assert about_files(audit_folder(copy, as_of)) == []
+        copy_logs([str(root)], copy := tmp_path / f"whole-{number}")
+        for gone in ("shop.orders-1", "shop.plain-0"):
+            shutil.rmtree(copy / "broker-1" / gone)
+        assert about_files(audit_folder(copy, as_of)) == []
+        assert about_files(opened(copy, whole=True).findings) == []
+
+
+def test_with_all_directories_a_replica_in_sync_without_segments_is_lost(tmp_path: Path) -> None:
+    root, _ = running(tmp_path)
+    for file in root.glob(f"{ORDERS}/*.log"):
+        file.unlink()
+    assert about_files(opened(root).findings) == [("missing-segment", "info", "shop.orders-0")]
+    assert about_files(opened(root, whole=True).findings) == [("missing-segment", "critical", "shop.orders-0")]
 
 
 def test_a_damaged_kind_of_evidence_is_in_the_headline(tmp_path: Path) -> None:
