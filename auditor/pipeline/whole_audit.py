@@ -31,7 +31,7 @@ from auditor.connectors.kafka_names import (
     QUORUM_STATE,
     WITNESSES,
 )
-from auditor.connectors.logdir.files import Inventory, LogDir
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
 from auditor.connectors.logdir.tiered import with_remote
 from auditor.connectors.stores import retries
@@ -162,8 +162,9 @@ def _without_segments(read: Inventory) -> Iterator[str]:
 
 
 def _is_new(settings: ClusterSettings | None) -> bool:
-    """Whether all of a cluster's metadata was readable and has no topic."""
-    return settings is not None and settings.metadata is not None and settings.whole and not settings.metadata.topics
+    """Whether all of a cluster's metadata was readable, is not empty, and has no topic."""
+    metadata = None if settings is None or not settings.whole else settings.metadata
+    return metadata is not None and metadata.end_offset > 0 and not metadata.topics
 
 
 # Kinds of evidence, beside the segments, that the input lacks.
@@ -184,6 +185,16 @@ class Coverage(NamedTuple):
     state: str
     files: int
     first: str
+
+
+def _is_emptied(d: LogDir, c: Replica) -> bool:
+    """Whether all segments of a replica are empty, though its high watermark, or directories of topics, were not."""
+    if c.unread or any(segment.size for segment in c.segments):
+        return False
+    if c.topic == METADATA_TOPIC:
+        return any(other.topic_id for other in d.replicas)
+    offsets = d.checkpoints.get("high-watermark")
+    return offsets is not None and offsets.get((c.topic or "", c.partition or 0), 0) > c.first_offset
 
 
 def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Brief]) -> list[Coverage]:
@@ -217,16 +228,21 @@ def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
     small = {file.name: file.size for file in d.small_files}
     if len(small.keys() & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
         return
-    has_data = d.clean_shutdown and any(s.size for c in d.replicas for s in c.segments)
+    has_data = any(s.size for c in d.replicas for s in c.segments)
+    # A broker creates them empty. It writes the high watermarks within seconds, recovery points within a minute.
+    later = any(small.get(name) for name in CHECKPOINT_KINDS if name != _HIGH_WATERMARKS)
+    due_by = {META: True, _HIGH_WATERMARKS: has_data, _RECOVERY_POINTS: has_data and (d.clean_shutdown or later)}
     has_epochs = _LOG_START in small or any(c.leader_epochs for c in d.replicas)
     has_ids = (d.meta is not None and d.meta.version > 0) or any(c.partition_metadata for c in d.replicas)
     for name in (META, *CHECKPOINT_KINDS):
-        is_empty = small.get(name) == 0 and has_data and name in (META, _RECOVERY_POINTS, _HIGH_WATERMARKS)
+        is_empty = small.get(name) == 0 and due_by.get(name, False)
         if is_empty or (name not in small and (name != _LOG_START or has_epochs)):
             yield name, name
     for c in d.replicas:
         if c.orphans or not (c.segments or c.unread):
             yield "segment (.log)", c.orphans[0].name if c.orphans else c.folder
+        elif _is_emptied(d, c):
+            yield "segment (.log)", c.segments[0].name
         written = any(segment.size for segment in c.segments)
         if has_epochs and c.segments and (c.leader_epochs is None or (written and not c.leader_epochs.size)):
             yield LEADER_EPOCHS, f"{c.folder}/{LEADER_EPOCHS}"

@@ -9,6 +9,7 @@ import datetime
 import itertools
 import json
 import random
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.audited import audit_folder
 from tests.conftest import NIGHTLY
 from tests.facts import opened
 
+ASIDE = re.compile(r"(-delete|-future|-stray|-[0-9]{8})$")  # directories that are not read, or only beside another
 REMOVED, EMPTIED = "removed", "emptied"
 KINDS = {  # by glob, below a log directory: what names it
     "*/*.log": ".log",
@@ -61,7 +63,8 @@ REBUILT = {
 
 
 def matching(root: Path, pattern: str) -> list[Path]:
-    return sorted(file for log_dir in root.iterdir() for file in log_dir.glob(pattern) if file.is_file())
+    files = (file for log_dir in root.iterdir() for file in log_dir.glob(pattern) if file.is_file())
+    return sorted(file for file in files if not ASIDE.search(file.parent.name))
 
 
 def has_data(folder: Path) -> bool:
