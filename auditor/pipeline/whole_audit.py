@@ -7,7 +7,7 @@ import datetime
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from operator import itemgetter
@@ -213,7 +213,17 @@ def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Br
 
 def missing_kinds(inventory: Inventory) -> list[Coverage]:
     """Return the kinds of files that are missing though all brokers of the release write them, as others show."""
-    return _kinds(MISSING, ((kind, f"{d.name}/{file}") for d in inventory.log_dirs for kind, file in _lacking(d)))
+    of_broker: dict[tuple[str, int | str], set[tuple[str | None, int | None]]] = {}
+    for d in inventory.log_dirs:
+        of_broker.setdefault(_broker(d), set()).update((c.topic, c.partition) for c in (*d.replicas, *d.aside))
+    files = (
+        (kind, f"{d.name}/{file}") for d in inventory.log_dirs for kind, file in _lacking(d, of_broker[_broker(d)])
+    )
+    return _kinds(MISSING, files)
+
+
+def _broker(d: LogDir) -> tuple[str, int | str]:
+    return d.join_key, d.name if d.broker_id is None else d.broker_id
 
 
 def _kinds(state: str, files: Iterable[tuple[str, str]]) -> list[Coverage]:
@@ -223,8 +233,11 @@ def _kinds(state: str, files: Iterable[tuple[str, str]]) -> list[Coverage]:
     return [Coverage(kind, state, len(some), next(iter(some))) for kind, some in sorted(by_kind.items())]
 
 
-def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
-    """Yield the missing files by kind, with the empty ones that hold something as soon as there is data."""
+def _lacking(d: LogDir, of_broker: Container[tuple[str | None, int | None]]) -> Iterator[tuple[str, str]]:
+    """Yield the missing files by kind, with the empty ones that hold something as soon as there is data.
+
+    ``of_broker``: the partitions with a directory in any log directory of its broker.
+    """
     small = {file.name: file.size for file in d.small_files}
     if len(small.keys() & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
         return
@@ -250,11 +263,10 @@ def _lacking(d: LogDir) -> Iterator[tuple[str, str]]:
             yield PARTITION_METADATA, f"{c.folder}/{PARTITION_METADATA}"
         if c.topic == METADATA_TOPIC and c.first_offset > 0 and all(f.kind != "checkpoint" for f in c.others):
             yield METADATA_CHECKPOINT, f"{c.folder}/*.checkpoint"
-    folders = {(c.topic, c.partition) for c in (*d.replicas, *d.aside)}
     for (topic, partition), offset in d.checkpoints.get("high-watermark", {}).items():
-        if offset > 0 and (topic, partition) not in folders:
+        if offset > 0 and (topic, partition) not in of_broker:
             yield f"directory of {topic if topic in INTERNAL else 'a partition'}", f"{topic}-{partition}"
-    if METADATA_TOPIC not in {c.topic for c in d.replicas} and d.meta is not None and d.meta.version > 0:
+    if (METADATA_TOPIC, 0) not in of_broker and d.meta is not None and d.meta.version > 0:
         yield f"directory of {METADATA_TOPIC}", f"{METADATA_TOPIC}-0"
 
 

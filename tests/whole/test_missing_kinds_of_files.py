@@ -20,6 +20,7 @@ import pytest
 from auditor.copying import run
 from auditor.copying.folders import InputFolder
 from auditor.copying.run import copy_logs
+from auditor.pipeline.whole_audit import EMPTY_SEGMENTS
 from auditor.rules.seen.view import Finding
 from tests import corpora
 from tests.audited import audit_folder
@@ -249,6 +250,42 @@ def test_with_all_directories_a_replica_in_sync_without_segments_is_lost(tmp_pat
         file.unlink()
     assert about_files(opened(root).findings) == [("missing-segment", "info", "shop.orders-0")]
     assert about_files(opened(root, whole=True).findings) == [("missing-segment", "critical", "shop.orders-0")]
+
+
+def test_logs_that_are_all_empty_are_not_those_of_a_new_cluster(tmp_path: Path) -> None:
+    root = corpora.copy("open-41-killed", tmp_path)
+    for file in root.glob("*/*/*.log"):
+        file.write_bytes(b"")
+    audit = opened(root)
+    assert (audit.empty_input, audit.exit_code()) == (EMPTY_SEGMENTS, 3)
+
+
+def test_a_running_broker_has_checkpoints_as_soon_as_it_has_data(tmp_path: Path) -> None:
+    root, _ = running(tmp_path)
+    assert opened(root).coverage == []
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint", "meta.properties"):
+        (root / "broker-1" / name).write_bytes(b"")
+    assert [(row.kind, row.state) for row in opened(root).coverage] == [
+        ("meta.properties", "missing"),
+        ("recovery-point-offset-checkpoint", "missing"),
+        ("replication-offset-checkpoint", "missing"),
+    ]
+
+
+def test_a_log_that_is_empty_below_its_high_watermark_is_named(tmp_path: Path) -> None:
+    root, _ = running(tmp_path)
+    for file in root.glob(f"{ORDERS}/*.log"):
+        file.write_bytes(b"")
+    (row,) = opened(root).coverage
+    assert (row.kind, row.state, row.first) == (
+        "segment (.log)",
+        "missing",
+        f"{ORDERS}/{min(root.glob(f'{ORDERS}/*.log')).name}",
+    )
+
+
+def test_the_metadata_is_in_one_log_directory_of_a_broker() -> None:
+    assert opened(corpora.unpack("unclean-43")).coverage == []
 
 
 def test_a_damaged_kind_of_evidence_is_in_the_headline(tmp_path: Path) -> None:
