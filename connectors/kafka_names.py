@@ -17,6 +17,7 @@ CHECKPOINT_KINDS = {
     "log-start-offset-checkpoint": "log-start",
     "cleaner-offset-checkpoint": "cleaner",
 }
+WITNESSES = ("high-watermark", "recovery-point", "cleaner")  # above 0 only for a log that had a segment
 OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # at the top of its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"

@@ -526,6 +526,8 @@ def decide(
     if accepted:
         headline += f"; {_partitions_are(accepted)} blocked as the baseline accepts"
         headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
+    if damaged := [row["kind"] for row in summary.get("coverage") or () if row["state"] == "damaged"]:
+        headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
     grave = sum(counts.get(name, 0) for name in GRAVE)

@@ -10,13 +10,14 @@ from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
 from auditor.base.errors import BREAKS_OFF, DamagedField, DecodeError
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.words import plural
+from auditor.base.words import few, plural
 from auditor.evidence.horizons import LEADERS_LOG, Missing, hole
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.resolve import by_cause, in_each_replica
+from auditor.rules.seen.cluster_view import METADATA_TOPIC
 from auditor.rules.seen.view import Finding, LogView, runs
 
 # The bytes of one replica: checksums, tails, offset order, indexes, leader epochs.
@@ -386,6 +387,168 @@ def leader_epoch_mismatch(log: LogView) -> Iterator[Finding]:
                 evidence={"expected": e["expected_leader_epoch"], "found": e["leader_epoch"], "batches": len(run)},
                 advice=repairs.refetch(log, replica),
             )
+
+
+# Files that others, or a checkpoint, show to be missing.
+
+
+EMPTY_LOG = "a broker that starts on this directory creates an empty log"
+NOT_COPIED = "they may have been deleted or moved, or not been copied"
+
+
+def _of_one_disk(f: Finding) -> Hashable:
+    return read(Evidence, f.evidence)["log_dir"]
+
+
+def _all_missing(findings: Sequence[Finding]) -> str:
+    why = NOT_COPIED if read(Evidence, findings[0].evidence).get("in_flight") else EMPTY_LOG
+    names = few(f"{f.topic}-{f.partition}" for f in findings)
+    return (
+        f"All segment files (.log) of {plural(len(findings), 'partition')} ({names}) are missing, although "
+        f"checkpoints, indexes or producer snapshots exist: {why}"
+    )
+
+
+@rule(
+    "missing-segment",
+    when={
+        "critical": "where a checkpoint or a producer snapshot is above 0",
+        "error": "where only an index of it is left",
+        "info": "in a live directory, or where the log directory has no segment at all",
+    },
+    together=by_cause(_of_one_disk, _all_missing),
+)
+def missing_segment(log: LogView) -> Iterator[Finding]:
+    """All segment files of a partition are missing
+
+    Checks: a partition directory without any segment (.log), of a partition with a high watermark, recovery point or
+    cleaner offset above 0, a producer snapshot, or an index. Certain for a broker that was stopped cleanly, and with
+    --whole for a replica in sync. A copy by auditor copy is judged as the directory that it was made of.
+    Why it matters: the records are lost, or were not copied. A broker that starts on the directory creates an empty log
+    at offset 0 without a warning; as leader it makes its followers truncate theirs.
+    Can be wrong: files that were not copied: where the log directory has no segment at all it is an info. A topic that
+    was deleted, or a partition that was moved, while it was copied: nothing is reported where the metadata, or another
+    log directory of the broker, shows that.
+    What to do: do not start the broker on this directory. Find what removed the files: a clean-up job for *.log, or an
+    exclude list of the copy. Restore them from a backup, or let another in-sync replica lead before the broker starts.
+    Source: LogLoader.load, LogManager.loadLog
+    """
+    for replica in log.replicas:
+        if not _has_lost_all(log, replica):
+            continue
+        checkpoints = {name: value for name, value in _promises(replica).items() if value > 0}
+        snapshots = sorted(link.offset for link in replica.snapshots if link.offset > 0)
+        indexes = sorted({base for base, _ in replica.orphans})
+        if not (checkpoints or snapshots or indexes):
+            continue
+        known = _has_all_files(log, replica) or (log.cluster.whole and _is_in_sync(log, replica))
+        shown = [f"the {name} is {value}" for name, value in checkpoints.items()]
+        shown += [f"indexes of {_segments(indexes)} exist"] if indexes else []
+        shown += [f"producer snapshots at {few(snapshots)} exist"] if snapshots else []
+        yield log.finding(
+            "critical" if checkpoints or snapshots else "error",
+            f"All segment files (.log) of {log.name} are missing, although {', '.join(shown)}: "
+            f"{EMPTY_LOG if known else NOT_COPIED}",
+            replica=replica,
+            offset=0,
+            last_offset=max([0, *(v - 1 for v in checkpoints.values()), *(v - 1 for v in snapshots), *indexes]),
+            evidence={
+                "checkpoints": checkpoints or None,
+                "indexes": [file for _, file in replica.orphans] or None,
+                "snapshots": snapshots or None,
+                "missing": None if known else f"the .log files of {log.name}, if not copied",
+            },
+            doubt=not known,
+        )
+
+
+def _has_lost_all(log: LogView, replica: ReplicaFacts) -> bool:
+    if replica.segments or replica.text or replica.live or replica.unread_from >= 0 or log.is_gone:
+        return False
+    cluster = log.cluster
+    listed = log.topic == METADATA_TOPIC or (log.topic, log.partition) in cluster.replicas
+    deleted = cluster.has_metadata and not listed
+    moved = any(c.broker_id == replica.broker_id and c.segments for c in log.copies)
+    return not (deleted or moved)
+
+
+def _has_all_files(log: LogView, replica: ReplicaFacts) -> bool:
+    # Of one moment. Files of a running broker may be deleted or moved while they are copied, even by auditor copy.
+    if log.cluster.at_once:
+        return True
+    return log.at_rest(replica) and replica.log_dir not in log.cluster.without_segments
+
+
+def _is_in_sync(log: LogView, replica: ReplicaFacts) -> bool:
+    in_sync = log.cluster.in_sync.get((log.topic, log.partition))
+    return replica.broker_id in in_sync if in_sync is not None else not log.cluster.has_metadata
+
+
+def _promises(replica: ReplicaFacts) -> dict[str, int]:
+    values = {
+        "high watermark": replica.high_watermark,
+        "recovery point": replica.recovery_point,
+        "cleaner offset": replica.cleaner_offset,
+    }
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _segments(bases: Sequence[int]) -> str:
+    return f"{'segment' if len(bases) == 1 else 'segments'} {few(bases)}"
+
+
+@rule(
+    "orphaned-index",
+    when={
+        "warning": "where its records were deleted from the log before, or are in remote storage",
+        "info": "in a live directory",
+    },
+)
+def orphaned_index(log: LogView) -> Iterator[Finding]:
+    """An index exists without its segment
+
+    Checks: an .index, .timeindex or .txnindex without the .log of the same offset. Certain for a broker that was
+    stopped cleanly, and with --at-once. A copy by auditor copy is judged as the directory that it was made of.
+    Why it matters: brokers rename and delete the files of a segment together, so something else removed the segment:
+    its records are lost though no retention decided that. The next start deletes the index, and with it the evidence.
+    Can be wrong: a segment file that was not copied.
+    What to do: keep a copy of the directory before the broker starts. Find what removed the file: a clean-up job for
+    *.log, or an exclude list of the copy. Restore it from a backup, or compare with the other replicas.
+    Source: LogLoader.loadSegmentFiles; LogSegment.changeFileSuffixes
+    """
+    for replica in log.replicas:
+        if not replica.segments:
+            continue
+        by_end: dict[int, list[tuple[int, str]]] = {}
+        for orphan in replica.orphans:
+            after = min((base for base in replica.segment_bases if base > orphan[0]), default=-1)
+            by_end.setdefault(after, []).append(orphan)
+        for end, files in by_end.items():
+            yield _orphaned(log, replica, files, end)
+
+
+def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, str]], end: int) -> Finding:
+    # ``end``: where the next segment begins, -1 for none.
+    bases, files = sorted({base for base, _ in orphans}), [file for _, file in orphans]
+    end = (
+        end if end >= 0 else max([bases[-1] + 1, *_promises(replica).values(), *(s.offset for s in replica.snapshots)])
+    )
+    harmless = end <= replica.log_start and replica.log_start > replica.segment_bases[0]
+    harmless |= set(bases) <= set(replica.segment_bases)  # in remote storage
+    known = _has_all_files(log, replica)
+    kinds = few(sorted({f".{file.rpartition('.')[2]}" for file in files}))
+    return log.finding(
+        "warning" if harmless else "error",
+        f"{_segments(bases).capitalize()} of {log.name} {'is' if len(bases) == 1 else 'are'} missing (no .log file), "
+        f"but {'its' if len(bases) == 1 else 'their'} {kinds} exist: "
+        + (f"offsets {bases[0]} to {end - 1} were not removed by retention" if known else NOT_COPIED),
+        replica=replica,
+        offset=bases[0],
+        last_offset=end - 1,
+        file=files[0],
+        evidence={"indexes": files, "missing_range": [bases[0], end - 1], "whole": known or None},
+        doubt=not known,
+    )
 
 
 # Checkpoints beyond the log end.

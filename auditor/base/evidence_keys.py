@@ -170,9 +170,10 @@ class SnapshotEvidence(TypedDict, total=False):
 
 
 class HoleEvidence(TypedDict, total=False):
-    """Of offsets that a replica lacks, first and last."""
+    """Of offsets that a replica lacks, first and last. ``whole``: its directory has all files that its broker had."""
 
     missing_range: list[int]
+    whole: bool
 
 
 class ReplicaPlace(TypedDict, total=False):

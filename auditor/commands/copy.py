@@ -134,7 +134,8 @@ def run(args: argparse.Namespace) -> int:
     if not done.segments:
         from auditor.pipeline.whole_audit import NO_SEGMENTS
 
-        running.warn([NO_SEGMENTS.reason])
+        lacking = ": its partition directories are without their .log files" if done.folders > 1 else ""
+        running.warn([f"{NO_SEGMENTS.reason}{lacking}"])
     return 3 if done.refused or not done.segments else 0
 
 

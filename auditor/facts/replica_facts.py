@@ -453,8 +453,9 @@ class ReplicaFacts:
 
     ``segments`` names the segment files (relative to the log directory) to which column ``segment`` of the tables
     refers, -1 being none; ``indexed_segments`` are the numbers of those with an index of any kind, None if unknown,
-    ``abort_indexes`` of those with a ``.txnindex``. ``leader_epochs`` is the checkpoint: (epoch, start offset) each.
-    ``sums`` are the offset accounting and volumes, see :data:`SUMS`.
+    ``abort_indexes`` of those with a ``.txnindex``; ``orphans`` are the indexes without their segment, (base offset,
+    file) each. ``leader_epochs`` is the checkpoint: (epoch, start offset) each. ``sums`` are the offset accounting and
+    volumes, see :data:`SUMS`.
 
     ``log_start`` is where the available data starts. A tiered log whose remote part is not in the input starts before
     it, at ``remote_from``, else -1; one whose beginning a scope, or a live audit, excluded at ``unread_from``, else -1.
@@ -497,6 +498,7 @@ class ReplicaFacts:
     segment_times: list[int] = field(default_factory=list)
     indexed_segments: list[int] | None = None
     abort_indexes: list[int] = field(default_factory=list)
+    orphans: list[tuple[int, str]] = field(default_factory=list)
     scans: list[SegmentScan] = field(default_factory=list)
     log_start: int = 0
     remote_from: int = -1

@@ -210,6 +210,7 @@ def _summarise(audit: Audit) -> Fields:
         "complete": not audit.incomplete(),
         "verdict": None,
         "empty_input": None if audit.empty_input is None else audit.empty_input.reason,
+        "coverage": [row._asdict() for row in audit.coverage],
         "scope": scope(audit),
         "policy": [c._asdict() for c in audit.choices],
         "counts": counts(audit.open_findings),
@@ -444,6 +445,10 @@ def _not_whole(history: CoordinatorHistory) -> str:
 def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     lacking = cluster_context.counts(audit.inventory, audit.settings, audit.options)
     notes = [*totals.notes, *audit.runner.work_notes]
+    notes += [
+        f"{row.kind} is {row.state}: {row.first}" + (f" and {row.files - 1:,} more" if row.files > 1 else "")
+        for row in audit.coverage
+    ]
     if of_vendors := {error.detail.partition(": ")[2] for _, error in audit.outside if error.reason == VENDOR}:
         notes.append(f"left out of __cluster_metadata, as a vendor's: {few(sorted(of_vendors))}")
     notes += [f"{n} of {plural(m, 'partition')} of broker {broker} are not in the input" for broker, n, m in lacking]

@@ -90,6 +90,7 @@ class Brief:
     epoch_start: int
     ends_early: bool
     abort_indexes: bool
+    nothing_read: bool = False  # of segments that held something by the high watermark
     coordinator_log: CoordinatorLog | None = None
     broken_at: int | None = None
     open_here: dict[int, OpenHere] = field(default_factory=dict)  # by producer id
@@ -147,6 +148,9 @@ def brief(facts: ReplicaFacts) -> Brief:
         epoch_start=started,
         ends_early=facts.ends_early,
         abort_indexes=bool(facts.abort_indexes),
+        nothing_read=bool(facts.segments)
+        and not facts.sums.get("batches")
+        and (facts.high_watermark or 0) > facts.segment_bases[0],
         coordinator_log=coordinator_log,
         broken_at=max((b for b in broken if b >= 0), default=None),
         open_here=opened,

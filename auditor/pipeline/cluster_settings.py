@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -19,12 +19,13 @@ from auditor.connectors.codec.cluster_metadata import (
     BrokerState,
     Change,
     ClusterMetadata,
+    MetadataEntry,
     PartitionState,
     fold_metadata,
 )
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
-from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica, in_two_places
+from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, in_two_places
 from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
@@ -423,7 +424,13 @@ def _mark_in_sync_to_the_end(cluster: ClusterSettings) -> None:
 def read_metadata(task: MetadataTask) -> MetadataRead:
     """Read one replica: its newest complete snapshot, and the log after it."""
     reading = MetadataLog(*task)
-    snapshots = ((file.offset, reading.snapshot(file)) for file in reading.snapshots())
+    tried: list[DataFile] = []
+
+    def snapshots() -> Iterator[tuple[int, Iterator[MetadataEntry]]]:
+        for file in reading.snapshots():
+            tried.append(file)
+            yield file.offset, reading.snapshot(file)
+
     elections: Elections = {}
     leaderless: Leaderless = {}
     made: Made = {}
@@ -445,8 +452,19 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
     for change in changes:
         take(change)
     earlier.on_change = take
-    metadata, errors = fold_metadata(snapshots, reading.log(), earlier)
-    errors = reading.unopened + errors
+    metadata, errors = fold_metadata(snapshots(), reading.log(), earlier)
+    unopened = {error.file for error in reading.unopened}
+    errors = (
+        reading.unopened
+        + errors
+        + [
+            DecodeError(
+                file.name, 0, file.size, "truncated", "a metadata snapshot without its footer, which is skipped"
+            )
+            for file in (tried[:-1] if metadata.snapshot_complete else tried)
+            if file.name not in unopened
+        ]
+    )
     by_shutdown = left_by_shutdown(left, stopping)
     sound = reading.sound if reading.doubted else max(reading.sound, (reading.sound[0], metadata.end_offset))
     return MetadataRead(

@@ -7,7 +7,7 @@ import datetime
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cached_property, partial
 from operator import itemgetter
@@ -20,9 +20,18 @@ from auditor.base.at_rest import ExternalSort, Fields, MappedRows, Values
 from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.base.words import SEVERITIES, plural
-from auditor.connectors.kafka_names import COPY_LIST
-from auditor.connectors.logdir.files import Inventory
+from auditor.base.words import SEVERITIES, few, plural
+from auditor.connectors.kafka_names import (
+    CHECKPOINT_KINDS,
+    COPY_LIST,
+    LEADER_EPOCHS,
+    META,
+    OF_A_BROKER,
+    PARTITION_METADATA,
+    QUORUM_STATE,
+    WITNESSES,
+)
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica
 from auditor.connectors.logdir.inventory import MIXED, discover, written_over
 from auditor.connectors.logdir.tiered import with_remote
 from auditor.connectors.stores import retries
@@ -49,7 +58,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings
 from auditor.rules.resolution.resolve import resolve_each, signed
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, iso
 
 if TYPE_CHECKING:
@@ -71,6 +80,7 @@ class EmptyInput(NamedTuple):
 NO_SEGMENTS = EmptyInput("no segment files in the input (.log)")
 ONLY_METADATA = EmptyInput("no partitions in the input, only cluster metadata")
 EMPTY_SEGMENTS = EmptyInput("all segment files in the input (.log) are empty")
+LOGS_LEFT_OUT = "no segment files in the input: the copy excluded the .log files{} of {}, which have {}"
 NO_SEGMENTS_OF = "no segment files of cluster {} in the input (.log), or only empty ones"
 NO_TOPICS = EmptyInput("no topics yet: the cluster's metadata has none", is_new=True)
 NOTHING_VISIBLE = EmptyInput("no partitions visible: empty cluster, or missing Describe permission")
@@ -96,6 +106,8 @@ def of_directories(
         has_segments |= bool(named)
         sizes[log_dir.join_key] += len(log_dir.texts) + sum(s.size for c in named for s in c.segments)
     has_data_of = {key: has_data and sizes[key] > 0 for key, has_data in has_data_of.items()}
+    if left_out := _left_out(read, scope):
+        return left_out
     empty = [key for key, has_data in has_data_of.items() if not has_data]
     unknown = [key for key in empty if not _is_new(settings.get(key))]
     if not empty:
@@ -110,9 +122,152 @@ def of_directories(
     return EmptyInput(NO_SEGMENTS_OF.format(", ".join(ids[key] for key in unknown)))
 
 
+def _left_out(read: Inventory, scope: Scope) -> EmptyInput | None:
+    """Return which log directories have partitions, but no segment of any besides the metadata; None for none.
+
+    Their indexes, producer snapshots and checkpoints above 0 show that the segments were not copied.
+    """
+    names, partitions, shown = [], 0, dict.fromkeys(("indexes", "producer snapshots", "checkpoints above 0"), 0)
+    for log_dir in read.log_dirs:
+        named = [c for c in log_dir.replicas if c.topic != METADATA_TOPIC and scope.names(c.topic, c.partition)]
+        if not named or log_dir.texts or any(c.segments or c.unread for c in named):
+            continue
+        promised = {
+            (topic, partition)
+            for kind in WITNESSES
+            for (topic, partition), offset in log_dir.checkpoints.get(kind, {}).items()
+            if offset > 0
+        }
+        counts = {
+            "indexes": sum(bool(c.orphans) for c in named),
+            "producer snapshots": sum(bool(c.snapshots) for c in named),
+            "checkpoints above 0": sum((c.topic or "", c.partition or 0) in promised for c in named),
+        }
+        if any(counts.values()):
+            names.append(log_dir.name)
+            partitions += len(named)
+            shown = {name: count + counts[name] for name, count in shown.items()}
+    if not names:
+        return None
+    have = " and ".join(name for name, count in shown.items() if count)
+    some = "" if len(names) == len(read.log_dirs) else f" in {few(names)}"
+    return EmptyInput(LOGS_LEFT_OUT.format(some, plural(partitions, "partition directory"), have))
+
+
+def _without_segments(read: Inventory) -> Iterator[str]:
+    """Yield the log directories that have partition directories and not one segment."""
+    for log_dir in read.log_dirs:
+        if log_dir.replicas and not any(c.segments or c.unread for c in log_dir.replicas):
+            yield log_dir.name
+
+
 def _is_new(settings: ClusterSettings | None) -> bool:
-    """Whether all of a cluster's metadata was readable and has no topic."""
-    return settings is not None and settings.metadata is not None and settings.whole and not settings.metadata.topics
+    """Whether all of a cluster's metadata was readable, is not empty, and has no topic."""
+    metadata = None if settings is None or not settings.whole else settings.metadata
+    return metadata is not None and metadata.end_offset > 0 and not metadata.topics
+
+
+# Kinds of evidence, beside the segments, that the input lacks.
+
+
+DAMAGED, MISSING = "damaged", "missing"
+_LOG_START = "log-start-offset-checkpoint"  # since 0.11, as the leader epochs
+_RECOVERY_POINTS, _HIGH_WATERMARKS = "recovery-point-offset-checkpoint", "replication-offset-checkpoint"
+METADATA_CHECKPOINT = "metadata checkpoint"
+WHOLE_KINDS = (PARTITION_METADATA, LEADER_EPOCHS, METADATA_CHECKPOINT, TRANSACTION_STATE)
+INTERNAL = ("__consumer_offsets", TRANSACTION_STATE)
+
+
+class Coverage(NamedTuple):
+    """A kind of evidence that is ``damaged`` or ``missing`` (``state``): the number of its files, and the first."""
+
+    kind: str
+    state: str
+    files: int
+    first: str
+
+
+def _is_emptied(d: LogDir, c: Replica) -> bool:
+    """Whether all segments of a replica are empty, though its high watermark, or directories of topics, were not."""
+    if c.unread or any(segment.size for segment in c.segments):
+        return False
+    if c.topic == METADATA_TOPIC:
+        return any(other.topic_id for other in d.replicas)
+    offsets = d.checkpoints.get("high-watermark")
+    return offsets is not None and offsets.get((c.topic or "", c.partition or 0), 0) > c.first_offset
+
+
+def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Brief]) -> list[Coverage]:
+    """Return the kinds of evidence with damaged files, and __transaction_state where none of a log could be read."""
+    files = []
+    for log_dir, error in unread:
+        name = error.file.rpartition("/")[2]
+        kind = METADATA_CHECKPOINT if name.endswith(".checkpoint") else name
+        if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER):
+            files.append((kind, f"{log_dir}/{error.file}"))
+    for b in briefs:
+        if b.topic == TRANSACTION_STATE and not b.text and b.nothing_read:
+            files.append((TRANSACTION_STATE, f"{b.log_dir}/{b.topic}-{b.partition}"))
+    return _kinds(DAMAGED, files)
+
+
+def missing_kinds(inventory: Inventory) -> list[Coverage]:
+    """Return the kinds of files that are missing though all brokers of the release write them, as others show."""
+    of_broker: dict[tuple[str, int | str], set[tuple[str | None, int | None]]] = {}
+    for d in inventory.log_dirs:
+        of_broker.setdefault(_broker(d), set()).update((c.topic, c.partition) for c in (*d.replicas, *d.aside))
+    files = (
+        (kind, f"{d.name}/{file}") for d in inventory.log_dirs for kind, file in _lacking(d, of_broker[_broker(d)])
+    )
+    return _kinds(MISSING, files)
+
+
+def _broker(d: LogDir) -> tuple[str, int | str]:
+    return d.join_key, d.name if d.broker_id is None else d.broker_id
+
+
+def _kinds(state: str, files: Iterable[tuple[str, str]]) -> list[Coverage]:
+    by_kind: dict[str, dict[str, None]] = {}
+    for kind, file in files:
+        by_kind.setdefault(kind, {})[file] = None
+    return [Coverage(kind, state, len(some), next(iter(some))) for kind, some in sorted(by_kind.items())]
+
+
+def _lacking(d: LogDir, of_broker: Container[tuple[str | None, int | None]]) -> Iterator[tuple[str, str]]:
+    """Yield the missing files by kind, with the empty ones that hold something as soon as there is data.
+
+    ``of_broker``: the partitions with a directory in any log directory of its broker.
+    """
+    small = {file.name: file.size for file in d.small_files}
+    if len(small.keys() & CHECKPOINT_KINDS.keys()) < 2:  # a partition's directory alone
+        return
+    has_data = any(s.size for c in d.replicas for s in c.segments)
+    # A broker creates them empty. It writes the high watermarks within seconds, recovery points within a minute.
+    later = any(small.get(name) for name in CHECKPOINT_KINDS if name != _HIGH_WATERMARKS)
+    due_by = {META: True, _HIGH_WATERMARKS: has_data, _RECOVERY_POINTS: has_data and (d.clean_shutdown or later)}
+    has_epochs = _LOG_START in small or any(c.leader_epochs for c in d.replicas)
+    has_ids = (d.meta is not None and d.meta.version > 0) or any(c.partition_metadata for c in d.replicas)
+    for name in (META, *CHECKPOINT_KINDS):
+        is_empty = small.get(name) == 0 and due_by.get(name, False)
+        if is_empty or (name not in small and (name != _LOG_START or has_epochs)):
+            yield name, name
+    for c in d.replicas:
+        if c.orphans or not (c.segments or c.unread):
+            yield "segment (.log)", c.orphans[0].name if c.orphans else c.folder
+        elif _is_emptied(d, c):
+            yield "segment (.log)", c.segments[0].name
+        written = any(segment.size for segment in c.segments)
+        if has_epochs and c.segments and (c.leader_epochs is None or (written and not c.leader_epochs.size)):
+            yield LEADER_EPOCHS, f"{c.folder}/{LEADER_EPOCHS}"
+        if has_ids and c.segments and c.partition_metadata is None:
+            yield PARTITION_METADATA, f"{c.folder}/{PARTITION_METADATA}"
+        if c.topic == METADATA_TOPIC and c.first_offset > 0 and all(f.kind != "checkpoint" for f in c.others):
+            yield METADATA_CHECKPOINT, f"{c.folder}/*.checkpoint"
+    for (topic, partition), offset in d.checkpoints.get("high-watermark", {}).items():
+        if offset > 0 and (topic, partition) not in of_broker:
+            yield f"directory of {topic if topic in INTERNAL else 'a partition'}", f"{topic}-{partition}"
+    if (METADATA_TOPIC, 0) not in of_broker and d.meta is not None and d.meta.version > 0:
+        yield f"directory of {METADATA_TOPIC}", f"{METADATA_TOPIC}-0"
 
 
 # Read half of an audit: inventory, settings of the clusters, and the facts of every replica.
@@ -331,6 +486,8 @@ class JudgedAudit(ReadAudit):
         )
         for cluster in clusters.values():
             cluster.scope = options.scope
+            cluster.whole = options.whole
+            cluster.without_segments = frozenset(_without_segments(self.inventory))
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(cluster_context.in_sync(self.inventory, key, self.settings[key], options))
@@ -587,14 +744,25 @@ class Audit(JudgedAudit):
         remote = {(name, f.name): f.place for name, c in replicas for f in c.files() if f.place is not None}
         return {f"{remote.get((name, e.file), places[name]).path}/{e.file}": e.detail for name, e in fatal}
 
+    @cached_property
+    def _missing(self) -> list[Coverage]:
+        return missing_kinds(self.inventory)
+
+    @property
+    def coverage(self) -> list[Coverage]:
+        """The kinds of evidence that are damaged, as far as was read, then those that are missing from the input."""
+        return [*damaged_kinds(self.unread(), self.briefs if self.is_known("briefs") else ()), *self._missing]
+
     def incomplete(self) -> bool:
-        """Whether input was unreadable (not: damaged, in flight or gone), or there was nothing to judge.
+        """Whether input was unreadable, a kind of evidence is damaged, or there was nothing to judge.
 
         A cluster known to be new is complete without anything to judge.
         """
         if (empty := self.empty_input) is not None and not empty.is_new:
             return True
-        return any(is_unread(error.reason, error.detail) for _, error in self.unread())
+        if any(is_unread(error.reason, error.detail) for _, error in self.unread()):
+            return True
+        return any(row.state == DAMAGED and row.kind in WHOLE_KINDS for row in self.coverage)
 
     def exit_code(self) -> int:
         """Return 0, 1 or 3 as the contract says; 3 takes precedence over 1. Accepted findings do not count.

@@ -117,6 +117,11 @@ class Replica:
         return next(unread, self.segments[0].base_offset if self.segments else -1)
 
     @property
+    def orphans(self) -> list[DataFile]:
+        """Its indexes without their segment. Source: LogLoader.loadSegmentFiles, which deletes them at a start."""
+        return [file for file in self.others if file.kind in kafka_names.INDEX_KINDS]
+
+    @property
     def size(self) -> int:
         """The bytes of all its files."""
         return sum(item.size for item in self.members())

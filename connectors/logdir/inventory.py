@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -18,7 +18,7 @@ from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.segment import end_offset
-from auditor.connectors.codec.small_files import decode_partition_metadata
+from auditor.connectors.codec.small_files import Offsets, decode_partition_metadata
 from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
 from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, resolve_copies
@@ -372,13 +372,25 @@ def folder_replica(
     errors: list[DecodeError] = []
     opened = scope.wants(says.topic, says.partition, broker_id)
     chosen = logdir_files.keep(candidates, lambda item: _end_offset(place, item, errors) if opened else 0)
+    kept, without_log = _without_indexes_of_deleted(chosen.kept, [item for item, _ in chosen.dropped])
     dropped += [(_data_file(item), reason) for item, reason in chosen.dropped]
-    metadata = next((item.name for item in chosen.kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
+    dropped += [(_data_file(item), logdir_files.DELETED) for item in without_log]
+    metadata = next((item.name for item in kept if item.says.kind == kafka_names.PARTITION_METADATA), None)
     # For a deleted one it shows which topic was deleted; its errors do not matter.
     wanted = opened and metadata is not None and says.kind in ("live", "deleted")
     topic_id = _topic_id(place, metadata or "", errors if says.kind == "live" else []) if wanted else None
-    replica = _replica(chosen.kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
+    replica = _replica(kept, log_dir, says.topic, says.partition, folder, says.kind, topic_id)
     return BuiltReplica(replica, dropped, errors)
+
+
+def _without_indexes_of_deleted(
+    kept: list[FoundFile], dropped: list[FoundFile]
+) -> tuple[list[FoundFile], list[FoundFile]]:
+    # A broker renames a segment before its indexes. Source: LogSegment.changeFileSuffixes.
+    renamed = {item.says.offset for item in dropped if item.says.kind == "log" and item.says.state == "deleted"}
+    renamed -= {item.says.offset for item in kept if item.says.kind == "log"}
+    indexes = [i for i in kept if i.says.kind in kafka_names.INDEX_KINDS and i.says.offset in renamed]
+    return [item for item in kept if item not in indexes] if indexes else kept, indexes
 
 
 def loose_replica(log_dir: str, files: dict[str, tuple[int, DataName]]) -> BuiltReplica:
@@ -623,9 +635,9 @@ def _outside(drafted: Drafts, naming: Naming) -> list[Unreadable]:
 
 def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     who = logdir_files.identify(draft.place, name, draft.small, limits)
+    partitions = {**_emptied(draft, who.checkpoints), **draft.partitions}
     replicas = [
-        folder_replica(draft.place, name, folder, files, scope, who.broker_id)
-        for folder, files in draft.partitions.items()
+        folder_replica(draft.place, name, folder, files, scope, who.broker_id) for folder, files in partitions.items()
     ]
     if draft.loose:
         replicas.append(loose_replica(name, draft.loose))
@@ -654,6 +666,32 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     )
     errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)
+
+
+def _emptied(draft: Draft, checkpoints: Mapping[str, Offsets]) -> dict[str, dict[str, int]]:
+    # Directories of partitions with a checkpoint above 0 that have no file of a partition left.
+    if draft.place.uri or draft.place.view is not None:  # stores have no empty directories
+        return {}
+    promised = {
+        f"{topic}-{partition}"
+        for kind, offsets in checkpoints.items()
+        if kind in kafka_names.WITNESSES
+        for (topic, partition), offset in offsets.items()
+        if offset > 0
+    }
+    return {
+        folder: {}
+        for folder in sorted(promised - draft.partitions.keys())
+        if _is_live(folder) and _has_nothing(draft.place.child(folder))
+    }
+
+
+def _has_nothing(folder: StorageLocation) -> bool:
+    # A directory that could be listed, and has neither files of a partition nor links.
+    if not storage.is_folder(folder) or os.path.islink(folder.path):
+        return False
+    files, unused, errors = storage.listing(folder, deep=False)
+    return not (unused or errors or any(kafka_names.data_name(item.name) for item in files))
 
 
 def _path(draft: Draft, name: str) -> str:

@@ -67,6 +67,7 @@ from auditor.rules.catalogue.relations import (
     of_a_producer_that_begins_many_epochs,
     of_a_producer_that_goes_on_in_its_old_epoch,
     of_the_marker_that_raised_its_epoch,
+    of_the_missing_segment,
     of_the_next_one_of_its_producer,
     of_the_same_commit,
     of_unread_bytes,
@@ -124,6 +125,7 @@ class Need(Enum):
     CONSUMER_OFFSETS = "it is of __consumer_offsets"
     METADATA = "it is __cluster_metadata"
     SHARE_OFFSETS = "offsets of share groups"
+    LOST_FILES = "no segments at all, or indexes without their segment"
     MEMORY = "what its running broker has in memory"
 
 
@@ -468,6 +470,7 @@ _ROWS = (
         row("offset-hole",                          "",                              "error info",                  "lost at_risk",
             By(("record-structure-invalid if span_in_doubt", "offsets-not-increasing"), missing_right_behind),
             By("replica-missing-range", offsets_that_another_has), By("missing-marker", hole_of_its_marker),
+            By("orphaned-index if whole", of_the_missing_segment),
             needs=(Need.EVENTS,), prevented_by=(IN_SYNC_REPLICAS,),
             evidence=(HoleEvidence, PartitionsEvidence)),
         row("offsets-not-increasing",               "",                              "critical",                    "reordered",
@@ -486,8 +489,12 @@ _ROWS = (
         row("checkpoint-beyond-log-end",            "",                              "error critical info",         "at_risk",
             By(("batch-crc-mismatch", "torn-tail", "record-structure-invalid", "offsets-not-increasing"),
                at_the_log_end),
-            By("replica-missing-range", end_that_another_has), prevented_by=(CLEAN_ELECTION,),
-            evidence=(LeaderEpochsEvidence, PartitionsEvidence)),
+            By("replica-missing-range", end_that_another_has), By("orphaned-index if whole", of_the_missing_segment),
+            prevented_by=(CLEAN_ELECTION,), evidence=(LeaderEpochsEvidence, PartitionsEvidence)),
+        row("missing-segment",                      "",                              "critical error info",         "at_risk",
+            needs=(Need.LOST_FILES,), evidence=(PartitionsEvidence,)),
+        row("orphaned-index",                       "",                              "error warning info",          "at_risk",
+            needs=(Need.LOST_FILES,), evidence=(HoleEvidence,)),
         row("snapshot-unreadable",                  "wrong-snapshot",                "warning",                     "",
             needs=(Need.ERRORS,)),
         row("snapshot-replay-mismatch",             "wrong-snapshot",                "error critical info",         "at_risk",

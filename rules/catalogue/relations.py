@@ -252,6 +252,14 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
 
 
 @relation("topic", "partition")
+def of_the_missing_segment(cause: Finding, other: Finding) -> bool:
+    """It is about offsets, or about an end of the log, in segments that the same replica has lost."""
+    first, last = read(HoleEvidence, cause.evidence)["missing_range"]
+    within = read(HoleEvidence, other.evidence).get("missing_range") or [-1 if other.offset is None else other.offset]
+    return _same_replica(cause, other) and all(first <= offset <= last for offset in within)
+
+
+@relation("topic", "partition")
 def missing_right_behind(cause: Finding, other: Finding) -> bool:
     """The missing range follows the cause's batch directly, whose end is in doubt."""
     behind = (

@@ -181,6 +181,9 @@ COUNT_SETTINGS = {
 DEFAULT_COUNT = 50
 
 
+_OF_THE_INPUT = ("policy", "scope", "absent", "whole", "without_segments", "mixed", "clock_given", "at_once")
+
+
 @dataclass(slots=True)
 class Cluster:
     """Everything known of one cluster beyond a single log. Times are ms.
@@ -223,8 +226,9 @@ class Cluster:
     broker, the names of the settings in its file, where that is in the input; ``configs_by``: the source of the others.
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
-    (``--whole``). ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset
-    ranges of batches of its leader replica with an unverified checksum.
+    (``--whole``). ``whole``: that option was given; ``without_segments``: log directories without any segment.
+    ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches
+    of its leader replica with an unverified checksum.
     """
 
     as_of: int
@@ -257,6 +261,8 @@ class Cluster:
     away: frozenset[str] = frozenset()
     offline: dict[tuple[str, int], Offline] = field(default_factory=dict)
     absent: tuple[Absent, ...] = ()
+    whole: bool = False
+    without_segments: frozenset[str] = frozenset()
     directory_ids: dict[str, str] = field(default_factory=dict)
     in_sync: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
     eligible: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
@@ -289,7 +295,7 @@ class Cluster:
         for topic_id in others:
             if own := [c for c in replicas if c.topic_id == topic_id]:
                 other = self.other_topics[topic_id]
-                for name in ("policy", "scope", "absent", "mixed", "clock_given", "at_once"):
+                for name in _OF_THE_INPUT:
                     setattr(other, name, getattr(self, name))
                 yield own, other
         if own := [c for c in replicas if c.topic_id not in others]:

@@ -25,6 +25,10 @@ from tests.facts import here, opened
 
 CORPUS = "lag-rolls-43"  # its metadata log has the topics ab and op, and those of Kafka itself
 NO_SEGMENTS = "no segment files in the input (.log)"
+LEFT_OUT = (
+    "no segment files in the input: the copy excluded the .log files of 4 partition directories, which have indexes "
+    "and producer snapshots and checkpoints above 0"
+)
 EMPTY_SEGMENTS = "all segment files in the input (.log) are empty"
 ONLY_METADATA = "no partitions in the input, only cluster metadata"
 Said = tuple[int, str, str]  # exit code, stdout and stderr
@@ -106,7 +110,7 @@ def _behind(data: bytes, at: int) -> int:
 
 EMPTY: dict[str, tuple[Callable[[Path], Path], str]] = {
     "without-partitions": (without_partitions, NO_SEGMENTS),
-    "without-segments": (without_segments, NO_SEGMENTS),
+    "without-segments": (without_segments, LEFT_OUT),
     "empty-segments": (empty_segments, EMPTY_SEGMENTS),
     "only-metadata": (only_metadata, ONLY_METADATA),
 }
@@ -145,31 +149,40 @@ def test_formats_for_other_programs_say_so(tmp_path: Path) -> None:
     path = without_segments(tmp_path / "broker-1")
     _, junit, _ = audited(path, tmp_path / "junit", "--format", "junit")
     (error,) = ET.fromstring(junit).iter("error")
-    assert error.get("message") == NO_SEGMENTS
+    assert error.get("message") == LEFT_OUT
     _, sarif, _ = audited(path, tmp_path / "sarif", "--format", "sarif")
     (invocation,) = json.loads(sarif)["runs"][0]["invocations"]
     assert invocation["executionSuccessful"] is False
-    assert [row["message"]["text"] for row in invocation["toolExecutionNotifications"]] == [NO_SEGMENTS]
+    assert [row["message"]["text"] for row in invocation["toolExecutionNotifications"]] == [LEFT_OUT]
 
 
 @pytest.mark.parametrize("words", [
     ("lag", "PATH"), ("space", "PATH"), ("cleaner", "PATH"),
     ("sql", "SELECT count(*) FROM batches", "PATH", "--engine", "duckdb"),
-    ("what-if", "PATH", "--out", "OUT", "--master", "inline", "--quiet"), ("copy", "PATH", "--out", "OUT", "--quiet"),
+    ("what-if", "PATH", "--out", "OUT", "--master", "inline", "--quiet"),
     ("watch", "PATH", "--out", "OUT", "--master", "inline", "--interval", "0.01", "--until-idle", "0", "--quiet"),
 ], ids=lambda words: words[0])  # fmt: skip
 def test_other_commands_end_alike(words: tuple[str, ...], tmp_path: Path) -> None:
     path = without_segments(tmp_path / "broker-1")
     places = {"PATH": path, "OUT": tmp_path / "out"}
     status, _, err = called(*(places.get(word, word) for word in words))
-    assert (status, err.splitlines()) == (3, [f"auditor: {NO_SEGMENTS}"])
+    assert (status, err.splitlines()) == (3, [f"auditor: {LEFT_OUT}"])
+
+
+def test_a_copy_of_no_segments_says_so(tmp_path: Path) -> None:
+    path = without_segments(tmp_path / "broker-1")
+    status, _, err = called("copy", path, "--out", tmp_path / "out", "--quiet")
+    assert (status, err.splitlines()) == (
+        3,
+        [f"auditor: {NO_SEGMENTS}: its partition directories are without their .log files"],
+    )
 
 
 def test_recheck_of_a_newer_input_without_segments(tmp_path: Path) -> None:
     assert audited(corpora.unpack("hanging-36"), tmp_path / "earlier", "--quiet")[0] == 1
     newer = without_segments(tmp_path / "broker-1")
     status, _, err = called("recheck", "--out", tmp_path / "earlier", newer)
-    assert (status, err.splitlines()) == (3, [f"auditor: {NO_SEGMENTS}"])
+    assert (status, err.splitlines()) == (3, [f"auditor: {LEFT_OUT}"])
 
 
 def test_python_programs_hear_of_it(tmp_path: Path) -> None:

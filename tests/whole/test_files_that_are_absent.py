@@ -26,7 +26,7 @@ CORPORA = (
 GAPS = {"offset-hole", "sequence-gap", "committed-transaction-hole"}
 NOT_INDEXED = {"aborted-transaction-not-indexed", "replica-abort-index-divergence"}
 INDEX_ENTRY_BYTES = 34  # of a .txnindex: version, producer id, first, last and last stable offset
-LACKS = {"checkpoint-beyond-log-end", "replica-missing-range"}
+LACKS = {"checkpoint-beyond-log-end", "orphaned-index", "replica-missing-range"}
 
 
 def parts(folder: Path, corpus: str) -> Iterator[list[str]]:
@@ -51,6 +51,10 @@ def said_of_files(f: Finding, gone: list[str]) -> bool:
     of_log = [name for name in gone if folder in name]
     if f.kind in GAPS:
         return f.evidence["confidence"] == "undecidable" and any(n.endswith(".log") for n in of_log)
+    if f.kind == "missing-segment":  # which may be about several partitions
+        several = f.evidence.get("partitions")
+        names = several if isinstance(several, list) else [] if several else [f"{f.topic}-{f.partition}"]
+        return all(any(f"/{name}/" in n and n.endswith(".log") for n in gone) for name in names)
     if f.kind in LACKS:
         return any(n.endswith(".log") for n in of_log)
     # A segment with its other indexes, but without this one, is one whose index was lost.

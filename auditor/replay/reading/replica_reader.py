@@ -421,6 +421,7 @@ class ReplicaReader:
             indexed = [k for k, s in enumerate(replica.segments) if s.index or s.timeindex or s.txnindex]
             self.facts.indexed_segments = indexed
             self.facts.abort_indexes = [k for k, s in enumerate(replica.segments) if s.txnindex]
+        self.facts.orphans = [(file.offset, file.name) for file in replica.orphans]
         self.internal = reader_of(task, self.facts.log_start)
         self.resumed: tuple[SegmentChecks, SegmentPoint] | None = None  # in the first segment to read
 
