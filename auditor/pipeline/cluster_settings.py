@@ -130,7 +130,8 @@ class ClusterSettings:
     the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
     ``sessions``: of the brokers that were up in the records of the metadata. ``removed``: ids of topics that are gone;
     ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
-    behind the moment that their directories are of.
+    behind the moment that their directories are of. ``cut_at``: of a controller alone, its log directory and the offset
+    at which its start cuts the damaged metadata log; ``not_sound``: the partitions made from there on, by topic id.
     """
 
     metadata: ClusterMetadata | None = None
@@ -156,7 +157,8 @@ class ClusterSettings:
     went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
     sessions: Sessions = field(default_factory=dict)
-    sound: tuple[int, int] = (-1, -1)
+    cut_at: dict[str, int] = field(default_factory=dict)
+    not_sound: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def levels(self) -> dict[str, int]:
@@ -315,6 +317,9 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
+    if (read.damaged or read.sound[1] <= 0) and len(reads) == 1 and len(read.voters) <= 1:
+        cluster.cut_at = {log_dir.name: max(read.sound[1], 0)}
+        cluster.not_sound = frozenset(key for key, (offset, _) in read.made.items() if offset >= read.sound[1])
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     cluster.sessions = read.sessions
     topics = read.metadata.topics  # one that was recreated under its name has another past

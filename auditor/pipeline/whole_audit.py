@@ -328,8 +328,11 @@ class JudgedAudit(ReadAudit):
             options.at_once,
             cluster_context.read_at(self.inventory),
         )
-        for cluster in clusters.values():
+        for key, cluster in clusters.items():
             cluster.scope = options.scope
+            dirs = [log_dir for log_dir in self.inventory.log_dirs if log_dir.join_key == key]
+            briefs = [b for b in self.briefs if b.join_key == key]
+            cluster_context.note_starts(cluster, dirs, briefs, self.settings.get(key, ClusterSettings()))
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(cluster_context.in_sync(self.inventory, key, self.settings[key], options))

@@ -52,6 +52,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.CONSUMER_OFFSETS: lambda log: log.topic == "__consumer_offsets",
         Need.METADATA: lambda log: log.topic == "__cluster_metadata",
         Need.SHARE_OFFSETS: lambda log: len(log.leader.share_offsets) > 0,
+        Need.STARTS: lambda log: any(c.log_dir in log.cluster.starts for c in log.replicas),
         Need.MEMORY: lambda log: log.leader.producer_memory is not None or log.leader.coordinator_memory is not None,
     }
 )

@@ -13,6 +13,7 @@ from auditor.evidence.cluster_clocks import Clocks
 from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import LEAST_MARGIN_MS, CoordinatorHistory
+from auditor.facts.crash_recovery import StartStep
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -218,7 +219,9 @@ class Cluster:
     broker, the names of the settings in its file, where that is in the input; ``configs_by``: the source of the others.
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
-    (``--whole``). ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset
+    (``--whole``). ``starts``: by log directory, what a start does at files that are not as they should
+    be, ``start_of`` the first log there, which reports those outside of partitions; ``next_release``: what a newer
+    release refuses. ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset
     ranges of batches of its leader replica with an unverified checksum.
     """
 
@@ -277,6 +280,9 @@ class Cluster:
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     copies: WhichCopies = WhichCopies()  # noqa: RUF009 (a tuple)
     other_topics: dict[str, Cluster] = field(default_factory=dict)
+    starts: dict[str, list[StartStep]] = field(default_factory=dict)
+    start_of: dict[str, tuple[str, int]] = field(default_factory=dict)
+    next_release: dict[str, list[str]] = field(default_factory=dict)
 
     def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
         """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""
@@ -284,7 +290,7 @@ class Cluster:
         for topic_id in others:
             if own := [c for c in replicas if c.topic_id == topic_id]:
                 other = self.other_topics[topic_id]
-                for name in ("policy", "scope", "absent", "mixed", "clock_given", "at_once"):
+                for name in ("policy", "scope", "absent", "mixed", "clock_given", "at_once", "starts", "start_of"):
                     setattr(other, name, getattr(self, name))
                 yield own, other
         if own := [c for c in replicas if c.topic_id not in others]:
