@@ -131,3 +131,9 @@ DAMAGES = [
         )
     ),
 ]  # fmt: skip
+
+
+def on_disk(name: str, partition: str = "orders-1") -> Damage:
+    """A damage by its name, to another partition: of one of several log directories."""
+    damage = next(damage for damage in DAMAGES if damage.name == name)
+    return damage._replace(pattern=damage.pattern.replace(f"{LOG}/", f"{partition}/"))

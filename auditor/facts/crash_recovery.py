@@ -66,7 +66,7 @@ READS: tuple[StartKind, ...] = (
     StartKind(LEADER_EPOCHS, FAILS, "it does not decode", _MOVE + "its entries are made again from batches"),
     StartKind("number", ENDS, "its name does not begin with an offset", _MOVE + "it is no file of the partition"),
     StartKind(TAIL, ENDS, "after a clean stop the last segment is not recovered, and zeros are no batch",
-              "move .kafka_cleanshutdown out of the log directory: a start then recovers the segment and cuts the zeros"),
+              "move .kafka_cleanshutdown out of the log directory: a start then cuts the zeros"),
     StartKind("snapshot", REBUILT, "it is made again from batches", ""),
     StartKind("index", REBUILT, "it is made again from batches", ""),
     StartKind(TOPIC_ID, LOST, "its topic id is not in the metadata: it is renamed -stray",

@@ -230,7 +230,7 @@ def _summarise(audit: Audit) -> Fields:
         "asides": _asides(audit),
         "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
-        "recovery": _recovery(audit, totals),
+        "recovery": recovery(audit, totals),
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
@@ -464,7 +464,8 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     return sorted(set(notes))
 
 
-def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
+def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
+    """Return for each log directory what a start of its broker does (:func:`auditor.facts.crash_recovery.directory`)."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
     starts = {name: steps for cluster in audit.clusters.values() for name, steps in cluster.starts.items()}
     refused = {name: words for cluster in audit.clusters.values() for name, words in cluster.next_release.items()}

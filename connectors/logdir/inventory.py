@@ -689,7 +689,7 @@ def _start_files(
         yield StartFile(kafka_names.META, kafka_names.META, "missing")
     elif who.meta is not None and (who.meta.broker_id is None or (who.meta.version and who.meta.cluster_id is None)):
         yield StartFile(kafka_names.META, kafka_names.META, "damaged" if kafka_names.META in damaged else "empty")
-    for name in sorted(damaged & draft.small.keys() & kafka_names.CHECKPOINT_KINDS.keys()):
+    for name in sorted(kafka_names.CHECKPOINT_KINDS.keys() & draft.small.keys() & damaged):
         yield StartFile(name, name, "damaged")
     for name in storage.folders(draft.place):
         if kafka_names.is_refused_folder(name):
@@ -720,9 +720,9 @@ def _of_partition(
         yield StartFile(file, kafka_names.PARTITION_METADATA, "missing")
     elif metadata is not None and metadata.name in damaged:
         yield StartFile(metadata.name, kafka_names.PARTITION_METADATA, "damaged" if metadata.size else "empty")
-    for file, reason in item.dropped:
-        if reason == NOT_KAFKAS and kafka_names.lacks_number(file.name.rpartition("/")[2]):
-            yield StartFile(file.name, "number", "name")
+    for dropped, reason in item.dropped:
+        if reason == NOT_KAFKAS and kafka_names.lacks_number(dropped.name.rpartition("/")[2]):
+            yield StartFile(dropped.name, "number", "name")
     if _of_metadata(replica):
         yield from _of_metadata_log(place, replica, limits)
 
