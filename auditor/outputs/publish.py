@@ -465,7 +465,7 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
 
 
 def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
-    """Return for each log directory what a start of its broker does (:func:`auditor.facts.crash_recovery.directory`)."""
+    """Return for each log directory what a start does (:func:`auditor.facts.crash_recovery.directory`)."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
     starts = {name: steps for cluster in audit.clusters.values() for name, steps in cluster.starts.items()}
     refused = {name: words for cluster in audit.clusters.values() for name, words in cluster.next_release.items()}

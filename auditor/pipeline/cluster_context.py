@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import StartFile, setting_number
+from auditor.base.errors import setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
@@ -31,12 +31,11 @@ from auditor.evidence.which_copy import (
 )
 from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
-from auditor.facts.crash_recovery import METADATA_LOG, TOPIC_ID, start_steps
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
-from auditor.pipeline.cluster_settings import ClusterSettings, Made
+from auditor.pipeline.cluster_settings import ClusterSettings, Made, OwnLog, refused_by_newer, steps_at_start
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
     MIN_IN_SYNC,
@@ -765,67 +764,17 @@ def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
 # Partitions that ``__cluster_metadata`` assigns to a broker and that have no directory in the input.
 
 
-# What a start does at files that are not as they should be, and what a newer release refuses.
-
-
-LEAST_SEGMENT = 1 << 20  # bytes: segment.bytes since 4.1, log.segment.bytes since 4.0
-REFUSED_SINCE = (
-    "{} and newer end at the start: {}={} of {} is below 1048576; set it to 1048576 or more before the upgrade"
-)
-NO_ZOOKEEPER = "4.0 and newer have no ZooKeeper mode: migrate to KRaft with 3.9 before the upgrade"
-
-
 def note_starts(cluster: Cluster, log_dirs: list[LogDir], briefs: list[Brief], settings: ClusterSettings) -> None:
     """Note for each log directory of a cluster what a start does at its files, and what a newer release refuses."""
+    of_dirs: dict[str, list[OwnLog]] = {}
     for b in sorted(briefs, key=lambda b: b.topic != METADATA_TOPIC):
         cluster.start_of.setdefault(b.log_dir, (b.topic, b.partition))
-    of_dirs: dict[str, list[Brief]] = {}
-    for b in briefs:
-        of_dirs.setdefault(b.log_dir, []).append(b)
+        of_dirs.setdefault(b.log_dir, []).append((b.topic, b.partition, b.bounds.topic_id))
     for log_dir in log_dirs:
-        own = of_dirs.get(log_dir.name, [])
-        zookeeper = log_dir.meta is not None and log_dir.meta.version == 0 and log_dir.meta.broker_id is not None
-        has_metadata = settings.metadata is not None or any(b.topic == METADATA_TOPIC for b in own)
-        files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
-        if not log_dir.copied:
-            files += _lost_at_start(log_dir, own, settings)
-        if steps := start_steps(files, kraft=has_metadata or not zookeeper):
+        if steps := steps_at_start(log_dir, of_dirs.get(log_dir.name, []), settings):
             cluster.starts[log_dir.name] = steps
-        if refused := [*_refused(log_dir, settings), *([NO_ZOOKEEPER] if zookeeper and not has_metadata else [])]:
+        if refused := refused_by_newer(log_dir, settings):
             cluster.next_release[log_dir.name] = refused
-
-
-def _lost_at_start(log_dir: LogDir, own: list[Brief], settings: ClusterSettings) -> Iterator[StartFile]:
-    # Partitions that the start renames -stray, though the broker has them: by damaged metadata, or another topic id.
-    missing = any(file.kind == METADATA_LOG for file in log_dir.start_files) and len(settings.voters) <= 1
-    cut = missing or log_dir.name in settings.cut_at
-    metadata = settings.metadata
-    if metadata is None and not cut:
-        return
-    known = {} if metadata is None else metadata.partitions
-    ids = {} if metadata is None else metadata.topics
-    have = {(b.bounds.topic_id, b.partition) for b in own}
-    for b in own:
-        key = (b.bounds.topic_id, b.partition)
-        if b.bounds.topic_id is None or b.topic == METADATA_TOPIC:
-            continue
-        if cut and (key not in known or key in settings.not_sound):
-            yield StartFile(f"{b.topic}-{b.partition}", METADATA_LOG, "cut")
-            continue
-        now = (ids.get(b.topic, ""), b.partition)
-        elsewhere = cut or key in known or now not in known or now in have
-        if not elsewhere and log_dir.broker_id in known[now].replicas:
-            yield StartFile(f"{b.topic}-{b.partition}", TOPIC_ID, "other")
-
-
-def _refused(log_dir: LogDir, settings: ClusterSettings) -> Iterator[str]:
-    for topic, configs in sorted(settings.topic_configs.items()):
-        size = setting_number(configs.get("segment.bytes"))
-        if size is not None and size < LEAST_SEGMENT:
-            yield REFUSED_SINCE.format("4.1", "segment.bytes", size, f"topic {topic}")
-    size = setting_number(log_dir.configs.get("log.segment.bytes"))
-    if size is not None and size < LEAST_SEGMENT:
-        yield REFUSED_SINCE.format("4.0", "log.segment.bytes", size, f"broker {log_dir.broker_id}")
 
 
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from auditor.base.errors import DecodeError, Limits, setting_number
+from auditor.base.errors import DecodeError, Limits, StartFile, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
@@ -18,6 +18,7 @@ from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica
 from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
+from auditor.facts.crash_recovery import METADATA_LOG, TOPIC_ID, StartStep, start_steps
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
 from auditor.processes.isolation import Pool
@@ -576,3 +577,60 @@ def _partition(p: PartitionState) -> tuple[Any, ...]:
     lists = (p.adding, p.removing, p.elr, p.last_known_elr)
     place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
     return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if named else None)
+
+
+# What a start does at files that are not as they should be, and what a newer release refuses.
+
+
+LEAST_SEGMENT = 1 << 20  # bytes: segment.bytes since 4.1, log.segment.bytes since 4.0
+TOO_SMALL = "{} and newer end at the start: {}={} of {} is below 1048576; set it to 1048576 or more before the upgrade"
+NO_ZOOKEEPER = "4.0 and newer have no ZooKeeper mode: migrate to KRaft with 3.9 before the upgrade"
+OwnLog = tuple[str, int, str | None]  # topic, partition and topic id of a log in a log directory
+
+
+def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSettings) -> bool:
+    has_metadata = settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs)
+    meta = log_dir.meta
+    return not has_metadata and meta is not None and meta.version == 0
+
+
+def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
+    """What a start does at the files of a log directory that are not as they should be; ``logs``: those that it has."""
+    files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
+    if not log_dir.copied:
+        files += _lost_at_start(log_dir, logs, settings)
+    return start_steps(files, kraft=not _uses_zookeeper(log_dir, logs, settings))
+
+
+def _lost_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> Iterator[StartFile]:
+    # Partitions that the start renames -stray, though the broker has them: by damaged metadata, or another topic id.
+    missing = any(file.kind == METADATA_LOG for file in log_dir.start_files) and len(settings.voters) <= 1
+    cut = missing or log_dir.name in settings.cut_at
+    metadata = settings.metadata
+    if metadata is None and not cut:
+        return
+    known = {} if metadata is None else metadata.partitions
+    ids = {} if metadata is None else metadata.topics
+    have = {(topic_id, number) for _, number, topic_id in logs}
+    for topic, number, topic_id in logs:
+        if topic_id is None or topic == METADATA_TOPIC:
+            continue
+        key, now = (topic_id, number), (ids.get(topic, ""), number)
+        if cut and (key not in known or key in settings.not_sound):
+            yield StartFile(f"{topic}-{number}", METADATA_LOG, "cut")
+        elif cut or key in known or now not in known or now in have:
+            continue
+        elif log_dir.broker_id in known[now].replicas:
+            yield StartFile(f"{topic}-{number}", TOPIC_ID, "other")
+
+
+def refused_by_newer(log_dir: LogDir, settings: ClusterSettings) -> list[str]:
+    """What keeps a newer release from starting on a log directory, a sentence each."""
+    sizes = [
+        ("4.1", "segment.bytes", configs.get("segment.bytes"), f"topic {topic}")
+        for topic, configs in sorted(settings.topic_configs.items())
+    ]
+    own = log_dir.configs.get("log.segment.bytes")
+    sizes.append(("4.0", "log.segment.bytes", own, f"broker {log_dir.broker_id}"))
+    found = [TOO_SMALL.format(*row) for row in sizes if 0 < (setting_number(row[2]) or 0) < LEAST_SEGMENT]
+    return found + ([NO_ZOOKEEPER] if _uses_zookeeper(log_dir, (), settings) and log_dir.meta else [])

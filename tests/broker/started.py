@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, segment_bytes
-from tests.starts import DAMAGES, LOG, Damage
+from tests.starts import DAMAGES, Damage
 
 DATA = Path(__file__).parents[1] / "data" / "starts"
 LOG4J = (
