@@ -591,7 +591,7 @@ OwnLog = tuple[str, int, str | None]  # topic, partition and topic id of a log i
 def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSettings) -> bool:
     has_metadata = settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs)
     meta = log_dir.meta
-    return not has_metadata and meta is not None and meta.version == 0
+    return not has_metadata and meta is not None and meta.version == 0 and meta.broker_id is not None
 
 
 def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
