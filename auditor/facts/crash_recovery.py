@@ -109,7 +109,7 @@ def _step(file: StartFile, *, kraft: bool) -> StartStep:
         outcome, why = (LOST, NO_ID) if kraft else (REBUILT, "it is written again")
     elif file.kind == "partition.metadata" and file.state == "empty":
         outcome, why = ENDS, NULL
-    elif file.kind == "meta.properties" and file.state != "damaged" and not kraft:
+    elif file.kind == "meta.properties" and not kraft:
         outcome, why = REBUILT, "it is written again"
     elif file.state == "name" or file.kind in (METADATA_LOG, TOPIC_ID, TAIL):
         why = kind.why

@@ -591,7 +591,11 @@ OwnLog = tuple[str, int, str | None]  # topic, partition and topic id of a log i
 def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSettings) -> bool:
     has_metadata = settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs)
     meta = log_dir.meta
-    return not has_metadata and meta is not None and meta.version == 0 and meta.broker_id is not None
+    if has_metadata:
+        return False
+    if meta is None or meta.broker_id is None:  # its file is damaged: topic ids are in every directory of KRaft
+        return all(replica.partition_metadata is None for replica in log_dir.replicas)
+    return meta.version == 0
 
 
 def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
@@ -633,4 +637,4 @@ def refused_by_newer(log_dir: LogDir, settings: ClusterSettings) -> list[str]:
     own = log_dir.configs.get("log.segment.bytes")
     sizes.append(("4.0", "log.segment.bytes", own, f"broker {log_dir.broker_id}"))
     found = [TOO_SMALL.format(*row) for row in sizes if 0 < (setting_number(row[2]) or 0) < LEAST_SEGMENT]
-    return found + ([NO_ZOOKEEPER] if _uses_zookeeper(log_dir, (), settings) and log_dir.meta else [])
+    return found + ([NO_ZOOKEEPER] if log_dir.meta and _uses_zookeeper(log_dir, (), settings) else [])
