@@ -73,7 +73,7 @@ def starts(cluster: Cluster) -> bool:
     while time.monotonic() < until and process.poll() is None:
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", cluster.ports[0])) == 0:
-                time.sleep(4)  # strays are renamed once the metadata is loaded
+                time.sleep(4 if cluster.kraft else 25)  # until it has read its metadata, or heard of the controller
                 return process.poll() is None
         time.sleep(0.2)
     return False

@@ -19,6 +19,8 @@ from tests.starts import DAMAGES, on_disk
 DATA = Path(__file__).parents[1] / "data" / "starts"
 RECORDED = sorted(path.stem for path in DATA.glob("*.json"))
 BASES = [name for name in RECORDED if (DATA / f"{name}.tar.gz").exists()]
+# Releases before 3.7 do not know -stray, which none of them makes: only a downgrade meets it.
+NOT_PREDICTED = {("2.8.2", "folder orders-9.0123456789abcdef0123456789abcdef-stray")}
 BY_NAME = {damage.name: damage for damage in DAMAGES}
 
 
@@ -50,6 +52,8 @@ def predicted(folder: Path) -> tuple[bool, bool, list[str]]:
 def test_a_start_does_what_was_predicted(name: str, tmp_path: Path) -> None:
     sound, wrong = base(name, tmp_path / "base"), []
     for row in recorded(name):
+        if (name, row["damage"]) in NOT_PREDICTED:
+            continue
         target = tmp_path / "damaged" / "broker-1"
         shutil.rmtree(target.parent, ignore_errors=True)
         shutil.copytree(sound, target)
