@@ -248,7 +248,7 @@ class Clocks:
     cluster_now: int = -1
     given: bool = False
     newest: Mapping[int | None, int] = field(default_factory=dict)
-    up_until: Mapping[int, int] = field(default_factory=dict)
+    up_until: Mapping[int | None, int] = field(default_factory=dict)
     intervals: Mapping[int | None, int] = field(default_factory=dict)
     falls: tuple[Fall, ...] = ()
 
@@ -328,7 +328,7 @@ class Clocks:
 
 def clocks(
     logs: Sequence[LogEras],
-    sessions: Mapping[int, int],
+    sessions: Mapping[int | None, int],
     intervals: Mapping[int | None, int],
     given: int | None,
     otherwise: int = -1,

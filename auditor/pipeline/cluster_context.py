@@ -504,7 +504,7 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
     intervals = {broker: setting_number(cluster.broker_setting(broker, INTERVAL)) for broker in brokers}
     cluster.clocks = clocks(
         logs,
-        _up_until(settings, logs),
+        _by_clients(briefs, settings) | _up_until(settings, logs),
         {broker: interval for broker, interval in intervals.items() if interval is not None},
         as_of,
         otherwise=max((b.any_time for b in briefs), default=0),
@@ -512,7 +512,19 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
     cluster.as_of = cluster.clocks.cluster_now
 
 
-def _up_until(settings: ClusterSettings, logs: list[LogEras]) -> dict[int, int]:
+def _by_clients(briefs: list[Brief], settings: ClusterSettings) -> dict[int | None, int]:
+    """Until when (ms) each broker took records by its clients' clocks, if its metadata goes on until then.
+
+    For metadata that shows no session of the broker, and by logs in which no broker wrote a time.
+    """
+    newest: dict[int | None, int] = {}
+    for b in briefs:
+        if not b.eras and b.broker_id not in settings.sessions and settings.newest_time >= 0 <= b.any_time:
+            newest[b.broker_id] = max(min(b.any_time, settings.newest_time), newest.get(b.broker_id, -1))
+    return newest
+
+
+def _up_until(settings: ClusterSettings, logs: list[LogEras]) -> dict[int | None, int]:
     """Until when (ms) each broker was up at least, by its own clock, as far as its last session in the metadata shows.
 
     A clock that is behind the controllers' is known by the first time of the leader epoch that it began last.

@@ -319,8 +319,9 @@ def _stands(state: CleanerState, held: int) -> str:
 
 def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, stable: int) -> Fields:
     # The producer whose transaction holds back the cleaner, if one does, and since when.
+    nobody: Fields = dict.fromkeys(("held_at", "held_since", "held_by_transaction", "held_producer_id"))
     if state.because != log_maintenance.STABLE:
-        return {"held_at": state.first_uncleanable if state.because == log_maintenance.LAG else None}
+        return nobody | ({"held_at": state.first_uncleanable} if state.because == log_maintenance.LAG else {})
     producer = holder(replica, end)
     rows = replica.transactions
     mine = rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]

@@ -217,3 +217,15 @@ def test_a_stopped_broker_ends_nothing_any_more() -> None:
     settings = ClusterSettings(sessions={1: NOW + MIN, 2: None}, newest_time=NOW + 3 * DAY, voters=(100, 101, 102))
     known = build([brief(made.facts(broker_time=NOW))], {"cluster": settings}, None)["cluster"].clocks
     assert (until(known, 1), until(known, 2)) == (NOW + 21 * S, NOW + 3 * DAY - 39 * S)
+
+
+def test_clients_show_until_when_a_broker_took_records_where_no_session_is_known() -> None:
+    """Not beyond the metadata, and not where broker-written times are in the same log."""
+    replica, data = made.facts(broker_time=NOW), made.facts("beat", any_time=NOW + HOUR)
+    for end, wanted in ((NOW + 2 * HOUR, NOW + HOUR), (NOW + MIN, NOW + MIN), (-1, NOW)):
+        settings = ClusterSettings(newest_time=end)
+        known = build([brief(replica), brief(data)], {"cluster": settings}, None)["cluster"].clocks
+        assert until(known, 1) == wanted
+    replica.any_time = NOW + DAY
+    known = build([brief(replica)], {"cluster": ClusterSettings(newest_time=NOW + DAY)}, None)["cluster"].clocks
+    assert until(known, 1) == NOW
