@@ -411,7 +411,7 @@ def start_fails(log: LogView) -> Iterator[Finding]:
 
     Checks: what a start reads besides batches: meta.properties, quorum-state, the newest checkpoint of
     __cluster_metadata, checkpoint files, names of directories, partition.metadata, leader epochs, names of files in
-    partition directories, and after a clean stop the end of the last segment. Each damage was tried on brokers of
+    partition directories, and after a clean stop the end of the last segment. Most damages were tried on brokers of
     several releases. Files that a start makes again are not reported.
     Why it matters: the broker ends, or fails the log directory; with other log directories it goes on without its
     partitions. Without partition.metadata or the metadata, KRaft renames the partition -stray and makes an empty one.

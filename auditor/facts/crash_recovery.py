@@ -23,7 +23,7 @@ ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a
 
 
 # What a start reads besides batches, in the order of a broker, and what becomes of it where a file is not as it should
-# be. Source: KafkaRaftServer, SharedServer, LogManager, LogLoader, ReplicaManager; each was tried on brokers
+# be. Source: KafkaRaftServer, SharedServer, LogManager, LogLoader, ReplicaManager; most were tried on brokers
 # (tests/data/starts).
 
 ENDS, FAILS, LOST, REBUILT = "broker ends", "log directory fails", "partition lost", "rebuilt"
