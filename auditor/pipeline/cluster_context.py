@@ -35,7 +35,7 @@ from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
-from auditor.pipeline.cluster_settings import ClusterSettings, Made, OwnLog, refused_by_newer, steps_at_start
+from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
     MIN_IN_SYNC,
@@ -774,19 +774,6 @@ def writes_version_1(briefs: Iterable[Brief], join_key: str) -> bool:
 
 
 # Partitions that ``__cluster_metadata`` assigns to a broker and that have no directory in the input.
-
-
-def note_starts(cluster: Cluster, log_dirs: list[LogDir], briefs: list[Brief], settings: ClusterSettings) -> None:
-    """Note for each log directory of a cluster what a start does at its files, and what a newer release refuses."""
-    of_dirs: dict[str, list[OwnLog]] = {}
-    for b in sorted(briefs, key=lambda b: b.topic != METADATA_TOPIC):
-        cluster.start_of.setdefault(b.log_dir, (b.topic, b.partition))
-        of_dirs.setdefault(b.log_dir, []).append((b.topic, b.partition, b.bounds.topic_id))
-    for log_dir in log_dirs:
-        if steps := steps_at_start(log_dir, of_dirs.get(log_dir.name, []), settings):
-            cluster.starts[log_dir.name] = steps
-        if refused := refused_by_newer(log_dir, settings):
-            cluster.next_release[log_dir.name] = refused
 
 
 def in_sync(inventory: Inventory, join_key: str, settings: ClusterSettings, options: AuditOptions) -> Iterator[Absent]:
