@@ -11,18 +11,17 @@ from auditor.base.advice import Advice
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
-from auditor.evidence.cluster_clocks import Fall
-from auditor.facts.coordinator_history import SKEW_MS, NamedTransactions
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Fall
+from auditor.facts.coordinator_history import NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
+from auditor.facts.replica_facts import LargestCreateTime
 from auditor.model import policies
 from auditor.model.batch_validation import FAR_MS, accepted_times
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib.evidence import BatchPlace, blamed
-from auditor.rules.lib.log_bounds import at_ahead, is_ahead_of_all
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, highest, iso, runs
-from auditor.rules.validation import error_code
-from auditor.transactions.matching import SAME_CLOCK_MS, ahead_by, markers_of, matching, naming
+from auditor.rules.validation import BatchPlace, blamed, error_code
+from auditor.transactions.matching import ahead_by, markers_of, matching, naming
 
 # Broker clocks that differ or moved backwards, by decisions, markers and their order.
 
@@ -110,7 +109,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
         matched = np.flatnonzero(of.numbers >= 0)
         markers, windows = markers_of(log, producer_id, matched), of.windows[of.numbers[matched]]
         ahead = ahead_by(windows, markers["marker_timestamp"])
-        if not (np.abs(ahead) > SAME_CLOCK_MS).any():
+        if not (np.abs(ahead) > ONE_CLOCK_MS).any():
             continue
         for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, markers["marker_offset"]), strict=False):
             broker = _decided_by(log, named, windows[k])
@@ -120,12 +119,12 @@ def _apart(log: LogView) -> Iterator[Finding]:
             prepared = int(windows["prepared"][k]), broker
             by_brokers.setdefault(pair, []).append((sign * int(ahead[k]), prepared, markers[k]))
     for pair, pairings in by_brokers.items():
-        off = [pairing for pairing in pairings if abs(pairing[0]) > SAME_CLOCK_MS]
+        off = [pairing for pairing in pairings if abs(pairing[0]) > ONE_CLOCK_MS]
         if 2 * len(off) > len(pairings):  # fewer are markers that came late, or were written by hand
             off.sort(key=lambda pairing: abs(pairing[0]))
             by, _, row = off[len(off) // 2]  # the median: a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
-            far = abs(by) > SKEW_MS and len(off) > 1  # one alone may be a marker that was written by hand
+            far = abs(by) > TWO_CLOCKS_MS and len(off) > 1  # one alone may be a marker that was written by hand
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 
@@ -167,12 +166,12 @@ def _writers(log: LogView, offsets: np.ndarray) -> list[int | None]:
 
 
 def _finding(
-    log: LogView, severity: str, at: np.void | int, brokers: tuple[int, int], by: int, since: tuple[int, int]
+    log: LogView, severity: str, marker: np.void | int, brokers: tuple[int, int], by: int, since: tuple[int, int]
 ) -> Finding:
-    # ``at``: a marker or an offset; ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and
+    # ``marker``: that, or an offset; ``by``: how many ms the last of the brokers is ahead; ``since``: a time (ms), and
     # the broker of that clock.
     evidence = {"brokers": brokers, "ahead_ms": by, "since": iso(since[0]), "since_by": since[1], "partitions": 1}
-    place = {"offset": at} if isinstance(at, int) else {"marker": at}
+    place = {"offset": marker} if isinstance(marker, int) else {"marker": marker}
     return log.finding(
         severity, _said(read(ClockSkewEvidence, evidence)), **place, transactional_id=None, evidence=evidence
     )
@@ -224,11 +223,36 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
                 newest=newest,
             )
     ahead = log.leader.ahead
-    if ahead is not None and ahead.base_offset not in skip and is_ahead_of_all(log, ahead, after + TOLERANCE_MS):
+    if (
+        ahead is not None
+        and ahead.base_offset not in skip
+        and log.cluster.is_ahead_of_all(ahead.time, after + TOLERANCE_MS)
+    ):
         place: BatchPlace = {"segment": ahead.segment, "position": ahead.position, "base_offset": ahead.base_offset}
         named = blamed(log, [place], "ahead", newest=log.cluster.newest_time + after + TOLERANCE_MS)
         code = error_code("INVALID_TIMESTAMP")
         yield at_ahead(log, ahead, limit_ms=after, culprits=named, **code)
+
+
+def at_ahead(log: LogView, ahead: LargestCreateTime, **evidence: object) -> Finding:
+    """Make the finding about such a batch."""
+    stamp = iso(ahead.time) or ahead.time
+    who = f"producer {ahead.producer_id}" if ahead.producer_id >= 0 else "a producer without id"
+    has_producer = ahead.producer_id >= 0
+    return log.finding(
+        "warning",
+        f"Records of {who} in {log.name} at offset {ahead.base_offset} are stamped {stamp}, ahead of all that the "
+        "brokers wrote",
+        segment=ahead.segment,
+        offset=ahead.base_offset,
+        last_offset=ahead.last_offset,
+        producer_id=ahead.producer_id if has_producer else None,
+        producer_epoch=ahead.producer_epoch if has_producer else None,
+        transactional_id=log.owner(ahead.producer_id) if has_producer else None,
+        position=ahead.position,
+        time_ms=ahead.time,
+        evidence={"found": stamp, "broker_time": iso(log.cluster.newest_time), **evidence},
+    )
 
 
 def _after_limit(log: LogView) -> int | None:

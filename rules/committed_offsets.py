@@ -2,28 +2,43 @@
 
 from __future__ import annotations
 
+import heapq
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
+from auditor.evidence.horizons import whole_from
+from auditor.facts.batch_sums import touches
 from auditor.facts.coordinator_history import TransactionWindow
-from auditor.facts.offsets import ShareOffset
-from auditor.model.groups import GroupPartition, Member, OffsetCommit
-from auditor.model.offset_watch import AlternatingCommits, Zombie, since
+from auditor.facts.events import EventKind
+from auditor.facts.offsets import ShareOffset, WatchedOffsets, in_force_of
+from auditor.model.groups import (
+    GROUP_RECORDS,
+    NO_PRODUCER_ID,
+    Assignments,
+    CommitReplay,
+    GroupPartition,
+    Member,
+    OffsetCommit,
+    Watcher,
+)
+from auditor.model.offset_watch import AlternatingCommits, Committers, Rivals, Values, Zombie, since
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.evidence import lost_between, watched
-from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.partition_transactions import who
 from auditor.rules.seen.cluster_view import LeaderBounds
 from auditor.rules.seen.view import Finding, LogView, iso, lowered
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.blocking import BlockedState
-from auditor.rules.transactions.open_transactions import OpenTransaction, open_transactions
+from auditor.rules.transactions.making import open_transactions
 from auditor.transactions.matching import naming, skew
+from auditor.transactions.record import NOBODYS, Case, Transaction
 
 # Committed offsets (KIP-447): blocked, written by zombies, regressed, skipped, out of range.
 
@@ -106,47 +121,40 @@ def pending_offsets_blocked(log: LogView) -> Iterator[Finding]:
     """
     commits = watched(log).pending
     for t in open_transactions(log):
-        pending = commits.get(int(t.row["producer_id"]), [])
-        severity = _severity(log, t) if pending and t.klass != "ghost" else None
+        pending = commits.get(t.producer_id, [])
+        severity = _severity(t) if pending and t.case is not Case.GHOST else None
         if severity is not None:
             yield _blocked(log, t, pending, severity)
 
 
-def _severity(log: LogView, t: OpenTransaction) -> str | None:
+def _severity(t: Transaction) -> str | None:
     # As the partition's; where its status is unknown, what it would be.
-    verdict = blocking.judged(log, t)
-    severity = verdict.if_true if verdict.standing is BlockedState.UNKNOWN else verdict.severity
-    old = blocking.age(log, t) > log.cluster.waiting_margin(t.timeout_ms)
-    return "critical" if severity == "error" and old else severity
+    severity = t.if_true if t.is_unknown else t.severity
+    return "critical" if severity == "error" and t.is_old else severity
 
 
-def _blocked(log: LogView, t: OpenTransaction, pending: list[OffsetCommit], severity: str) -> Finding:
+def _blocked(log: LogView, t: Transaction, pending: list[OffsetCommit], severity: str) -> Finding:
     groups = sorted({c.place.group for c in pending})
     partitions = [f"{c.place.group}: {c.place.partition}" for c in pending]
-    offset = int(t.row["first_offset"])
-    doubt = blocking.judged(log, t).standing is BlockedState.UNKNOWN
     names = ", ".join(groups[:3]) + (" and others" if len(groups) > 3 else "")
     message = (
         f"The offsets of {names} on {plural(len(pending), 'partition')} wait for the transaction of {who(t)}, open in "
-        f"{log.name} since offset {offset}: members that need stable offsets cannot start there"
+        f"{log.name} since offset {t.first_offset}: members that need stable offsets cannot start there"
     )
     return log.finding(
         severity,
-        message + (" (the files may have been copied at different times)" if doubt else ""),
-        doubt=doubt,
+        message + (" (the files may have been copied at different times)" if t.is_unknown else ""),
+        doubt=t.is_unknown,
         data=t.row,
-        transactional_id=t.owner,
+        transactional_id=t.transactional_id,
         group_id=groups[0] if len(groups) == 1 else None,
-        time_ms=t.since,
         evidence={
             **t.evidence(),
-            "class": blocking.judged(log, t).klass,
-            "age_ms": blocking.age(log, t),
             "groups": groups[:SHOWN],
             "partitions": partitions[:SHOWN],
             "pending": len(pending),
-            "start_offset": offset,
-            "confidence": "undecidable" if doubt else "proved" if t.klass in ("hanging", "orphan") else "likely",
+            "start_offset": t.first_offset,
+            "confidence": "undecidable" if t.is_unknown else "proved" if t.case in NOBODYS else "likely",
         },
         advice=blocking.advise(log, t),
     )
@@ -717,3 +725,123 @@ def _judged(log: LogView, topic: str, bounds: LeaderBounds, state: ShareOffset) 
         doubt=late,
         lost=lost_between(log, state.record_offset) or (above and bounds.end_damaged),
     )
+
+
+# Committed offsets of one ``__consumer_offsets`` partition: from the replica's reader, or replayed from rows.
+
+
+CONSUMER_OFFSETS = "__consumer_offsets"
+FAR = 1 << 62
+
+
+def watched(log: LogView) -> WatchedOffsets:
+    """Return the result of one pass over the records, cached; nothing for other topics."""
+    if log.topic != CONSUMER_OFFSETS:
+        return WatchedOffsets([], [], [], [], [], {}, {}, in_force_of(()))
+    if log.leader.watched_offsets is None:
+        assignments = Assignments()
+        committers, rivals, values = Committers(), Rivals(assignments), Values(assignments)
+        story = story_of(log, committers, rivals, values, assignments=assignments)
+        pending = {producer_id: story.pending(producer_id) for producer_id in story.model.pending}
+        tables = (log.leader.tables.get(name) for name in ("offset_commits", "group_metadata"))
+        groups = [group for table in tables if table is not None for group in table["group_id"].to_pylist()]
+        log.leader.watched_offsets = WatchedOffsets(
+            zombies=rivals.zombies,
+            interleaved=rivals.interleaved,
+            handed_over=rivals.handed_over,
+            falls=values.falls(),
+            skips=values.skips,
+            committers=committers.seen,
+            mixed=committers.mixed,
+            pending=pending,
+            in_force=in_force_of(story.in_force()),
+            groups=[group for group in dict.fromkeys(groups) if group is not None],
+        )
+    return log.leader.watched_offsets
+
+
+def lost_between(log: LogView, first: int, last: int | None = None) -> bool:
+    """Whether records between two offsets, or after one, are in batches with a CRC mismatch."""
+    return touches(log.leader.damaged, first, FAR if last is None else last)
+
+
+def story_of(log: LogView, *watchers: Watcher, assignments: Assignments | None = None) -> CommitReplay:
+    """Replay the judged records of the leader replica of a ``__consumer_offsets`` partition."""
+    # No limit of its own: the rows are in memory as it is.
+    story = CommitReplay(tuple(watchers), assignments=assignments or Assignments(), most_waiting=sys.maxsize)
+    steps = heapq.merge(_groups(log), _commits(log), _markers(log), key=lambda step: step[0])
+    for offset, kind, row in steps:
+        if kind == "commit":
+            story.offset_record(offset, row)
+        elif kind == "group":
+            story.group_record(offset, row)
+        else:
+            story.marker(*row)
+    story.end()
+    return story
+
+
+Step = tuple[int, str, tuple[Any, ...]]
+
+
+def _rows(log: LogView, table: str, kind: str, columns: tuple[str, ...]) -> Iterator[Step]:
+    # Rows without an offset (console text) cannot be ordered and are skipped.
+    rows = log.leader.tables.get(table)
+    if rows is None:
+        return
+    import pyarrow.compute  # a tenth of a second that whoever only names the rules need not wait for
+
+    rows = rows.filter(pyarrow.compute.greater_equal(rows["offset"], log.leader.log_start))
+    rows = rows.sort_by("offset")
+    lists = [_plain(rows[name]) for name in ("offset", *columns)]
+    damaged = [(e["base_offset"], e["last_offset"]) for e in log.events(EventKind.CRC)]
+    for offset, *row in zip(*lists, strict=True):
+        if not any(first <= offset <= last for first, last in damaged):
+            yield offset, kind, tuple(row)
+
+
+def _plain(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return list(column.to_pylist())
+
+
+def _groups(log: LogView) -> Iterator[Step]:
+    names = ("group_id", "key_type", "tombstone", "generation", "member_ids", "value", "record_timestamp")
+    return (step for step in _rows(log, "group_metadata", "group", names) if step[2][1] in GROUP_RECORDS)
+
+
+def _commits(log: LogView) -> Iterator[Step]:
+    head_names = ("group_id", "consumed_topic", "consumed_partition", "tombstone", "committed_offset")
+    names = ("record_timestamp", "producer_id", "producer_epoch", "file", "position", "is_transactional")
+    for offset, kind, row in _rows(log, "offset_commits", "commit", head_names + names):
+        *head, time, producer_id, epoch, file, position, transactional = row
+        writer = (producer_id, epoch) if transactional else (NO_PRODUCER_ID, -1)
+        yield offset, kind, (*head, -1 if time is None else time, *writer, file, position)
+
+
+def _markers(log: LogView) -> Iterator[Step]:
+    rows = log.leader.transactions
+    rows = rows[rows["marker_offset"] >= log.leader.log_start]
+    for row in rows[np.argsort(rows["marker_offset"], kind="stable")]:
+        yield int(row["marker_offset"]), "marker", (int(row["producer_id"]), bool(row["commit"] == 1))
+
+
+def readers(log: LogView) -> list[Fields]:
+    """List the groups of this ``__consumer_offsets`` partition by the topics they have offsets in.
+
+    ``groups`` are at most :data:`SHOWN` names, ``more`` counts the rest. Whether a group reads committed records only
+    is a consumer setting, which no broker stores.
+    """
+    by_topic: dict[str, set[str]] = {}
+    for topic, group in watched(log).in_force.topics_of_groups():
+        by_topic.setdefault(topic, set()).add(group)
+    return [
+        {
+            "topic": topic,
+            "partition": log.partition,
+            "groups": sorted(groups)[:SHOWN],
+            "more": max(0, len(groups) - SHOWN),
+        }
+        for topic, groups in sorted(by_topic.items())
+    ]

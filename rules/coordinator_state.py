@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -12,27 +13,33 @@ from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, STATES, TOMBSTONE, StateRecord, split
+from auditor.evidence.cluster_clocks import BrokerTime, Order
+from auditor.facts.coordinator_log import (
+    AT_HAND,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    STATES,
+    TOMBSTONE,
+    CoordinatorLog,
+    StateRecord,
+    StateStep,
+    odd_steps,
+    split,
+    unsound_in,
+)
+from auditor.facts.replica_facts import once
 from auditor.model.transaction_states import partition_for
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.committed_offsets import watched
 from auditor.rules.lib import repairs
-from auditor.rules.lib.evidence import watched
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
-from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE
+from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE, OpenHere
 from auditor.rules.seen.view import Finding, LogView, iso
-from auditor.rules.transactions import blocking, open_transactions
-from auditor.rules.transactions.coordinated import (
-    TOPIC,
-    commit_offsets,
-    last_entries,
-    last_records,
-    producer_runs,
-    records,
-    resumed,
-    steps,
-    unsound_records,
-)
+from auditor.rules.transactions import blocking
+from auditor.rules.transactions.making import of_coordinator, still_open, undeliverable
+from auditor.transactions.record import Transaction
 
 # ``__transaction_state`` record by record: the transitions of each id.
 
@@ -172,7 +179,7 @@ def producer_id_reused(log: LogView) -> Iterator[Finding]:
     What to do: check ProducerIdsRecord in __cluster_metadata: the allocator was reset.
     Source: KIP-98, KIP-730
     """
-    history, state_log = log.cluster.coordinator, records(log)
+    history, state_log = log.cluster.coordinator, log.state_log
     if history is None or state_log is None:
         return
     runs = producer_runs(state_log, log.leader.log_start)
@@ -244,23 +251,15 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
 
 
 def _stuck(log: LogView) -> Iterator[Unmade]:
-    for entry in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT):
-        away = blocking.undeliverable(log.cluster, entry)
-        if not open_transactions.overdue(log.cluster, entry) and not away:
-            continue
-        due, age = open_transactions.due(log.cluster, entry), open_transactions.age_ms(log, entry, entry.time)
-        doubt = (
-            open_transactions.ended(log.cluster, entry) if away else open_transactions.unsure(log.cluster, entry, due)
-        )
-        severity = blocking.prepared_severity(log.cluster, entry)
-        make = partial(_stuck_finding, log, entry, severity, age, away, doubt)
-        yield Unmade(severity, entry.offset, make, doubt=doubt is not None)
+    for entry in log.last_entries(PREPARE_COMMIT, PREPARE_ABORT):
+        if (t := of_coordinator(log, entry)) is not None:
+            severity = t.if_true or t.severity or "error"
+            yield Unmade(severity, entry.offset, partial(_stuck_finding, log, t, entry, severity), doubt=t.is_unknown)
 
 
-def _stuck_finding(
-    log: LogView, entry: StateRecord, severity: str, age: int, away: list[str], doubt: str | None
-) -> Finding:
-    lacking = {name: here.first_offset for name, here in open_transactions.still_open(log.cluster, entry).items()}
+def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: str) -> Finding:
+    lacking = {name: here.first_offset for name, here in still_open(log.cluster, entry).items()}
+    away, doubt = undeliverable(log.cluster, entry), t.may_have_ended
     unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
     not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
     which = "whether" if len(entry.partitions) == 1 else "which of"
@@ -271,13 +270,13 @@ def _stuck_finding(
     return at_entry(
         log,
         severity,
-        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(age)}"
+        f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(t.age_ms)}"
         + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
         entry,
-        doubt=doubt is not None,
+        doubt=t.is_unknown,
         evidence={
             "state": entry.state,
-            "age_ms": age,
+            "age_ms": t.age_ms,
             "partitions": sorted(entry.partitions),
             "without_marker": lacking or None,
             "not_in_input": [name for name in unseen if name not in not_read] or None,
@@ -343,35 +342,28 @@ def timeout_not_enforced(log: LogView) -> Iterator[Finding]:
 
 
 def _beyond_timeout(log: LogView) -> Iterator[Unmade]:
-    for entry in last_entries(log, ONGOING):
-        if entry.timeout_ms <= 0 or entry.timeout_ms == NO_TIMEOUT_MS:
-            continue
-        if not open_transactions.overdue(log.cluster, entry):
-            continue
-        begin = entry.start if entry.start >= 0 else entry.time
-        over = open_transactions.age_ms(log, entry, begin) - entry.timeout_ms
-        ended = open_transactions.unsure(log.cluster, entry, open_transactions.due(log.cluster, entry))
-        never = None if ended else open_transactions.never_begun(log.cluster, entry)
-        make = partial(_beyond_timeout_finding, log, entry, begin, over, ended, never)
-        yield Unmade("error", entry.offset, make, doubt=bool(ended or never))
+    for entry in log.last_entries(ONGOING):
+        t = of_coordinator(log, entry)
+        if t is not None and t.overdue:
+            make = partial(_beyond_timeout_finding, log, t, entry)
+            yield Unmade("error", entry.offset, make, doubt=t.is_unknown)
 
 
-def _beyond_timeout_finding(
-    log: LogView, entry: StateRecord, begin: int, over: int, ended: str | None, never: str | None
-) -> Finding:
+def _beyond_timeout_finding(log: LogView, t: Transaction, entry: StateRecord) -> Finding:
+    ended, never = t.may_have_ended, t.may_never_have_begun
     where = f"; its record names {_some(sorted(entry.partitions))}" if entry.partitions else ""
     doubt = f"or has ended since: {ended}" if ended else f"or never began: {never}" if never else None
     return at_entry(
         log,
         "error",
-        f"The transaction of {entry.transactional_id} has been open for {duration(over + entry.timeout_ms)} with "
+        f"The transaction of {entry.transactional_id} has been open for {duration(t.age_ms)} with "
         f"a time-out of {duration(entry.timeout_ms)}, " + (doubt or f"and the coordinator has not aborted it{where}"),
         entry,
-        doubt=doubt is not None,
+        doubt=t.is_unknown,
         evidence={
-            "timeout_ms": entry.timeout_ms,
-            "started": iso(begin),
-            "over_ms": over,
+            "timeout_ms": t.timeout_ms,
+            "started": iso(t.since),
+            "over_ms": t.age_ms - t.timeout_ms,
             "may_have_ended": ended,
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
@@ -404,7 +396,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     ends what it has prepared.
     Source: KIP-447
     """
-    (columns, has_record), state_log = last_records(log), records(log)
+    (columns, has_record), state_log = log.last_records(), log.state_log
     if state_log is None:
         return
     long = np.flatnonzero(has_record & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
@@ -445,8 +437,8 @@ def key_in_wrong_partition(log: LogView) -> Iterator[Finding]:
     if log.topic not in COUNT_SETTINGS or not log.cluster.knows_count(log.topic):
         return
     sure = log.cluster.has_metadata
-    if (state_log := records(log)) is not None:
-        for number in np.flatnonzero(last_records(log)[1]).tolist():
+    if (state_log := log.state_log) is not None:
+        for number in np.flatnonzero(log.last_records()[1]).tolist():
             owner = partition_for(state_log.ids[number], count)
             if owner != log.partition:
                 judged = (e for e in state_log.entries_of(number) if e.offset >= log.leader.log_start)
@@ -487,7 +479,7 @@ def unreadable_transaction_record(log: LogView) -> Iterator[Finding]:
     lead, before this replica is fetched again.
     Source: TransactionStateManager.loadTransactionMetadata
     """
-    if log.topic != TOPIC:
+    if log.topic != TRANSACTION_STATE:
         return
     for offset, position, error in log.leader.unreadable_records:
         if offset >= log.leader.log_start:
@@ -652,3 +644,150 @@ def coordinator_log_restored(log: LogView) -> Iterator[Finding]:
             "producer_ids": list(lost.producer_ids),
         },
     )
+
+
+# The records of one partition of ``__transaction_state``, by column: only odd ones become objects.
+
+
+OFFSETS = "__consumer_offsets-"
+
+Found = TypeVar("Found")
+
+
+def cached(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> Iterable[Found]:
+    """Return what several rules ask for: cached if it is at most :data:`AT_HAND` items, otherwise found again."""
+    cached = _at_hand(log, find)
+    return find(log) if cached is None else cached
+
+
+@once
+def _at_hand(log: LogView, find: Callable[[LogView], Iterator[Found]]) -> list[Found] | None:
+    first = list(itertools.islice(find(log), AT_HAND + 1))
+    return first if len(first) <= AT_HAND else None
+
+
+def unsound_records(log: LogView) -> Iterable[tuple[StateRecord, list[str]]]:
+    """Return records that are unsound by themselves, with their problems, including states that are never written."""
+    return cached(log, _unsound_of_log)
+
+
+def _unsound_of_log(log: LogView) -> Iterator[tuple[StateRecord, list[str]]]:
+    state_log = log.state_log
+    return iter(()) if state_log is None else unsound_in(state_log, log.leader.log_start)
+
+
+def commit_offsets(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Find the ids with a judged record that names a partition of ``__consumer_offsets``."""
+    topics = [number for number, topic in enumerate(state_log.topics) if (topic + "-").startswith(OFFSETS)]
+    ends, elements = state_log.sets
+    having = np.zeros(len(ends), bool)
+    having[np.searchsorted(ends, np.flatnonzero(np.isin(elements >> 32, topics)), side="right")] = True
+    out = np.zeros(state_log.id_count, bool)
+    for columns in state_log.all_pieces():
+        out[columns["id"][having[columns["set"]] & (columns["offset"] >= log_start)]] = True
+    return out
+
+
+def producer_runs(state_log: CoordinatorLog, log_start: int) -> np.ndarray:
+    """Find where judged records of an id change to another producer id: rows of id, producer id, piece, row."""
+    out = [np.empty((0, 4), np.int64)]
+    last_id, last_producer = -1, 0
+    for number in range(len(state_log.pieces)):
+        columns = state_log.piece(number)
+        rows = np.flatnonzero((columns["state"] != TOMBSTONE) & (columns["offset"] >= log_start))
+        ids, producers = columns["id"][rows], columns["producer_id"][rows]
+        new = np.append(last_id, ids[:-1])[: len(ids)] != ids
+        new |= np.append(last_producer, producers[:-1])[: len(ids)] != producers
+        out.append(np.stack([ids[new], producers[new], np.full(int(new.sum()), number), rows[new]], axis=1))
+        if len(ids):
+            last_id, last_producer = int(ids[-1]), int(producers[-1])
+    return np.concatenate(out)
+
+
+def steps(log: LogView) -> Iterable[StateStep]:
+    """Return intact records of each id that follow no state their coordinator can have had in memory."""
+    return cached(log, _problems)
+
+
+def _problems(log: LogView) -> Iterator[StateStep]:
+    return (step for step in cached(log, _all) if step.problems)
+
+
+def resumed(log: LogView) -> Iterator[StateStep]:
+    """Yield steps whose coordinator continued from before records whose append failed, id by id."""
+    return (step for step in cached(log, _all) if step.failed)
+
+
+def _all(log: LogView) -> Iterator[StateStep]:
+    state_log, history = log.state_log, log.cluster.coordinator
+    if state_log is None or history is None:
+        return iter(())
+    intact = history.complete_from.get(log.partition, 1 << 62)
+    return odd_steps(state_log, log.leader.log_start, intact, partial(appended_for_sure, log, state_log))
+
+
+# Ongoing records whose append succeeded, by data that nothing else explains.
+#
+# A client below transaction.version 2 writes to a partition only after AddPartitionsToTxn was answered; above it the
+# partition's broker appends only after the coordinator has added the partition (KIP-890). So an open transaction in a
+# partition shows that a record which names it was appended: the first one that does, since a later one of the same
+# transaction may have failed.
+
+
+class _Begin(NamedTuple):
+    """An Ongoing record and what its id had before: the number of its transaction, the last Prepare record before."""
+
+    entry: StateRecord
+    number: int
+    ended: StateRecord | None
+
+
+def appended_for_sure(log: LogView, state_log: CoordinatorLog, number: int) -> frozenset[int]:
+    """Return the offsets of an id's Ongoing records whose append cannot have failed. Cost: its records."""
+    opened, begins, whole = log.cluster.open_here, dict[tuple[int, int], list[_Begin]](), set[tuple[int, int]]()
+    transaction, ended = 0, None
+    for entry in state_log.entries_of(number):
+        producer = (entry.producer_id, entry.producer_epoch)
+        if entry.state != "Ongoing":
+            transaction += 1
+            ended = entry if entry.state in ("PrepareCommit", "PrepareAbort") else ended
+            if producer not in begins and not state_log.damaged:
+                whole.add(producer)  # its epoch begins here
+        elif entry.producer_id in opened:
+            begins.setdefault(producer, []).append(_Begin(entry, transaction, ended))
+    out = set[int]()
+    for producer, several in begins.items():
+        for name, here in opened[producer[0]].items():
+            if here.epoch == producer[1]:
+                naming = [begin for begin in several if name in begin.entry.partitions]
+                out.update(_explained(log, split(name), here, naming, whole=producer in whole))
+    return frozenset(out)
+
+
+def _explained(
+    log: LogView, place: tuple[str, int], here: OpenHere, naming: list[_Begin], *, whole: bool
+) -> Iterator[int]:
+    # Offsets of records without which the data at ``place`` would not be there.
+    cluster = log.cluster
+
+    def by_coordinator(entry: StateRecord) -> BrokerTime:
+        return BrokerTime(entry.time, cluster.led(TRANSACTION_STATE, entry.partition, entry.leader_epoch))
+
+    def order(ms: int, entry: StateRecord) -> Order:
+        written = BrokerTime(ms, cluster.led(*place, here.leader_epoch))
+        return Order.EITHER if ms < 0 else cluster.clocks.order(written, by_coordinator(entry))
+
+    for before, begin, behind in zip([None, *naming], naming, [*naming[1:], None], strict=False):
+        same = before is not None and before.number == begin.number and before.entry.start == begin.entry.start
+        if same or order(here.appended, begin.entry) is Order.BEFORE:
+            continue
+        if behind is not None and order(here.appended, behind.entry) is not Order.BEFORE:
+            continue
+        ended = begin.ended
+        if whole and naming[0].number == begin.number:
+            yield begin.entry.offset
+            continue
+        late = not log.policy().verifies and (ended is None or not ended.commit)  # of a request that came late
+        marked = ended is not None and order(here.ended_before, ended) is not Order.BEFORE and here.ended_before >= 0
+        if not late and (marked or order(here.appended, begin.entry) is Order.AFTER):
+            yield begin.entry.offset

@@ -15,21 +15,19 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.evidence.horizons import By, Horizon
-from auditor.facts.coordinator_history import SKEW_MS
-from auditor.facts.coordinator_log import CoordinatorLog, StateRecord, tally
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.horizons import Horizon, HorizonSource
+from auditor.facts.coordinator_log import EMPTY, PREPARE_ABORT, Columns, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
 from auditor.model.policies import DUPLICATE_SEQUENCE_NUMBER, ERRORS, POLICIES
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.markers import TOPIC
 from auditor.rules.producer_memory import SHOWN
 from auditor.rules.resolution.resolve import by_cause, logs_of
-from auditor.rules.seen.cluster_view import METADATA_TOPIC
+from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, runs
-from auditor.rules.transactions.coordinated import raised
-from auditor.rules.transactions.open_transactions import around, at_the_latest
-from auditor.transactions.matching import marker_window, matching, naming, owner_complete, skew
+from auditor.rules.transactions.making import around, at_the_latest
+from auditor.transactions.matching import marker_window, matching, naming, other_clock, owner_complete, skew
 
 # Epochs in partitions: regressions, fast bumps, exhaustion.
 
@@ -225,8 +223,16 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
             yield from _storms(log, _rises(state_log, number), int(rises[number]))
 
 
+def raised(columns: Columns) -> np.ndarray:
+    """Return rows whose epoch is above the id's previous record, except where its own transaction ended."""
+    state, epoch = columns["state"][1:], columns["producer_epoch"]
+    ended = (state == PREPARE_ABORT) & (columns["client_version"][1:] < 2)
+    same = (columns["id"][1:] == columns["id"][:-1]) & (columns["producer_id"][1:] == columns["producer_id"][:-1])
+    return np.flatnonzero(same & ((state == EMPTY) | ended) & (epoch[1:] > epoch[:-1])) + 1
+
+
 def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
-    # The same condition as coordinated.raised.
+    # The same condition as raised.
     for old, new in itertools.pairwise(state_log.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
         same = new.producer_id == old.producer_id
@@ -376,7 +382,7 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     Source: KIP-890
     """
     history = log.cluster.coordinator
-    if history is None or log.topic == TOPIC:
+    if history is None or log.topic == TRANSACTION_STATE:
         return
     for t in log.leader.transactions:
         if t["first_offset"] < log.leader.log_start or not owner_complete(log, t["producer_id"]):
@@ -400,8 +406,8 @@ def _named(log: LogView, t: np.void) -> bool:
         between = matched.windows[(0 if before is None else before + 1) : own + 1]
         if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
             return True
-    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=SKEW_MS)
-    slack = max(slack, SKEW_MS)
+    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=TWO_CLOCKS_MS)
+    slack = max(slack, TWO_CLOCKS_MS)
     after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
@@ -411,7 +417,7 @@ def _coordinator_covers(log: LogView, t: np.void, entry: StateRecord) -> bool:
     # A client's stamps may be older than the append by any time; the marker behind the data bounds it.
     stamp = log.time(t["last_time"])
     time = max(at_the_latest(log, int(t["producer_id"]), int(t["first_offset"]), stamp), int(t["marker_timestamp"]))
-    return not log.cluster.lacks(TOPIC, entry.partition, time, other_clock=True)
+    return not log.cluster.lacks(TRANSACTION_STATE, entry.partition, time, other_clock=True)
 
 
 def _not_in_transaction(log: LogView, t: np.void, entry: StateRecord) -> Finding:
@@ -430,7 +436,8 @@ def _not_there_yet(findings: Sequence[Finding]) -> str:
     producers, places = len({f.producer_id for f in findings}), len(logs_of(findings))
     return (
         f"{plural(producers, 'producer')} wrote with {'an epoch' if producers == 1 else 'epochs'} that the "
-        f"coordinators do not know of, in {plural(places, 'partition')}: {TOPIC} may have been copied before"
+        f"coordinators do not know of, in {plural(places, 'partition')}: {TRANSACTION_STATE} may have been copied "
+        "before"
     )
 
 
@@ -451,7 +458,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
     Source: KIP-360
     """
     history = log.cluster.coordinator
-    if history is None or log.topic == TOPIC:
+    if history is None or log.topic == TRANSACTION_STATE:
         return
     producers = log.leader.producers
     for p in producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]:
@@ -462,7 +469,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
         assert entry is not None
         time, partition = log.time(p["max_data_epoch_time"]), entry.partition
         written = at_the_latest(log, int(p["producer_id"]), int(p["max_data_epoch_offset"]), time)
-        other = skew(log, partition) > 1_000
+        other = other_clock(log, partition)
         yield log.finding(
             "critical",
             f"Producer {p['producer_id']} wrote with epoch {p['max_data_epoch']} in {log.name}, the coordinator "
@@ -476,7 +483,8 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             time_ms=time,
             evidence={"expected": highest, "found": p["max_data_epoch"]},
             advice=_if_flinks(entry.transactional_id),
-            doubt=log.cluster.lacks(TOPIC, partition, written, other_clock=other) or partition in history.broken,
+            doubt=log.cluster.lacks(TRANSACTION_STATE, partition, written, other_clock=other)
+            or partition in history.broken,
         )
 
 
@@ -506,7 +514,9 @@ def producer_id_not_allocated(log: LogView) -> Iterator[Finding]:
         return
     p = foreign[np.argmin(foreign["first_offset"])]
     time = log.time(p["first_time"])
-    complete = log.at_rest() or Horizon(log.cluster.metadata_time, By.OWN_STAMPS).reaches(time, other_clock=True)
+    complete = log.at_rest() or Horizon(log.cluster.metadata_time, HorizonSource.OWN_STAMPS).reaches(
+        time, other_clock=True
+    )
     yield log.finding(
         "error",
         f"{log.name} has {plural(len(foreign), 'producer id')} that {METADATA_TOPIC} has not given out, "
@@ -536,7 +546,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
     Source: KIP-360, KIP-854
     """
     history = log.cluster.coordinator
-    if history is None or log.topic == TOPIC:
+    if history is None or log.topic == TRANSACTION_STATE:
         return
     producers = log.leader.producers
     writing = producers[(producers["transactional"] == 1) & (producers["batches"] > 0)]
@@ -546,9 +556,11 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
         last = log.last_entry(int(p["producer_id"]))
         if last is None or history.may_be_outdated(last):
             continue
-        fell = log.cluster.clocks.fell_ms(np.array([last.record_time]), log.cluster.writer(TOPIC, last.partition))
+        fell = log.cluster.clocks.fell_ms(
+            np.array([last.record_time]), log.cluster.writer(TRANSACTION_STATE, last.partition)
+        )
         expired = last.record_time + int(fell[0])  # by a clock that was set back since, it was then
-        if log.time(p["data_time"]) <= expired + SKEW_MS:
+        if log.time(p["data_time"]) <= expired + TWO_CLOCKS_MS:
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
         if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later

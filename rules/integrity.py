@@ -8,15 +8,14 @@ from typing import Any
 
 from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError
+from auditor.base.errors import BREAKS_OFF, DamagedField, DecodeError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
+from auditor.evidence.horizons import LEADERS_LOG, Missing, hole
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.evidence import EPOCH, OFFSET, damaged_fields
-from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, hole, is_ahead_of_all, tails
 from auditor.rules.resolution.resolve import by_cause, in_each_replica
 from auditor.rules.seen.view import Finding, LogView, runs
 
@@ -295,7 +294,7 @@ def index_mismatch(log: LogView) -> Iterator[Finding]:
     Source: OffsetIndex, TimeIndex
     """
     explained = {e["last_offset"] for e in log.events(EventKind.BATCH_TIMESTAMP, EventKind.TIMESTAMP_AHEAD)}
-    if (ahead := log.leader.ahead) is not None and is_ahead_of_all(log, ahead):
+    if (ahead := log.leader.ahead) is not None and log.cluster.is_ahead_of_all(ahead.time):
         explained.add(ahead.last_offset)
     for replica in log.replicas:
         entries = log.events(EventKind.INDEX_ENTRY, EventKind.TIME_INDEX_ENTRY, replica=replica)
@@ -482,3 +481,100 @@ def _perhaps_not_copied(replica: ReplicaFacts) -> dict[str, str]:
         "confidence": "undecidable",
         "missing": f"perhaps the segment file {replica.log_end:020}.log, if not copied",
     }
+
+
+# The torn end of a segment: bytes up to its end that are not complete batches.
+
+
+TAIL_REASONS = ("truncated", "zero_filled", "bad_size", "bad_magic", "bad_value")
+
+
+def tails(replica: ReplicaFacts) -> dict[str, list[DecodeError]]:
+    """Return by segment file the bytes at its end that are not complete batches, in pieces.
+
+    A single complete batch of an unknown magic is not included: brokers skip it too.
+    """
+    sizes = {replica.segments[k]: scan.size for k, scan in enumerate(replica.scans)}
+    out: dict[str, list[DecodeError]] = {}
+    for e in sorted(replica.errors, key=lambda e: -e.position):
+        begun = out.get(e.file)
+        end = begun[-1].position if begun else sizes.get(e.file)
+        if e.reason in TAIL_REASONS and end == e.position + e.length:
+            out.setdefault(e.file, []).append(e)
+    return {file: pieces[::-1] for file, pieces in out.items() if len(pieces) > 1 or not is_whole(pieces[0])}
+
+
+def is_whole(error: DecodeError) -> bool:
+    """Whether the bytes are one complete batch of an unknown magic."""
+    return error.reason == "bad_magic" and not error.detail.endswith(BREAKS_OFF)
+
+
+# Damaged header fields that the checksum does not cover: base offset, length, leader epoch and magic. Everything else
+# about such a batch uses the values that fit.
+
+
+OFFSET, EPOCH, LENGTH, MAGIC = "base offset", "leader epoch", "length", "magic"
+
+
+def damaged_fields(log: LogView, severity: str, *names: str, **evidence: object) -> Iterator[Finding]:
+    """Yield a rule's findings about damaged header fields, one per batch."""
+    for replica in log.replicas:
+        for error in replica.errors:
+            field = DamagedField.of(error)
+            if field is not None and field.name in names and error.last_offset >= replica.log_start:
+                yield _damaged_field(log, severity, replica, error, field, evidence)
+
+
+def _damaged_field(
+    log: LogView,
+    severity: str,
+    replica: ReplicaFacts,
+    error: DecodeError,
+    field: DamagedField,
+    evidence: Fields,
+) -> Finding:
+    likely = "" if field.sure else "most likely "
+    moved = field.stored - field.expected if field.name == OFFSET else 0
+    return log.finding(
+        severity,
+        f"A batch of {log.name} at byte {error.position} of {error.file} has the {field.name} {field.stored}, which "
+        f"was {likely}{field.expected} before it was damaged (its checksum is right, and does not cover it): "
+        f"{_consequence(field)}",
+        replica=replica,
+        file=error.file,
+        position=error.position,
+        offset=error.first_offset + moved,
+        last_offset=None if field.name == MAGIC else error.last_offset + moved,
+        **_producer(log, field),
+        evidence={
+            "field": field.name.replace(" ", "_"),
+            "found": field.stored,
+            "expected": field.expected,
+            "batches": 1,
+            "bytes": error.length,
+            "confidence": "proved" if field.sure else "likely",
+            **evidence,
+        },
+        advice=repairs.refetch(log, replica),
+    )
+
+
+def _producer(log: LogView, field: DamagedField) -> Fields:
+    # As other findings of the rule have it.
+    if field.producer_id < 0 or field.name in (LENGTH, MAGIC):
+        return {}
+    owner = log.owner(field.producer_id)
+    return {"producer_id": field.producer_id, "producer_epoch": field.producer_epoch, "transactional_id": owner}
+
+
+def _consequence(field: DamagedField) -> str:
+    # FileLogInputStream, ByteBufferLogInputStream, LogSegment.recover.
+    if field.name == OFFSET:
+        if field.stored < field.expected:
+            return "consumers pass over its records, and followers refuse it"
+        return "consumers go on behind these offsets, and followers refuse what follows"
+    if field.name == EPOCH:
+        return "followers and consumers that fetch it take the epoch over, and truncate by it"
+    if field.name == MAGIC:
+        return "consumers fail here" + (", and a recovery cuts the log here" if field.stored in (0, 1) else "")
+    return "brokers find no batch behind it, consumers do not get past it, and a recovery cuts the log here"

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from auditor.base.advice import Advice, Verdict, sent_again
+from auditor.base.at_rest import Fields
 from auditor.base.words import plural
-from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
+from auditor.evidence.horizons import cleaned, whole_from
+from auditor.facts.coordinator_history import TransactionWindow
+from auditor.facts.events import EventKind
+from auditor.facts.replica_facts import once
+from auditor.model import policies
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.resolution.resolve import in_flight
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.coordinated import (
-    Ended,
-    as_decided_after_all,
-    defect_in_words,
-    ended_by_another,
-    of_the_defect,
-    skipped_key,
-    until_it_is_fixed,
-)
-from auditor.rules.transactions.open_transactions import ahead_ms, closed, ended_behind, must_have_marker, open_of
+from auditor.rules.transactions.making import ahead_ms, around, closed, ended_behind, open_by_producer
 from auditor.transactions.matching import (
-    SAME_CLOCK_MS,
     LateMarker,
     begins_inside,
+    closed_behind,
     contradicting_window,
     is_late,
     late_markers,
     marker_window,
     matching,
+    other_clock,
     own_window,
     owner_complete,
     skew,
     unmarked_windows,
 )
 
-TOPIC = "__transaction_state"
 VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
 LATE = "{2} it is a late marker of the transaction before, which ended offsets {0} to {1} early (KIP-1228)"
 
@@ -104,15 +101,55 @@ def missing_marker(log: LogView) -> Iterator[Finding]:
     Source: KIP-98
     """
     history = log.cluster.coordinator
-    if history is None or log.topic == TOPIC:
+    if history is None or log.topic == TRANSACTION_STATE:
         return
     ended = ended_by_another(log)
     for window, between in unmarked_windows(log):
         after_all = ended.get(skipped_key(window))
         if after_all is not None and after_all.as_decided:
             yield _late(log, after_all)
-        elif must_have_marker(log, window, between[0]) and not ended_behind(log, window):
+        elif _must_have_marker(log, window, between[0]) and not ended_behind(log, window):
             yield _missing(log, window, between)
+
+
+@once
+def _began(log: LogView) -> int:
+    """Return when the log began, ms by broker clocks; -1: unknown.
+
+    Of a whole log: its first timestamp, corrected by the least lag of markers behind their data, since a client clock
+    may be slow. Otherwise no later than the first marker stored or read: timestamps of clients may be any. Unknown too
+    where no marker follows its data: a clock may have been set back.
+    """
+    ended, markers = closed(log), log.leader.transactions
+    if log.leader.log_start == 0:
+        slow = max(0, int((ended["marker_timestamp"] - ended["last_timestamp"]).min())) if len(ended) else 0
+        return log.leader.first_time + slow if log.leader.first_time >= 0 else -1
+    markers = markers[markers["marker_offset"] >= log.leader.log_start]
+    first = markers["marker_timestamp"][np.argsort(markers["marker_offset"])[:1]]
+    return int(first[0]) if len(first) and len(ended) else -1
+
+
+def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1) -> bool:
+    """Whether the log reaches back far enough, uncleaned, that it would still have the window's marker.
+
+    ``before``: the offset of the producer's last marker of an earlier decision. If it is stored above everything
+    cleaned, the order of both logs decides and no clock is needed.
+    """
+    prepare, replica = window.prepare, log.leader
+    assert prepare is not None
+    if replica.unreadable or replica.absent or (replica.text and not replica.live):
+        return False
+    end, newest = cleaned(log, replica)
+    if before >= max(end, 0):
+        return True
+    begin = window.start_time if window.start_time >= 0 else prepare.time
+    first_time = _began(log)
+    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else TWO_CLOCKS_MS):
+        return False
+    if end <= replica.log_start:
+        return True
+    times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
+    return begin > max(newest, *times, -1) + TWO_CLOCKS_MS
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
@@ -140,11 +177,11 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     prepare, complete = window.prepare, window.complete
     assert prepare is not None
     assert complete is not None
-    other = skew(log, prepare.partition) > SAME_CLOCK_MS
+    other = other_clock(log, prepare.partition)
     end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
-    opened = open_of(log, window.producer_id)
+    opened = open_by_producer(log).get(window.producer_id, [])
     row = opened[0].row if opened else None
     unseen = window.producer_id not in log.leader.producers["producer_id"]
     newer = unseen and not len(closed(log))  # perhaps: no broker's clock says when this log began
@@ -209,7 +246,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
     Source: KIP-98, KIP-664, KIP-1228
     """
     history = log.cluster.coordinator
-    if log.topic == TOPIC:
+    if log.topic == TRANSACTION_STATE:
         return
     for row, own in _late_by_the_partition(log):
         if own is not None and not own["commit"] and own_window(log, row) is None:
@@ -263,7 +300,7 @@ def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
 def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     # After a downgrade it would be the marker of a transaction of version 1.
     since = log.cluster.levels_since.get(VERSION)
-    return own is None if since is None else since > t["prev_marker_time"] + SKEW_MS
+    return own is None if since is None else since > t["prev_marker_time"] + TWO_CLOCKS_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
@@ -355,7 +392,7 @@ def _only_it_can_be(log: LogView, window: TransactionWindow, t: np.void) -> bool
         and whole_from(log) <= 0
         and not (replica.starts_late or replica.unreadable or replica.absent)
     )
-    return whole or t["prev_marker_offset"] >= 0 or must_have_marker(log, window)
+    return whole or t["prev_marker_offset"] >= 0 or _must_have_marker(log, window)
 
 
 @rule(
@@ -398,11 +435,11 @@ def _may_be_of_a_later_one(log: LogView, window: TransactionWindow, t: np.void) 
     # Files of a running broker are copied one after another: the decision may be newer than the coordinator's copy, and
     # the window's own marker cleaned away.
     history, prepare = log.cluster.coordinator, window.prepare
-    if history is None or prepare is None or must_have_marker(log, window):
+    if history is None or prepare is None or _must_have_marker(log, window):
         return False
-    other = skew(log, prepare.partition) > SAME_CLOCK_MS
+    other = other_clock(log, prepare.partition)
     decided = int(t["marker_timestamp"]) - ahead_ms(log, prepare.partition)
-    return log.cluster.lacks(TOPIC, prepare.partition, decided, other_clock=other)
+    return log.cluster.lacks(TRANSACTION_STATE, prepare.partition, decided, other_clock=other)
 
 
 @rule(
@@ -427,7 +464,7 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     no COMMIT; else look whether __transaction_state lost records (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228
     """
-    if log.topic == TOPIC:
+    if log.topic == TRANSACTION_STATE:
         return
     for row, own in _late_by_the_partition(log):
         if own is None or own["commit"]:
@@ -495,13 +532,13 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
     Source: KIP-98
     """
     history = log.cluster.coordinator
-    if history is None or log.topic == TOPIC:
+    if history is None or log.topic == TRANSACTION_STATE:
         return
     reported: set[tuple[int, int]] = set()
     for t in _judged_markers(log):
         p = history.written_in(int(t["producer_id"]))
         key = (int(t["producer_id"]), int(t["coordinator_epoch"]))
-        latest = -1 if p is None else history.leader_epochs.get(p, -1)
+        latest = -1 if p is None else history.highest_epochs.get(p, -1)
         if p is None or latest < 0 or t["coordinator_epoch"] <= latest or key in reported:
             continue
         reported.add(key)
@@ -509,9 +546,232 @@ def unknown_coordinator_epoch(log: LogView) -> Iterator[Finding]:
             log,
             "error",
             f"A marker of producer {t['producer_id']} in {log.name} has coordinator epoch {t['coordinator_epoch']}; "
-            f"the last one of {TOPIC}-{p} is {latest}",
+            f"the last one of {TRANSACTION_STATE}-{p} is {latest}",
             t,
             expected=latest,
             found=t["coordinator_epoch"],
-            doubt=log.cluster.lacks(TOPIC, p, int(t["marker_timestamp"]), other_clock=True),
+            doubt=log.cluster.lacks(TRANSACTION_STATE, p, int(t["marker_timestamp"]), other_clock=True),
         )
+
+
+# Completed transactions without a marker in a partition, and the later marker that ended their data there.
+#
+# A coordinator that skips a partition (KAFKA-20734) leaves its data open. The marker of the application's next
+# transaction then ends both, or an operator writes one by hand.
+
+
+DEFECT = policies.SKIPS_MARKERS
+UNTIL_IT_IS_FIXED = (
+    f"It happens again whenever a partition has no live leader as a transaction ends ({DEFECT.issue}, brokers "
+    f"{DEFECT.releases}): keep replication.factor at 3, stop one broker at a time, and only while no transaction "
+    "is open in its partitions without another in-sync replica, and look for 'likely deleted already and hence can be "
+    "skipped' in the coordinators' logs until a release has the fix"
+)
+
+
+def until_it_is_fixed(advice: Advice) -> Advice:
+    """Add to an advice how to keep the defect from recurring."""
+    return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Data of ``window``, whose own marker is missing, that the marker of ``row`` (TRANSACTION) ended.
+
+    ``by``: the later transaction that sent this marker; None if no coordinator decided it. ``doubt``: the own marker
+    may have been written before the data, and deleted by retention.
+    """
+
+    window: TransactionWindow
+    row: np.void
+    by: TransactionWindow | None
+    doubt: bool = False
+
+    @property
+    def as_decided(self) -> bool:
+        """Whether the marker has the result that was decided."""
+        return self.window.prepare is not None and self.window.prepare.commit == bool(self.row["commit"])
+
+    @property
+    def sure(self) -> bool:
+        """Whether epochs prove whose data it is; before transaction.version 2 only times do."""
+        return self.window.client_version >= 2 and self._first
+
+    @property
+    def _first(self) -> bool:
+        # Whether the data begins with this transaction, not with a skipped one before it.
+        prepare = self.window.prepare
+        by_epoch = self.window.client_version >= 2 and prepare is not None
+        return not by_epoch or prepare is None or self.row["producer_epoch"] == prepare.producer_epoch - 1
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and last offset of the data; the last of both transactions where they share an epoch."""
+        t = self.row
+        if not self._first:
+            return int(t["risen_offset"]), int(t["last_offset"])
+        return int(t["first_offset"]), int(t["risen_behind"] if t["risen_offset"] >= 0 else t["last_offset"])
+
+    @property
+    def alone(self) -> bool:
+        """Whether all data within :attr:`span` is of this transaction."""
+        return self._first and (self.by is None or bool(self.row["risen_offset"] >= 0))
+
+    def evidence(self) -> Fields:
+        """Return the evidence: what was ended, and by which marker."""
+        t, prepare = self.row, self.window.prepare
+        first, last = self.span
+        return {
+            "expected": None if prepare is None else "COMMIT" if prepare.commit else "ABORT",
+            "marker": "COMMIT" if t["commit"] else "ABORT",
+            "marker_offset": t["marker_offset"],
+            "marker_epoch": t["marker_epoch"],
+            "transaction_first_offset": first,
+            "data_offsets": [first, last],
+            "records": (t["risen_records"] if t["risen_offset"] >= 0 else t["records"]) if self.alone else None,
+            "next_first_offset": t["risen_offset"] if self.alone and t["risen_offset"] >= 0 else None,
+            "ended_by": "nobody's decision" if self.by is None else "the marker of a later transaction",
+            "ended_by_prepare_offset": None if self.by is None or self.by.prepare is None else self.by.prepare.offset,
+            "prepare_offset": None if prepare is None else prepare.offset,
+            "complete_offset": None if self.window.complete is None else self.window.complete.offset,
+            "decided": None if prepare is None else iso(prepare.time),
+            "confidence": "proved" if self.sure else "likely",
+        }
+
+    def data(self) -> str:
+        """Name the data's offsets in words."""
+        first, last = self.span
+        if self.alone:
+            return f"offset {first}" if first == last else f"offsets {first} to {last}"
+        return f"offset {first} on (with what its next transaction wrote, to {last})"
+
+
+@once
+def ended_by_another(log: LogView) -> dict[tuple[int, int, int], Ended]:
+    """Find completed transactions without a marker here whose data a later marker ended, by :func:`skipped_key`.
+
+    Skipped where an offset is missing in the marker's place or bytes could not be read: the marker was there and is
+    lost. The log need not reach back to before the transaction: its data shows that it does. Computed once per log.
+    """
+    by_key: dict[tuple[int, int, int], Ended] = {}
+    leader = log.leader
+    broken = leader.unreadable or leader.absent or (leader.text and not leader.live)
+    for window, between in () if broken else unmarked_windows(log):
+        t = closed_behind(log, window.producer_id, between[0])
+        if t is None or t["marker_offset"] > between[1] or _marker_was_there(log, between, t):
+            continue
+        by = marker_window(log, t)
+        if _is_its(log, window, t, by) and (was := _was_open(log, window, between, t)) is not None:
+            by_key[skipped_key(window)] = Ended(window, t, by, doubt=not was)
+    return by_key
+
+
+def skipped_key(window: TransactionWindow) -> tuple[int, int, int]:
+    """Identify a prepared transaction."""
+    assert window.prepare is not None
+    return window.producer_id, window.prepare.partition, window.prepare.offset
+
+
+def as_decided_after_all(log: LogView, t: np.void) -> bool:
+    """Whether a marker without a decision carried out one whose own marker is missing."""
+    return int(t["marker_offset"]) in _late_ends(log)
+
+
+@once
+def _late_ends(log: LogView) -> set[int]:
+    ended = ended_by_another(log).values()
+    return {int(e.row["marker_offset"]) for e in ended if e.by is None and e.as_decided}
+
+
+def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: TransactionWindow | None) -> bool:
+    # Whether a closed stretch begins with data of a transaction that its marker was not sent for. Under
+    # transaction.version 2 epochs tell; before it the data's times do: before the next transaction added the partition,
+    # and not after this one's decision.
+    prepare = window.prepare
+    assert prepare is not None
+    if by is None and not _may_end_by_hand(prepare.producer_epoch, window, t):
+        return False
+    if window.client_version >= 2:
+        below = by is None or by.prepare is None or prepare.producer_epoch < by.prepare.producer_epoch
+        return below and bool(t["producer_epoch"] < prepare.producer_epoch <= t["last_epoch"] + 1)
+    own = own_window(log, t)
+    if (
+        own is None
+        or own.prepare is None
+        or skipped_key(own) != skipped_key(window)
+        or t["first_offset"] < whole_from(log)
+    ):
+        return False
+    began = log.time(t["first_time"])
+    return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + ONE_CLOCK_MS)
+
+
+def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
+    # Whether the data was there before the decision of a transaction that it may be of: True, False (perhaps) or None
+    # (no). An earlier marker of the producer, or the log start, proves it: the decision's own marker would then be
+    # stored too. Otherwise retention may have deleted it; the data counts only if a marker behind it, or its stamps
+    # corrected for a slow client clock, place it before the decision.
+    prepare, start = window.prepare, log.leader.log_start
+    assert prepare is not None
+    if start <= 0 or between[0] >= start or window.client_version >= 2:
+        return True
+    apart = skew(log, prepare.partition)
+    apart = 0 if apart <= ONE_CLOCK_MS else apart
+    _, latest = around(log, window.producer_id, int(t["first_offset"]))
+    began, producer_rows = log.time(t["first_time"]), closed(log)
+    producer_rows = producer_rows[producer_rows["producer_id"] == window.producer_id]
+    slow = max(0, int((producer_rows["marker_timestamp"] - producer_rows["last_timestamp"]).min(initial=1 << 62)))
+    if 0 <= latest <= prepare.time - apart or began + slow <= prepare.time - apart:
+        return True
+    return False if began <= prepare.time else None
+
+
+def _may_end_by_hand(epoch: int, window: TransactionWindow, t: np.void) -> bool:
+    # kafka-transactions.sh writes an abort with the epoch of the data.
+    of_data = not t["commit"] and t["marker_epoch"] == t["last_epoch"] and window.client_version >= 2
+    return bool(t["marker_epoch"] == epoch or of_data)
+
+
+def _marker_was_there(log: LogView, between: tuple[int, int], t: np.void) -> bool:
+    # A single offset missing there was the marker.
+    low, high = np.searchsorted(_single_holes(log), [max(between[0], int(t["first_offset"])), between[1]])
+    return bool(low < high)
+
+
+@once
+def _single_holes(log: LogView) -> np.ndarray:
+    holes = log.events(EventKind.OFFSET_HOLE)
+    single = [e["base_offset"] for e in holes if e["first_missing_offset"] + 1 == e["base_offset"]]
+    return np.array(sorted(single), np.int64) - 1
+
+
+def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields | None:
+    """Return evidence that the coordinator completed one of these while the partition had no leader (KAFKA-20734).
+
+    None where it did not. Brokers with the defect do so instead of waiting for a leader.
+    """
+    history = log.cluster.coordinator
+    for window in windows:
+        done = window.complete
+        broker = None if history is None or done is None else history.brokers.get(done.partition)
+        if done is None or not log.cluster.release(broker).may_have(DEFECT):
+            continue
+        for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
+            if gone.since <= done.record_time + TWO_CLOCKS_MS and (
+                gone.until is None or done.record_time <= gone.until
+            ):
+                return {
+                    "known_defect": DEFECT.issue,
+                    "completed": iso(done.record_time),
+                    "no_leader_from": iso(gone.since),
+                    "no_leader_until": None if gone.until is None else iso(gone.until),
+                }
+    return None
+
+
+def defect_in_words(log: LogView) -> str:
+    """Describe what the defect did."""
+    return (
+        f"Its coordinator completed it while {log.name} had no leader, and sent no marker there: brokers "
+        f"{DEFECT.releases} take such a partition for a deleted one ({DEFECT.issue})"
+    )

@@ -12,32 +12,23 @@ from typing import Any
 import numpy as np
 
 from auditor.base.advice import Advice
-from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.facts.coordinator_history import SKEW_MS, TransactionWindow
-from auditor.facts.coordinator_log import CoordinatorLog, StateRecord
+from auditor.evidence.cluster_clocks import NO_CLOCK_MS, ONE_CLOCK_MS, READ_MS, TWO_CLOCKS_MS
+from auditor.evidence.horizons import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.facts.coordinator_history import TransactionWindow, transactions
+from auditor.facts.coordinator_log import PREPARE_ABORT, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import AFTER_UNREADABLE, Event, EventKind
 from auditor.rules.catalogue.registry import rule
-from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, both_intact, whole_from
+from auditor.rules.markers import defect_in_words, of_the_defect, until_it_is_fixed
 from auditor.rules.producer_sequences import behind_another_number, certainty
 from auditor.rules.resolution.finding_limits import Unmade, made
 from auditor.rules.resolution.resolve import by_cause, count
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, once
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.blocking import BlockedState
-from auditor.rules.transactions.coordinated import TOPIC, decisions, defect_in_words, of_the_defect, until_it_is_fixed
-from auditor.rules.transactions.open_transactions import (
-    OpenTransaction,
-    dated,
-    held_by_stamps,
-    lost_ends,
-    open_transactions,
-    recorded,
-    unreadable_behind,
-)
+from auditor.rules.transactions.making import dated, lost_ends, open_transactions, recorded, unreadable_behind
 from auditor.transactions.matching import (
-    SAME_CLOCK_MS,
     Matching,
     begins_inside,
     marker_window,
@@ -46,42 +37,27 @@ from auditor.transactions.matching import (
     skew,
     window_after,
 )
+from auditor.transactions.record import ITS_COORDINATORS, NOBODYS, BlockedState, Case, Transaction
 
 # Open transactions at the end of a partition.
 
 
 # Nobody knows it only where the coordinator's log was read whole.
-UNOWNED, UNREAD = {"orphan": "a transactional id that nobody knows"}, "a transactional id that the input does not show"
+UNOWNED, UNREAD = "a transactional id that nobody knows", "a transactional id that the input does not show"
 
 
-def who(t: OpenTransaction) -> str:
+def who(t: Transaction) -> str:
     """Describe the producer."""
-    name = f"transactional id {t.owner}" if t.owner is not None else UNOWNED.get(t.klass, UNREAD)
-    return f"producer {t.row['producer_id']} (epoch {t.row['producer_epoch']}, {name})"
+    tid = t.transactional_id
+    name = f"transactional id {tid}" if tid is not None else UNOWNED if t.case is Case.ORPHAN else UNREAD
+    return f"producer {t.producer_id} (epoch {t.producer_epoch}, {name})"
 
 
-def _held(log: LogView, t: OpenTransaction) -> str:
-    return duration(held_by_stamps(log, t).at_least_ms)
-
-
-def _open_finding(log: LogView, severity: str, t: OpenTransaction, message: str, **more: Any) -> Finding:
-    verdict = blocking.judged(log, t)
-    judged: Fields = {"class": verdict.klass, "age_ms": blocking.age(log, t)}
-    if verdict.by_stamps:
-        judged |= {"held_at_least_ms": held_by_stamps(log, t).at_least_ms, "in_flight": None}
-    evidence = {**t.evidence(), **judged, **more.pop("evidence", {})}
-    began = dated(log, t)
+def _open_finding(log: LogView, severity: str, t: Transaction, message: str, **more: Any) -> Finding:
+    evidence, began = {**t.evidence(), **more.pop("evidence", {})}, dated(log, t)
     if began["since_by_producer"] is not None:  # the finding's own time is the producer's, which the brokers contradict
         evidence |= began
-    return log.finding(
-        severity,
-        message,
-        data=t.row,
-        transactional_id=t.owner,
-        time_ms=t.since,
-        evidence=evidence,
-        **more,
-    )
+    return log.finding(severity, message, data=t.row, transactional_id=t.transactional_id, evidence=evidence, **more)
 
 
 @rule(
@@ -111,29 +87,27 @@ def hanging_transaction(log: LogView) -> Iterator[Finding]:
     transactions which it holds and aborts the others.
     Source: KIP-360 (dangling transactions), KIP-447, KIP-664
     """
-    yield from made(log, (_looks_abandoned(log, t) for t in open_transactions(log) if t.klass in ("hanging", "orphan")))
+    yield from made(log, (_looks_abandoned(log, t) for t in open_transactions(log) if t.case in NOBODYS))
 
 
-def _looks_abandoned(log: LogView, t: OpenTransaction) -> Unmade:
-    verdict, offset = blocking.judged(log, t), int(t.row["first_offset"])
-    if verdict.by_stamps:
-        severity, confidence = verdict.severity or "info", verdict.confidence
-        return Unmade(severity, offset, partial(_hanging, log, t, severity, confidence), confidence)
-    return Unmade("critical", offset, partial(_hanging, log, t, "critical", None), doubt=t.in_flight)
+def _looks_abandoned(log: LogView, t: Transaction) -> Unmade:
+    if t.by_stamps:
+        severity = t.severity or "info"
+        return Unmade(severity, t.first_offset, partial(_hanging, log, t, severity, t.confidence), t.confidence)
+    return Unmade("critical", t.first_offset, partial(_hanging, log, t, "critical", None), doubt=t.in_flight)
 
 
-def _hanging(log: LogView, t: OpenTransaction, severity: str, by_stamps: str | None) -> Finding:
-    offset = int(t.row["first_offset"])
-    held_back = max(0, log.readable_end - offset)
+def _hanging(log: LogView, t: Transaction, severity: str, by_stamps: str | None) -> Finding:
+    offset, held_back = t.first_offset, max(0, log.readable_end - t.first_offset)
     message = (
         f"The transaction of {who(t)} has been open in {log.name} since offset {offset} and will not end by "
         f"itself: {t.reason}; read_committed consumers of this partition stop there, "
         f"{plural(held_back, 'offset')} before its end"
     )
-    copied = "the files may have been copied at different times"
+    copied, held = "the files may have been copied at different times", duration(t.held.at_least_ms)
     if by_stamps:
         message = (
-            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {_held(log, t)} by the "
+            f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {held} by the "
             f"broker-written times behind it there, and looks abandoned ({t.reason}; {copied})"
         )
     elif t.in_flight:
@@ -186,29 +160,26 @@ def long_open_transaction(log: LogView) -> Iterator[Finding]:
 
 def _long_open(log: LogView) -> Iterator[Unmade]:
     for t in open_transactions(log):
-        verdict = blocking.judged(log, t)
-        if t.klass in ("hanging", "orphan", "ghost") or (t.klass == "active" and not verdict.by_stamps):
+        overdue = t.by_stamps if t.case is Case.ACTIVE else t.overdue
+        if t.case in ITS_COORDINATORS and not overdue:
             continue
-        if t.klass == "late" and verdict.standing is not BlockedState.OVERDUE:
-            continue
-        severity = verdict.severity or "info"
-        make = partial(_long_open_finding, log, t, severity, blocking.age(log, t), verdict.confidence)
-        yield Unmade(severity, int(t.row["first_offset"]), make, verdict.confidence)
+        if t.case in ITS_COORDINATORS or t.case is Case.UNDECIDABLE:
+            severity = t.severity or "info"
+            yield Unmade(severity, t.first_offset, partial(_long_open_finding, log, t, severity), t.confidence)
 
 
-def _long_open_finding(log: LogView, t: OpenTransaction, severity: str, age: int, confidence: str) -> Finding:
-    dated = age > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
-    how_long = f"for {duration(age)}" if dated else "for a time that nothing in the input shows"
-    if blocking.judged(log, t).by_stamps:
-        how_long = f"for {_held(log, t)} by the broker-written times behind it there"
+def _long_open_finding(log: LogView, t: Transaction, severity: str) -> Finding:
+    dated = t.age_ms > 0 or log.cluster.clock_given  # else the newest time is that of the transaction itself
+    how_long = f"for {duration(t.age_ms)}" if dated else "for a time that nothing in the input shows"
+    if t.by_stamps:
+        how_long = f"for {duration(t.held.at_least_ms)} by the broker-written times behind it there"
     return _open_finding(
         log,
         severity,
         t,
-        f"The transaction of {who(t)} has been open in {log.name} since offset {t.row['first_offset']} "
-        f"{how_long}: {t.reason}",
-        if_true=blocking.judged(log, t).if_true,
-        evidence={"confidence": confidence},
+        f"The transaction of {who(t)} has been open in {log.name} since offset {t.first_offset} {how_long}: {t.reason}",
+        if_true=t.if_true,
+        evidence={"confidence": t.confidence},
         advice=blocking.advise(log, t),
     )
 
@@ -233,30 +204,26 @@ def lso_stuck(log: LogView) -> Iterator[Finding]:
     Source: KIP-447, KIP-939
     """
     for t in open_transactions(log)[:1]:
-        verdict, age = blocking.judged(log, t), blocking.age(log, t)
-        unsure = verdict.standing is BlockedState.UNKNOWN
-        if unsure and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
+        if t.is_unknown and not (t.in_flight or t.timeout_ms == NO_TIMEOUT_MS):
             continue  # the rule on its class says it
-        severity = verdict.if_true if unsure else verdict.severity
-        if severity is not None and age > log.cluster.waiting_margin(t.timeout_ms):
-            yield _stuck_at(log, t, severity, age, unsure)
+        severity = t.if_true if t.is_unknown else t.severity
+        if severity is not None and t.is_old:
+            yield _stuck_at(log, t, severity)
 
 
-def _stuck_at(log: LogView, t: OpenTransaction, severity: str, age: int, doubt: bool) -> Finding:
-    lso = max(int(t.row["first_offset"]), log.leader.own_start)
-    held_back = max(0, log.readable_end - lso)
-    waits = blocking.judged(log, t).standing is BlockedState.WAITING
+def _stuck_at(log: LogView, t: Transaction, severity: str) -> Finding:
+    held_back, waits = max(0, log.readable_end - t.lso), t.standing is BlockedState.WAITING
     ends = iso(t.entry.start + t.timeout_ms) if waits and t.entry is not None and t.entry.start >= 0 else None
     timeout = f" of {duration(t.timeout_ms)}" + (f", at {ends} at the latest" if ends else "")
     return _open_finding(
         log,
         severity,
         t,
-        f"The last stable offset of {log.name} stands at {lso}, {plural(held_back, 'offset')} behind, held by {who(t)} "
-        f"for {duration(age)}" + (f"; it ends with its time-out{timeout}" if waits else ""),
-        doubt=doubt,
+        f"The last stable offset of {log.name} stands at {t.lso}, {plural(held_back, 'offset')} behind, held by "
+        f"{who(t)} for {duration(t.age_ms)}" + (f"; it ends with its time-out{timeout}" if waits else ""),
+        doubt=t.is_unknown,
         evidence={
-            "last_stable_offset": lso,
+            "last_stable_offset": t.lso,
             "high_watermark": log.high_watermark,
             "held_back_offsets": held_back,
             "ends_at_the_latest": ends,
@@ -286,29 +253,27 @@ def transaction_pinned_at_log_start(log: LogView) -> Iterator[Finding]:
     describe-producers shows; never one that the coordinator has open, or has decided to commit.
     Source: KIP-360
     """
-    pinned = (t for t in open_transactions(log) if int(t.row["first_offset"]) < log.leader.own_start)
+    pinned = (t for t in open_transactions(log) if t.first_offset < log.leader.own_start)
     yield from made(log, (_pinned(log, t) for t in pinned))
 
 
-def _pinned(log: LogView, t: OpenTransaction) -> Unmade:
-    verdict = blocking.judged(log, t)
-    doubt = t.in_flight and not verdict.by_stamps
-    severity = (verdict.if_true if doubt else verdict.severity) or "info"
+def _pinned(log: LogView, t: Transaction) -> Unmade:
+    doubt = t.in_flight and not t.by_stamps
+    severity = (t.if_true if doubt else t.severity) or "info"
     confidence = "undecidable" if t.missing else "proved"
     make = partial(_pinned_finding, log, t, severity, confidence, doubt)
-    return Unmade(severity, int(t.row["first_offset"]), make, confidence, doubt)
+    return Unmade(severity, t.first_offset, make, confidence, doubt)
 
 
-def _pinned_finding(log: LogView, t: OpenTransaction, severity: str, confidence: str, doubt: bool) -> Finding:
-    offset = int(t.row["first_offset"])
+def _pinned_finding(log: LogView, t: Transaction, severity: str, confidence: str, doubt: bool) -> Finding:
     return _open_finding(
         log,
         severity,
         t,
-        f"The transaction of {who(t)} began at offset {offset}, below the log start "
+        f"The transaction of {who(t)} began at offset {t.first_offset}, below the log start "
         f"{log.leader.own_start} of {log.name}, and is still open: the last stable offset is pinned",
         doubt=doubt,
-        **({} if doubt else {"if_true": blocking.judged(log, t).if_true}),
+        **({} if doubt else {"if_true": t.if_true}),
         evidence={"log_start": log.leader.own_start, "confidence": confidence},
         advice=blocking.advise(log, t),
     )
@@ -550,6 +515,22 @@ def transaction_abort_rate(log: LogView) -> Iterator[Finding]:
             yield _aborted_often(log, ids, number, int(decided[number]), int(aborted[number]), int(forced[number]))
 
 
+def decisions(state_log: CoordinatorLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count per id the decided transactions, the aborted ones, and those aborted by the coordinator.
+
+    A decision followed by another record of its transaction failed to append and is not counted.
+    """
+    decided, aborted, forced = (np.zeros(state_log.id_count, np.int64) for _ in range(3))
+    for columns in state_log.all_pieces():
+        piece = transactions(columns, state_log.damaged)
+        ids, prepare = columns["id"][piece.starts], piece.ends.prepare
+        abort = (prepare >= 0) & (columns["state"][prepare] == PREPARE_ABORT)
+        tally(decided, ids[prepare >= 0])
+        tally(aborted, ids[abort])
+        tally(forced, ids[piece.forced])
+    return decided, aborted, forced
+
+
 def _aborted_often(
     log: LogView, state_log: CoordinatorLog, number: int, decided: int, aborted: int, forced: int
 ) -> Finding:
@@ -571,8 +552,6 @@ def _aborted_often(
 # Data of one transaction under the marker of the next.
 
 
-NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
-READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 COMPARED = 64  # markers by which two clocks are compared
 ENOUGH = 3  # transactions that show how a producer usually begins
 FAR_FROM_USUAL = 5  # times as long as any other time
@@ -680,7 +659,7 @@ def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
         return None
     leader = log.cluster.writer(log.topic, log.partition)
     came += int(log.cluster.clocks.fell_ms(np.array([came]), leader)[0])  # perhaps between the record and the batch
-    if _one_clock(log, t, added) and came + SAME_CLOCK_MS < added.time:
+    if _one_clock(log, t, added) and came + ONE_CLOCK_MS < added.time:
         return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
     ahead = _ahead_at_least(log, t, added)
     if ahead is not None and came - ahead + READ_MS < added.time:
@@ -694,9 +673,9 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
     # By the metadata, otherwise by the brokers of the files.
     cluster = log.cluster
     if not cluster.has_metadata:
-        return skew(log, added.partition) == SAME_CLOCK_MS
+        return skew(log, added.partition) == ONE_CLOCK_MS
     leader = cluster.led(log.topic, log.partition, int(t["first_leader_epoch"]))
-    return leader is not None and leader == cluster.led(TOPIC, added.partition, added.leader_epoch)
+    return leader is not None and leader == cluster.led(TRANSACTION_STATE, added.partition, added.leader_epoch)
 
 
 def _came_by(log: LogView, t: np.void) -> tuple[int, str]:
@@ -751,17 +730,17 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     lead = added.time - began
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    if t["batches"] < 2 or stamp < 0 or lead <= SAME_CLOCK_MS or previous > stamp:
+    if t["batches"] < 2 or stamp < 0 or lead <= ONE_CLOCK_MS or previous > stamp:
         return None
     stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
     if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
-    if as_usual or (one_clock and lead <= SKEW_MS):
+    if as_usual or (one_clock and lead <= TWO_CLOCKS_MS):
         return None
     why = "the broker's stamps" if one_clock else "the client's stamps"
-    if lead > SKEW_MS:
+    if lead > TWO_CLOCKS_MS:
         return Merged(began, lead, "critical", "likely", why)
     strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
     return Merged(began, lead, "warning" if strange else "info", "likely", why)

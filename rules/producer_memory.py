@@ -11,31 +11,31 @@ from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.evidence.cluster_clocks import step_between
-from auditor.facts.coordinator_history import SKEW_MS
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS, falls, step_between
+from auditor.evidence.horizons import whole_from
+from auditor.facts.coordinator_history import CoordinatorHistory
+from auditor.facts.coordinator_log import STATES, value
 from auditor.facts.events import Event, EventKind
-from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, ReplicaFacts, falls, state_bytes
+from auditor.facts.replica_facts import (
+    BYTES_A_BATCH,
+    BYTES_A_PRODUCER,
+    Difference,
+    ReplicaFacts,
+    SnapshotLink,
+    state_bytes,
+)
 from auditor.model import policies
 from auditor.model.policies import ERRORS, OUT_OF_ORDER_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID
-from auditor.model.transaction_states import LOGGED, TransactionValue
+from auditor.model.transaction_states import LOGGED, IdAccount, TransactionValue
 from auditor.rules.catalogue.registry import kinds, rule
 from auditor.rules.catalogue.safeguards import (
     FORGOTTEN_BY,
     RETENTION,
 )
+from auditor.rules.clocks import at_ahead
 from auditor.rules.lib import repairs
-from auditor.rules.lib.log_bounds import (
-    EXPLAINED,
-    at_ahead,
-    built_without,
-    counts_markers,
-    is_ahead_of_all,
-    verdict,
-    whole_from,
-)
 from auditor.rules.seen.cluster_view import DAY_MS
 from auditor.rules.seen.view import Finding, LogView, iso, lowered, runs
-from auditor.rules.transactions.coordinated import may_be_held
 
 # The cost of producer state, and producers that are about to lose it.
 
@@ -430,7 +430,7 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
     entry = history.last(transactional_id) if history is not None else None
     if listing["state"] not in LOGGED or log.leader.ends_early:
         return
-    if entry is not None and entry.record_time > asked_at - SKEW_MS:
+    if entry is not None and entry.record_time > asked_at - TWO_CLOCKS_MS:
         return  # it is at work: that it was asked twice in the same state says nothing
     memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}
@@ -453,6 +453,27 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
             evidence={"found": {n: memory[n] for n in other}, "expected": {n: logged[n] for n in other}},
             advice=_what_to_do(log),
         )
+
+
+LATEST = 64  # records of an id that matter for what its coordinator may have in memory
+
+
+def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[TransactionValue]:
+    """Return what the coordinator that wrote an id's last record may have in memory, if appends failed."""
+    state_log, number = history.place(transactional_id)
+    if state_log is None:
+        return []
+    columns, span = list(state_log.rows_of(number))[-1]
+    first, *behind = state_log.entries(columns, slice(max(span.start, span.stop - LATEST), span.stop))
+    if any(entry.state is not None and entry.state not in STATES for entry in (first, *behind)):
+        return []
+    last = behind[-1] if behind else first
+    if history.leader_epochs.get(last.partition, -1) > last.leader_epoch:  # it has loaded that record
+        return []
+    account = IdAccount(value(first), first.leader_epoch, known=False)
+    for entry in behind:
+        account.take(value(entry), entry.leader_epoch)
+    return [cached.value for cached in account.held() if cached.value is not None]
 
 
 def _what_to_do(log: LogView) -> Advice:
@@ -607,5 +628,89 @@ def producer_timestamp_skew(log: LogView) -> Iterator[Finding]:
                 evidence={"found": iso(e["timestamp"]), "broker_time": iso(e["broker_time"]), "batches": len(run)},
             )
     ahead = log.leader.ahead
-    if ahead is not None and is_ahead_of_all(log, ahead):
+    if ahead is not None and log.cluster.is_ahead_of_all(ahead.time):
         yield at_ahead(log, ahead)
+
+
+# Whether a producer missing from a snapshot may have expired on the broker that took it.
+#
+# A broker measures idle time by the timestamps in the log, but against its own clock: only broker-written times bound
+# that.
+
+
+EXPLAINED, UNDECIDABLE, PROVED = "explained", "undecidable", "proved"
+OWN_SETTINGS = ("log.dirs", "log.dir", "broker.id", "node.id", "process.roles")  # no broker's file is without all
+MARKERS_END = (1, 0)  # from here on an end marker is no batch of its producer
+
+
+def counts_markers(replica: ReplicaFacts) -> bool:
+    """Whether snapshots show that the broker counts an end marker as a producer's last batch: only 0.11 does."""
+    shown = any(d.name == "marker_offset" for link in replica.snapshots for d in link.differences)
+    return shown and not any(link.by_data for link in replica.snapshots)
+
+
+def settings_known(log: LogView, replica: ReplicaFacts) -> bool:
+    """Whether the broker's settings are in the input, so that defaults apply to the rest."""
+    own = log.cluster.broker_configs.get(str(replica.broker_id), {})
+    names = ("producer.id.expiration.ms", "transactional.id.expiration.ms")
+    if log.cluster.is_unknown(replica.broker_id, *names):
+        return False
+    expiration = log.cluster.broker_setting(replica.broker_id, *names)
+    return expiration is not None or any(name in own for name in OWN_SETTINGS)
+
+
+def verdict(log: LogView, replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> str:
+    """Judge a difference between a snapshot and the replay: PROVED (wrong), EXPLAINED (normal) or UNDECIDABLE."""
+    if d.name == "marker_offset":  # 0.11 counts end markers as a producer's last batch, no later release does
+        shown = log.cluster.release(replica.broker_id)
+        if not counts_markers(replica) or shown.least >= MARKERS_END:
+            return PROVED
+        return EXPLAINED if log.policy(replica).evicts_below_log_start else UNDECIDABLE
+    if d.name != "missing":
+        return PROVED
+    evicted = d.last_offset < replica.own_start  # also -1, of a producer known by its marker alone
+    if evicted and log.policy(replica).evicts_below_log_start:
+        return EXPLAINED
+    if built_without(replica, link, d):
+        return EXPLAINED
+    if d.producer_id in link.unexpired:
+        return PROVED
+    return _expired(log, replica, link, d.replayed)
+
+
+def built_without(replica: ReplicaFacts, link: SnapshotLink, d: Difference) -> bool:
+    """Whether this replica, or the one that uploaded this snapshot, may have been rebuilt from remote storage since.
+
+    Such a replica starts without producers: the fetched snapshot is deleted on reload (seen with 4.3.1;
+    TierStateMachine, ProducerStateManager.truncateFullyAndReloadSnapshots).
+    """
+    first = replica.unread_from if replica.unread_from >= 0 else next(iter(replica.segment_bases), -1)
+    if first < 0 or replica.local_start <= first:
+        return False
+    if link.offset < replica.local_start:  # of the leader that copied it, which may have been built so
+        return len(replica.leader_epochs) > 1
+    return d.last_offset < replica.local_start  # what was written since, this replica has appended itself
+
+
+def _expired(log: LogView, replica: ReplicaFacts, link: SnapshotLink, stamp: int) -> str:
+    # ``stamp``: the producer's last timestamp, ms. The evaluation time bounds when the snapshot was taken if the user
+    # gave it or a controller log reaches that far. A time in this log behind the snapshot bounds it for the broker that
+    # led, not for a replica re-created since.
+    if not settings_known(log, replica):
+        return UNDECIDABLE
+    cluster = log.cluster
+    limit, now = cluster.expiration_ms(replica.broker_id), max(cluster.as_of, cluster.newest_time)
+    if now - stamp < limit:
+        given = cluster.has_metadata or now != cluster.newest_time
+        return PROVED if link.time >= 0 or (given and cluster.newest_time >= 0) else UNDECIDABLE
+    return UNDECIDABLE if link.time >= 0 and link.time - stamp < limit else EXPLAINED
+
+
+def largest_that_fits(log: LogView, links: list[tuple[SnapshotLink, list[Difference]]]) -> int:
+    """Return the largest producer.id.expiration.ms (ms) that explains all of these missing producers.
+
+    By the first timestamp after each snapshot; 0 where those regress.
+    """
+    now = max(log.cluster.as_of, log.cluster.newest_time)
+    idle = [(link.next_time if link.next_time >= 0 else now) - d.replayed for link, several in links for d in several]
+    return max(0, min(idle, default=0))

@@ -9,6 +9,7 @@ import numpy as np
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.errors import SEQUENCES
 from auditor.base.words import duration, plural
+from auditor.evidence.horizons import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.facts.events import (
     AFTER_UNREADABLE,
     IN_TRANSACTION,
@@ -22,7 +23,6 @@ from auditor.facts.events import (
 from auditor.model.policies import POLICIES
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib.log_bounds import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.rules.seen.view import Finding, LogView, iso, once, runs
 from auditor.transactions.matching import naming
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
 from auditor.base.evidence_keys import Evidence, SnapshotEvidence, read
 from auditor.base.words import few, plural
+from auditor.evidence.horizons import whole_from
 from auditor.facts.replica_facts import Difference, ReplicaFacts, SnapshotLink
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
-from auditor.rules.lib import replica_pairs as lib_replica_pairs
-from auditor.rules.lib.log_bounds import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict, whole_from
 from auditor.rules.lib.lost_batches import TOP
-from auditor.rules.lib.repairs import gated, wrong_snapshot
-from auditor.rules.lib.replica_pairs import Pair, row_of
+from auditor.rules.lib.repairs import check_in_sync, gated, in_sync, keeps_out, lead
+from auditor.rules.lib.replica_pairs import Pair, entry_keys, last_before, last_of, row_of
 from auditor.rules.lib.replica_pairs import pairs as replica_pairs
+from auditor.rules.producer_memory import PROVED, UNDECIDABLE, largest_that_fits, settings_known, verdict
 from auditor.rules.resolution.finding_limits import summed
 from auditor.rules.resolution.resolve import by_cause
 from auditor.rules.seen.view import SEVERITIES, Finding, LogView
@@ -244,7 +245,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
     unreadable = {e.file for e in replica.errors if e.file.endswith(".txnindex")}
     rows = rows[np.isin(rows["marker_segment"], list(replica.indexed))]
     listed = (replica.aborted["producer_id"], replica.aborted["last_offset"])
-    rows = rows[lib_replica_pairs.last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
+    rows = rows[last_of(listed, (rows["producer_id"], rows["marker_offset"])) < 0]
     for t in rows:
         if _index_file(replica, t) not in unreadable:
             yield t
@@ -252,7 +253,7 @@ def _unindexed(replica: ReplicaFacts) -> Iterator[np.void]:
 
 def _in_other_segments(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
     rows, listed = _stored(replica), replica.aborted
-    which, entries = lib_replica_pairs.strays(replica, rows)
+    which, entries = strays(replica, rows)
     if not len(which):
         return
     t, found_in = rows[which], listed["segment"][entries]
@@ -378,9 +379,9 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
     Source: TransactionIndex
     """
     for replica in log.replicas:
-        wrong = lib_replica_pairs.faults(replica, whole_from(log, replica))
+        wrong = faults(replica, whole_from(log, replica))
         if (replica.log_dir, log.topic, log.partition) in log.cluster.read_at:  # of a broker that ran on
-            wrong = wrong.take(np.flatnonzero(wrong.fault != lib_replica_pairs.BEYOND))
+            wrong = wrong.take(np.flatnonzero(wrong.fault != BEYOND))
         if not len(wrong.entry):
             continue
         listed, others = wrong.gravest(log.most, replica.aborted["first_offset"][wrong.entry])
@@ -391,18 +392,18 @@ def aborted_index_extra_entry(log: LogView) -> Iterator[Finding]:
         for severity in np.unique(others.severity):
             offsets = replica.aborted["first_offset"][others.entry[others.severity == severity]]
             ends = len(offsets), int(offsets.min()), int(offsets.max())
-            outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "at_risk"
+            outcome = "hidden" if severity == CRITICAL else "at_risk"
             yield summed(log, SEVERITIES[severity], *ends, replica=replica, outcome=outcome)
 
 
 def _words(entry: np.void, t: np.void | None, fault: int) -> str:
-    if t is None or fault in (lib_replica_pairs.BEYOND, lib_replica_pairs.NO_MARKER):
-        beyond = fault == lib_replica_pairs.BEYOND
+    if t is None or fault in (BEYOND, NO_MARKER):
+        beyond = fault == BEYOND
         return "lies beyond the log end" if beyond else "has no ABORT marker of this producer at its last offset"
     return {
-        lib_replica_pairs.COMMITTED: "names a transaction that was committed",
-        lib_replica_pairs.CLOSED_NOTHING: "has a marker that closed nothing",
-        lib_replica_pairs.BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
+        COMMITTED: "names a transaction that was committed",
+        CLOSED_NOTHING: "has a marker that closed nothing",
+        BEGINS: f"begins at {entry['first_offset']}, the transaction at {t['first_offset']}",
     }[fault]
 
 
@@ -410,8 +411,8 @@ def _extra(
     log: LogView, replica: ReplicaFacts, entry: np.void, t: np.void | None, fault: int, severity: int
 ) -> Finding:
     stem = (replica.file(int(entry["segment"])) or "").removesuffix(".log")
-    late = fault == lib_replica_pairs.BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
-    outcome = "hidden" if severity == lib_replica_pairs.CRITICAL else "exposed" if late else "at_risk"
+    late = fault == BEGINS and t is not None and t["first_offset"] < entry["first_offset"]
+    outcome = "hidden" if severity == CRITICAL else "exposed" if late else "at_risk"
     return log.finding(
         SEVERITIES[severity],
         f"An entry of {stem}.txnindex (producer {entry['producer_id']}, offsets {entry['first_offset']} to "
@@ -543,8 +544,8 @@ def _of_its_own(log: LogView, replica: ReplicaFacts) -> np.ndarray:
         return rows
     t = replica.transactions
     t = t[(t["commit"] == 0) & np.isin(t["marker_offset"], rows["marker_offset"])]
-    strays = t["marker_offset"][lib_replica_pairs.strays(replica, t)[0]]
-    rows = rows[~np.isin(rows["marker_offset"], strays)]
+    marked = t["marker_offset"][strays(replica, t)[0]]
+    rows = rows[~np.isin(rows["marker_offset"], marked)]
     if replica is log.leader or not len(log.leader.exposed):
         return rows
     remote = np.array([replica.is_remote(int(number)) for number in rows["segment"]], bool)
@@ -643,3 +644,190 @@ def _another_leads(
         return (look,), (), (may_lead,), Moves()
     check, synced = repairs.check_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
     return (check,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)
+
+
+# Transaction index entries against the replay, by columns: a forged index may have millions.
+#
+# Cost of each function: a sort of both sides; memory: some 100 bytes per entry while it runs.
+
+
+NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS = range(6)
+BY_WHAT_IT_HIDES = (NO_MARKER, CLOSED_NOTHING, BEGINS)
+CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error", "info"))
+
+
+class Faults(NamedTuple):
+    """Wrong entries of transaction indexes.
+
+    ``entry``: rows in ``ReplicaFacts.aborted``; ``transaction``: rows in ``ReplicaFacts.transactions`` (-1: none);
+    ``fault``: what is wrong; ``severity``: an index of SEVERITIES.
+    """
+
+    entry: np.ndarray
+    transaction: np.ndarray
+    fault: np.ndarray
+    severity: np.ndarray
+
+    def take(self, rows: np.ndarray) -> Faults:
+        """Select rows."""
+        return Faults(*(column[rows] for column in self))
+
+    def gravest(self, most: int, offsets: np.ndarray) -> tuple[Faults, Faults]:
+        """Split off at most so many, the most severe with the lowest of ``offsets``; both parts keep their order."""
+        order = np.lexsort((offsets, self.severity))
+        return self.take(np.sort(order[:most])), self.take(np.sort(order[most:]))
+
+
+def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
+    """Find the wrong entries of a replica's transaction indexes, above the log start and where it is intact."""
+    none = np.empty(0, np.int64)
+    if replica.unreadable or not len(replica.aborted):
+        return Faults(none, none, none, none)
+    judged = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
+    rows = np.flatnonzero(judged)
+    first, last, producer = (replica.aborted[name][rows] for name in ("first_offset", "last_offset", "producer_id"))
+    t = replica.transactions
+    transaction = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
+    fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
+    matched = np.flatnonzero(transaction >= 0)
+    fault[matched] = _of_matched(replica, transaction[matched], first[matched], last[matched])
+    wrong = np.flatnonzero(fault != NONE)
+    fault, transaction = fault[wrong], transaction[wrong]
+    severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
+    doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
+    some = wrong[doubted]
+    severity[doubted] = np.where(hides(replica, producer[some], first[some], last[some]), CRITICAL, ERROR)
+    return Faults(rows[wrong], transaction, fault, severity)
+
+
+def _of_matched(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    # Entries whose transactions are in the log.
+    begins, commit, before = (
+        replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
+    )
+    lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
+    own = (first == last) | (first < replica.log_start)
+    headless = (first < replica.log_start) & (before < replica.log_start)  # retention took where it begins
+    return np.select(
+        [
+            commit != 0,
+            lone & own,
+            lone,
+            headless,
+            (first != begins) & (np.maximum(first, begins) >= replica.log_start),
+        ],
+        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS],
+        NONE,
+    )
+
+
+def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Find aborted transactions (TRANSACTION rows) listed only in the index of another segment than their marker's.
+
+    Returns their rows in ``t`` and in ``ReplicaFacts.aborted``.
+    """
+    listed, nothing = replica.aborted, np.empty(0, np.int64)
+    at_home = np.searchsorted(replica.segment_bases, listed["last_offset"], side="right") - 1 == listed["segment"]
+    if at_home.all():  # as in nearly every log
+        return nothing, nothing
+    wanted = (t["producer_id"], t["marker_offset"])
+    rows = np.flatnonzero(last_of(entry_keys(listed[at_home]), wanted) < 0)
+    elsewhere = np.flatnonzero(~at_home)
+    entry = last_of(entry_keys(listed[elsewhere]), (wanted[0][rows], wanted[1][rows]))
+    rows, entry = rows[entry >= 0], elsewhere[entry[entry >= 0]]
+    strays = listed["segment"][entry] != t["marker_segment"][rows]
+    return rows[strays], entry[strays]
+
+
+def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Return which entries cover committed data of their producer."""
+    t = replica.transactions
+    t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
+    t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
+    hidden = np.zeros(len(producer), bool)
+    some = np.flatnonzero(np.isin(producer, t["producer_id"]))
+    if not len(some):
+        return hidden
+    # Of the transactions of a producer so far, the one that ends last: ranks, so that each producer begins anew.
+    ends, rank = np.unique(t["last_offset"], return_inverse=True)
+    _, group = np.unique(t["producer_id"], return_inverse=True)
+    furthest = ends[np.maximum.accumulate(group * len(ends) + rank) % len(ends)]
+    index = last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
+    hidden[some] = (index >= 0) & (furthest[index] >= first[some])
+    return hidden
+
+
+# Repairs of wrong producer snapshots: seldom needed, and never a start as after a crash.
+#
+# A start without ``.kafka_cleanshutdown`` removes a broker from the in-sync and eligible replicas of all its partitions
+# (KIP-966), for one snapshot of one of them.
+
+
+def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
+    """Advise on a wrong snapshot.
+
+    Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
+    it only where it makes its broker hold a transaction open (``opened``).
+    """
+    newest = max(replica.snapshots, key=lambda other: other.offset)
+    name = log.name
+    if newest is not link:
+        return Advice(
+            Verdict.WAIT,
+            f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
+            then=f"keep {link.file} for a report",
+        )
+    if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
+        if not opened:
+            return Advice(
+                Verdict.WAIT,
+                f"nothing is lost while broker {replica.broker_id} follows: it takes each producer's state from what "
+                "the leader stored next",
+                then=f"do not make it the leader of {name} before these producers have written again",
+            )
+        return _without_snapshot(log, replica, link)
+    sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
+    if sound is not None and not any(snapshot.differences for snapshot in sound.snapshots):
+        return Advice(
+            Verdict.ACT,
+            f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
+            (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
+            (check_in_sync(log, sound.broker_id),),
+            lead(log, sound),
+            then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
+            moves=Moves(leads=sound.broker_id),
+        ).unless(in_sync(log, sound.broker_id))
+    if opened:
+        return _without_snapshot(log, replica, link)
+    return Advice(
+        Verdict.WAIT,
+        "nothing is to be done: a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
+        "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
+        then=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
+    )
+
+
+def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
+    # A clean start reads the next older snapshot and replays the log from there; it must not become a start as after a
+    # crash.
+    older = any(other.offset < link.offset for other in replica.snapshots)
+    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
+    if not older:
+        return Advice(
+            Verdict.DO_NOT_ACT,
+            "the log below it is gone, so what it knows of older producers would be lost"
+            if begins_later
+            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
+            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
+        )
+    act = Act(
+        f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
+        "loaded, the log replayed"
+    )
+    older_one = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    return gated(
+        log.cluster,
+        replica.broker_id,
+        Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)),
+        older_one,
+    )

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping, Sequence
+from typing import TypedDict
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.errors import SEQUENCES
 from auditor.base.words import plural
 from auditor.connectors.codec import batches as col
-from auditor.facts.events import Event, EventKind
+from auditor.evidence.horizons import Missing, hole
+from auditor.facts.events import Culprits, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.batch_validation import ERRORS, FINE, LEADERS_LOOK_AT, OF_HEADER, OFFSET_RANGE
 from auditor.rules.catalogue.registry import rule
+from auditor.rules.integrity import LENGTH, MAGIC, damaged_fields, is_whole, tails
 from auditor.rules.lib import repairs
-from auditor.rules.lib.evidence import LENGTH, MAGIC, blamed, damaged_fields
-from auditor.rules.lib.log_bounds import Missing, hole, is_whole, tails
 from auditor.rules.seen.view import Finding, LogView, runs
 
 BROKER_METRIC = "kafka.server:type=BrokerTopicMetrics,name="
@@ -345,3 +347,66 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
     reported = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (EventKind.HEADER_FLAW,), PRODUCER_FLAWS, reported):
         yield _invalid(log, run, words(run[0]["flaws"], PRODUCER_FLAWS))
+
+
+# Culprit records of a batch, and what would remain of it without them (KIP-467).
+
+
+SHOWN = 20  # batches of one finding
+
+
+class BatchPlace(TypedDict):
+    """The location of a batch."""
+
+    segment: int
+    position: int
+    base_offset: int
+
+
+def blamed(
+    log: LogView, run: Sequence[Event | BatchPlace], kind: str, *, newest: int | None = None
+) -> list[Fields] | None:
+    """Return the culprits of a kind (a field of :class:`Culprits`) in the first batches of a run, and what remains.
+
+    ``error_records`` counts from 0 in the batch, as a ProduceResponse does. None where the batches could not be read
+    again (a running cluster). ``newest``: the latest valid timestamp (ms), where known.
+    """
+    rows = []
+    for e in run[:SHOWN]:
+        culprits = log.leader.culprits.get((int(e["segment"]), int(e["position"])))
+        if culprits is None:
+            continue
+        if newest is not None:
+            culprits = culprits._replace(ahead=tuple(named for named in culprits.ahead if named[1] > newest))
+        if indexes := _indexes(culprits, kind):
+            rows.append(_row(int(e["base_offset"]), culprits, indexes))
+    return rows or None
+
+
+def _indexes(culprits: Culprits, kind: str) -> list[int]:
+    named = getattr(culprits, kind)
+    return [index for index, _stamp in named] if kind == "ahead" else list(named)
+
+
+def _row(base_offset: int, culprits: Culprits, indexes: list[int]) -> Fields:
+    row: Fields = {"base_offset": base_offset, "records": culprits.records, "error_records": indexes}
+    others = {index for kind in ("null_keys", "flawed", "old", "ahead") for index in _indexes(culprits, kind)}
+    if culprits.left_out:
+        row["left_out"] = culprits.left_out
+    elif culprits.records == culprits.declared:  # else nobody can tell what is behind the last one that could be read
+        row["remaining"] = _remaining(culprits, others)
+    return row
+
+
+def _remaining(batch: Culprits, culprits: set[int]) -> Mapping[str, int]:
+    # What a client would send again by KIP-467: without culprits, numbered from 0.
+    records = batch.records - len(culprits)
+    if not records:
+        return {"records": 0}
+    out = {"records": records, "last_offset_delta": records - 1}
+    if batch.base_sequence >= 0:
+        out |= {
+            "base_sequence": batch.base_sequence,
+            "last_sequence": (batch.base_sequence + records - 1) % SEQUENCES,
+        }
+    return out

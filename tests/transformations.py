@@ -89,7 +89,7 @@ def additions(root: Path) -> Iterator[Transformation]:
             yield Transformation("add an older backup", f"{directory} {moment}", make, (f"{OLDER}/{directory.name}",))
         if newest and partitions(root / directory) and _has_batches(root / directory):
             for topic, times in ((UNRELATED, ()), (JUMPED, (0, 3 * DAY, MINUTE, 2 * MINUTE))):
-                make = partial(_add_partition, directory=directory, topic=topic, begin=newest - 7 * DAY, times=times)
+                make = partial(add_partition, directory=directory, topic=topic, begin=newest - 7 * DAY, times=times)
                 kind = "add a partition whose clock jumped" if times else "add an unrelated topic"
                 yield Transformation(kind, str(directory), make, (f"{directory}/{topic}-0",))
 
@@ -133,7 +133,7 @@ def _add_backup(root: Path, directory: Path, moment: int) -> None:
     cut(target, moment, clean=False)
 
 
-def _add_partition(root: Path, directory: Path, topic: str, begin: int, times: tuple[int, ...]) -> None:
+def add_partition(root: Path, directory: Path, topic: str, begin: int, times: tuple[int, ...]) -> None:
     """A partition of one replica, which no producer with an id writes; its broker stamps the batches of given times."""
     broker, folder = root / directory, root / directory / f"{topic}-0"
     own(broker)

@@ -36,7 +36,7 @@ from auditor.pipeline.options import out_of
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.view import FIELDS, SEVERITIES, Finding
-from auditor.rules.transactions.blocking import BLOCKED
+from auditor.transactions.record import BLOCKED
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -49,7 +49,7 @@ from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.model.transaction_states import partition_for
 from auditor.pipeline.options import out_of
 from auditor.pipeline.whole_audit import Audit
-from auditor.rules.transactions.blocking import BlockedState
+from auditor.transactions.record import BlockedState
 
 # One directory: unchanged files are kept, of grown segments the end is read, all else is read again.
 
@@ -604,7 +604,7 @@ def _path_of(where: Path | str) -> Path:
 # Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.
 #
 # Data is read before its coordinator's log: a transaction that ended in between is open in the one and complete in the
-# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.open_transactions`).
+# other. Most of these cases are decided by time (:mod:`auditor.rules.transactions.making`).
 
 
 ROUNDS = 3

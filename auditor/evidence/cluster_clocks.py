@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
@@ -11,17 +11,22 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.facts import replica_facts
+from auditor.facts.coordinator_history import SKEW_MS
+from auditor.facts.replica_facts import FALL_MS
 
 T = TypeVar("T")
 
-ONE_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
-TWO_CLOCKS_MS = 30_000  # clocks of two brokers
+ONE_CLOCK_MS = FALL_MS  # two reads of one broker's clock, and a marker's way through its queues
+TWO_CLOCKS_MS = SKEW_MS  # clocks of two brokers
+NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
+READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
 FAR_MS = 3_600_000  # how far a wrong clock is ahead: a single time beyond all others of its broker may be one
+SHORT_FALL_MS = 10 * 60_000  # a larger fall may be the end of a jump ahead
 LOOK_MS = 10_000  # past the timeout and the coordinator's interval: the end is in its log by then
 OVERDUE_MS = 20_000  # likewise, with the clocks of two machines
 SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead broker is unfenced at most
+MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 MOST_ERAS = 64  # of a log that are known everywhere, the newest
@@ -103,6 +108,17 @@ class OwnTimes:
             return self._behind[-1]
         return self._with(run, bisect.bisect_left(self._offsets, offset), own)
 
+    def is_doubted(self, of_its_broker: Iterable[int], newest_of_all: int) -> bool:
+        """Whether a newest time that is alone and far ahead of all other logs may be of a wrong clock.
+
+        ``of_its_broker``: the newest broker-written times of the broker's other logs (ms, -1: none). One of them has to
+        be as new as this log is without that time: an idle log contradicts nothing.
+        """
+        if not self._starts or newest_of_all >= self.newest - FAR_MS:
+            return False
+        before = self._before_last[self._starts[-1]] - TWO_CLOCKS_MS
+        return any(time >= max(before, 0) for time in of_its_broker)
+
     def _last(self, run: int) -> int:
         return (self._starts[run + 1] if run + 1 < len(self._starts) else len(self._times)) - 1
 
@@ -119,19 +135,29 @@ class OwnTimes:
         return Held(behind.at_least_ms + passed, behind.without_last_ms + sure)
 
 
-def step_between(
-    steps: Sequence[replica_facts.Fall], before: int, begun: int, offset: int, time: int
-) -> replica_facts.Fall | None:
+def falls(track: np.ndarray) -> list[Fall]:
+    """Return the falls of the clock in a track (STAMP rows), by offset, without those whose rows were removed."""
+    if not len(track) or track["era"][0] == track["era"][-1]:
+        return []
+    starts = np.flatnonzero(np.diff(track["era"])) + 1
+    newest = np.maximum.reduceat(track["time"], np.concatenate([[0], starts]))
+    return [
+        Fall(None, int(newest[number]), int(track["time"][row]), -1, "", int(track["offset"][row]))
+        for number, row in enumerate(starts.tolist())
+        if track["era"][row] == track["era"][row - 1] + 1 and newest[number] - track["time"][row] > ONE_CLOCK_MS
+    ]
+
+
+def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
     """Return the fall of a log's clock that may explain how long before ``time`` at an offset ``begun`` is.
 
     ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before both,
     and was set right between them.
     """
     for step in steps:
-        was = step.time + step.by_ms
-        if step.offset > offset and step.time < time <= was + ONE_CLOCK_MS:
+        if step.offset > offset and step.then < time <= step.was + ONE_CLOCK_MS:
             return step
-        if step.offset <= before and step.time - ONE_CLOCK_MS <= begun <= was <= time + ONE_CLOCK_MS:
+        if step.offset <= before and step.then - ONE_CLOCK_MS <= begun <= step.was <= time + ONE_CLOCK_MS:
             return step
     return None
 
@@ -160,7 +186,7 @@ class Era(NamedTuple):
     """A part of a log that one leader wrote, whose clock did not fall in it. Times are ms.
 
     ``before``: its newest time more than a minute before ``newest``, -1 for none; ``ahead_from``: the time behind its
-    longest pause, at which its clock may have jumped ahead.
+    longest pause, of ``pause_ms`` (-1: of one time alone), at which its clock may have jumped ahead.
     """
 
     leader_epoch: int
@@ -169,10 +195,14 @@ class Era(NamedTuple):
     before: int
     newest: int
     ahead_from: int
+    pause_ms: int = -1
 
 
 class Fall(NamedTuple):
-    """A step back of a broker's clock, which read ``was`` and then ``then`` (ms), at an offset of a log."""
+    """A step back of a broker's clock, which read ``was`` and then ``then`` (ms), at an offset of a log.
+
+    ``wrong_from``: since when it had read times that it read again: since it had jumped ahead as far, else ``then``.
+    """
 
     broker: int | None
     was: int
@@ -180,6 +210,7 @@ class Fall(NamedTuple):
     ahead_from: int
     log: str
     offset: int
+    wrong_from: int = -1
 
     @property
     def by_ms(self) -> int:
@@ -217,6 +248,7 @@ def _era(rows: np.ndarray) -> Era:
         before=int(earlier[-1]) if len(earlier) else -1,
         newest=int(times[-1]),
         ahead_from=int(times[jump]),
+        pause_ms=int(times[jump] - times[jump - 1]) if jump else -1,
     )
 
 
@@ -233,7 +265,10 @@ def _falls(log: LogEras) -> Iterator[Fall]:
         if later.oldest < era.newest - ONE_CLOCK_MS and (
             era.leader_epoch == later.leader_epoch or (led is not None and led == leads)
         ):
-            yield Fall(leads, era.newest, later.oldest, era.ahead_from, log.name, later.first_offset)
+            by_ms = era.newest - later.oldest
+            jumped = by_ms > SHORT_FALL_MS and (era.pause_ms < 0 or 10 * era.pause_ms >= 9 * by_ms)
+            wrong_from = era.ahead_from if jumped else later.oldest
+            yield Fall(leads, era.newest, later.oldest, era.ahead_from, log.name, later.first_offset, wrong_from)
 
 
 @dataclass(slots=True)
@@ -255,10 +290,6 @@ class Clocks:
     def now(self) -> BrokerTime:
         """Return the evaluation time of the cluster."""
         return BrokerTime(self.cluster_now, None)
-
-    def now_of(self, broker: int | None) -> BrokerTime:
-        """Return the newest time that a broker wrote, behind the last fall of its clock; :meth:`now` without any."""
-        return BrokerTime(self.cluster_now if self.given else self.newest.get(broker, self.cluster_now), broker)
 
     def enforced_until(self, broker: int | None) -> BrokerTime:
         """Return until when a broker was up for certain, by its own clock: so long it ended what was overdue.
@@ -317,11 +348,23 @@ class Clocks:
                 out = np.maximum(out, np.where(across, fall.by_ms, 0))
         return out
 
-    def explains(self, broker: int | None, ms: int, at: int) -> Fall | None:
+    def may_be_reversed(self, known: int, asked: int, log: str) -> bool:
+        """Whether a time (ms) that looks newer than another one may have been written before it, for a clock fell.
+
+        ``known``: the newer one, of a copy; ``log``: its log, which itself shows the falls of its clock.
+        """
+        return any(
+            fall.log != log
+            and fall.wrong_from - ONE_CLOCK_MS <= known <= fall.was + ONE_CLOCK_MS
+            and fall.then - ONE_CLOCK_MS <= asked <= fall.was + ONE_CLOCK_MS
+            for fall in self.falls
+        )
+
+    def explains(self, broker: int | None, ms: int, time: int) -> Fall | None:
         """Return the fall of a broker's clock that ran ahead within ``ms`` before a time (ms) that it read then."""
         for fall in self.falls:
-            ahead = fall.then < at and fall.ahead_from <= at <= fall.was + ONE_CLOCK_MS
-            if fall.broker in (broker, None) and ahead and at - ms < fall.ahead_from:
+            ahead = fall.then < time and fall.ahead_from <= time <= fall.was + ONE_CLOCK_MS
+            if fall.broker in (broker, None) and ahead and time - ms < fall.ahead_from:
                 return fall
         return None
 

@@ -6,6 +6,7 @@ written to the log before its horizon is in the copy.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -13,8 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
-from auditor.facts.coordinator_history import NONE, Change, CoordinatorHistory, NamedTransactions, Restored, StartsLate
-from auditor.facts.replica_facts import COMMITTED, ENDED
+from auditor.facts.coordinator_history import (
+    NONE,
+    CoordinatorHistory,
+    EpochChange,
+    NamedTransactions,
+    Restored,
+    StartsLate,
+)
+from auditor.facts.events import HOLES, Event, hole_of
+from auditor.facts.replica_facts import COMMITTED, ENDED, LogFacts, ReplicaFacts, once
 from auditor.model.transaction_states import PREPARED
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
@@ -26,7 +35,7 @@ Place = tuple[str, int]  # topic and partition
 Decided = tuple[tuple[int, int], ...]  # when (ms) transactions were decided and completed, the newest first
 
 
-class By(StrEnum):
+class HorizonSource(StrEnum):
     """What shows the horizon of a log."""
 
     NONE = "nothing"
@@ -42,11 +51,11 @@ class Horizon(NamedTuple):
     """Everything written to a log until ``until`` (ms, by its leader's clock; -1: unknown) is in the copy."""
 
     until: int
-    by: By
+    by: HorizonSource
 
     def reaches(self, time: int, *, other_clock: bool) -> bool:
         """Whether absence of what was written at a time (ms) is proof; ``other_clock``: not its leader's."""
-        if self.by in (By.AT_ONCE, By.CLEAN_SHUTDOWN):
+        if self.by in (HorizonSource.AT_ONCE, HorizonSource.CLEAN_SHUTDOWN):
             return self.until >= time
         return self.until > time + (TWO_CLOCKS_MS if other_clock else 0)
 
@@ -333,16 +342,17 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
 
 
 def restored(
-    history: CoordinatorHistory, changes: Mapping[int, Iterable[Change]], logs: Sequence[LogEnd]
+    history: CoordinatorHistory, changes: Mapping[int, Iterable[EpochChange]], logs: Sequence[LogEnd]
 ) -> dict[int, Restored]:
     """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
 
     As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
     follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
-    producers than the coordinator's log has decisions: so it is no clock that is ahead.
+    producers than the coordinator's log has decisions, from which nothing was cleaned: so no clock is ahead.
     """
     out: dict[int, Restored] = {}
-    for partition, change in ((p, change) for p, of_log in changes.items() for change in of_log):
+    whole = (p for p in changes if history.whole_log.get(p))  # a cleaner removes decisions too
+    for partition, change in ((p, change) for p in whole for change in changes[p]):
         begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
         lost: dict[tuple[str, int], int] = {}
         for log in logs if begin < end else ():
@@ -360,3 +370,154 @@ def restored(
             ids = tuple(sorted({producer_id for _, producer_id in lost}))
             out.setdefault(partition, Restored(*change, sum(lost.values()), ids, min(lost)[0]))
     return out
+
+
+# What a cleaner may have removed from a log, and what it cannot have.
+
+
+LEADERS_LOG = "what the cleaner took of the log of the broker that led then"
+
+
+class Missing(StrEnum):
+    """How certain it is that records were lost in an offset gap: a confidence of the findings.
+
+    ``UNDECIDABLE``: another broker led there or later, or may have. A follower stores the gaps that its leader's
+    cleaner left, and a former leader may have lost its replica and fetched it again.
+    """
+
+    PROVED = "proved"
+    LIKELY = "likely"
+    UNDECIDABLE = "undecidable"
+
+
+def both_intact(log: LogFacts, e: Event) -> bool:
+    """Whether no cleaner can have removed what an event misses between its batch and the producer's previous one.
+
+    Both are in the uncleaned part, or only markers separate them.
+    """
+    return e["previous_last_offset"] >= log.intact_from() or adjoin(log, e)
+
+
+def adjoin(log: LogFacts, e: Event) -> bool:
+    """Whether each offset between the two is a marker's.
+
+    A partly cleaned batch keeps its first and last offset, and the sequences with them (``MemoryRecords.filterTo``).
+    """
+    first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
+    if first >= end:
+        return first == end
+    low, high = np.searchsorted(_marker_offsets(log), [first, end])
+    return bool(high - low == end - first)
+
+
+@once
+def _marker_offsets(log: LogFacts) -> np.ndarray:
+    return np.unique(log.leader.transactions["marker_offset"])
+
+
+class Cleaned(NamedTuple):
+    """The end of the part of a log that may have been cleaned, and the newest time (ms) in it, -1 for none."""
+
+    end: int
+    time: int
+
+
+def whole_from(log: LogFacts, replica: ReplicaFacts | None = None) -> int:
+    """Return the first offset above everything cleaned by a log's own broker or a former leader."""
+    return cleaned(log, replica or log.leader).end
+
+
+@once
+def cleaned(log: LogFacts, replica: ReplicaFacts) -> Cleaned:
+    """Return the part of a log that may have been cleaned, up to its last gap that :func:`missing` cannot decide.
+
+    A log that was fetched again has gaps: its broker's checkpoint only covers its own cleaner. Cached.
+    """
+    own = Cleaned(log.intact_from(replica), -1)
+    holes = list(log.events(*HOLES, replica=replica))
+    left = next((e for e in reversed(holes) if hole(log, replica, e) == Missing.UNDECIDABLE), None)
+    if left is None:
+        return own
+    if any(replica.dropped_events.get(int(kind)) for kind in HOLES):
+        return Cleaned(replica.log_end, max(replica.broker_time, replica.any_time))
+    return Cleaned(max(own.end, hole_of(left)[1]), int(left["time"]))
+
+
+def hole(log: LogFacts, replica: ReplicaFacts, e: Event) -> Missing:
+    """Return what an offset gap before a batch, or among its records, proves."""
+    return missing(log, replica, hole_of(e)[0])
+
+
+@once
+def _holes(log: LogFacts) -> list[tuple[int, int]]:
+    return sorted(hole_of(e) for e in log.events(*HOLES))
+
+
+def between(log: LogFacts, e: Event) -> Missing:
+    """Return what a gap between an event's batch and the producer's previous one proves, above what was cleaned.
+
+    Proved where the log has every offset between them.
+    """
+    first, end = int(e["previous_last_offset"]) + 1, int(e["base_offset"])
+    holes = _holes(log)
+    index = bisect_right(holes, first, key=lambda one: one[1])  # they do not overlap
+    if adjoin(log, e) or (not log.leader.dropped_events and (index == len(holes) or holes[index][0] >= end)):
+        return Missing.PROVED
+    return missing(log, log.leader, first)
+
+
+def missing(log: LogFacts, replica: ReplicaFacts, first: int) -> Missing:
+    """Return what an offset gap at ``first`` proves, above everything known to be cleaned.
+
+    In a topic that may be compacted only the active segment is certain, if this broker has led since: followers store
+    their leader's gaps, and an aborted cleaner run leaves gaps without moving its checkpoint.
+    """
+    policy = _cleanup_policy(log, replica)
+    compacted = _is_compacted(log, replica, policy)
+    if policy is not None and not compacted:
+        return Missing.PROVED
+    if replica.broker_id is not None and _led_since(log, replica, first) == {replica.broker_id}:
+        active = replica.segment_bases and first >= replica.segment_bases[-1]
+        return Missing.PROVED if active else Missing.LIKELY
+    return Missing.UNDECIDABLE if compacted else Missing.LIKELY
+
+
+def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:
+    """Whether a topic is compacted: by its setting, otherwise because the cleaner has a checkpoint of it."""
+    if topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        return True
+    if cleanup_policy is not None:
+        return "compact" in cleanup_policy
+    return cleaner_offset is not None
+
+
+def _is_compacted(log: LogFacts, replica: ReplicaFacts, policy: str | None) -> bool:
+    # By its setting or a cleaner checkpoint of any replica; with an unknown setting also where batches lack single
+    # records, which only a cleaner removes.
+    if is_compacted(log.topic, policy, None):
+        return True
+    if policy is None and any(one.cleaner_offset is not None for one in log.replicas):
+        return True
+    return policy is None and all(any(True for _ in log.events(kind, replica=replica)) for kind in HOLES)
+
+
+def _cleanup_policy(log: LogFacts, replica: ReplicaFacts) -> str | None:
+    # Kafka's default only where everything that could set another value is in the input.
+    cluster, name = log.cluster, "log.cleanup.policy"
+    policy = cluster.setting(log.topic, "cleanup.policy") or cluster.broker_setting(replica.broker_id, name)
+    if policy is not None or cluster.is_unknown(replica.broker_id, name):
+        return policy
+    return "delete" if cluster.has_metadata and str(replica.broker_id) in cluster.broker_configs else None
+
+
+def _led_since(log: LogFacts, replica: ReplicaFacts, first: int) -> set[int | None]:
+    # By the replica's own leader epochs and the metadata; None for an unknown leader.
+    epochs = replica.leader_epochs
+    ends = [*(start for _, start in epochs[1:]), replica.log_end + 1]
+    since = tuple(epoch for (epoch, _), stop in zip(epochs, ends, strict=False) if stop > max(first - 1, 0))
+    return _led_in(log, since)
+
+
+@once
+def _led_in(log: LogFacts, epochs: tuple[int, ...]) -> set[int | None]:
+    return {log.cluster.led(log.topic, log.partition, epoch) for epoch in epochs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, Protocol, TypeVar
@@ -121,25 +122,25 @@ def which_copies(copies: Iterable[DirectoryCopy], clocks: Clocks) -> WhichCopies
     by_broker: dict[int, list[DirectoryCopy]] = {}
     for copy in copies:
         by_broker.setdefault(copy.broker_id, []).append(copy)
-    found: dict[str, Superseded] = {}
+    superseded: dict[str, Superseded] = {}
     unordered: set[LogKey] = set()
     for some in by_broker.values():
         for one, other in combinations(sorted(some, key=lambda c: c.log_dir), 2):
             older = _older(one, other, clocks)
             if isinstance(older, Superseded):
-                found.setdefault(older.log_dir, older)
+                superseded.setdefault(older.log_dir, older)
             unordered |= older.further if isinstance(older, Superseded) else older
-    return WhichCopies(_by_the_newest(found), frozenset(unordered))
+    return WhichCopies(_by_the_newest(superseded), frozenset(unordered))
 
 
-def _by_the_newest(found: dict[str, Superseded]) -> dict[str, Superseded]:
+def _by_the_newest(superseded: dict[str, Superseded]) -> dict[str, Superseded]:
     # Names the copy that nothing replaces, where copies of three days are each replaced by the next.
     out = {}
-    for log_dir, one in found.items():
+    for log_dir, one in superseded.items():
         last, met = one, {log_dir}
-        while last.by in found and last.by not in met:
+        while last.by in superseded and last.by not in met:
             met.add(last.by)
-            last = found[last.by]
+            last = superseded[last.by]
         if last.by not in met:
             out[log_dir] = one._replace(by=last.by)
     return out
@@ -212,7 +213,7 @@ class NamedDirectory(NamedTuple):
     reach: tuple[int, int]
 
 
-class Identity(NamedTuple):
+class DirectoryIdentity(NamedTuple):
     """The partition of a directory (None: unknown); ``beside``: the directory that has it, of which this is a copy."""
 
     topic: str
@@ -222,20 +223,22 @@ class Identity(NamedTuple):
 
 def identities(
     folders: Sequence[NamedDirectory], names: Mapping[str, str], counts: Mapping[str, int]
-) -> dict[str, Identity]:
+) -> dict[str, DirectoryIdentity]:
     """Return the partitions of those directories of one log directory that have a name of their own.
 
-    ``names``: of topics by id; ``counts``: of their partitions. A directory named like a topic of the cluster is not
-    renamed: its id may be wrong. One with its partition's name stands for it: a broker opens directories by name.
+    ``names``: of topics by id; ``counts``: of their partitions, where the metadata shows them; directories of these
+    names show more. A directory named like a topic of the cluster is not renamed: its id may be wrong. One with its
+    partition's name stands for it: a broker opens directories by name.
     """
     known = frozenset(names.values())
+    counts = {t: max([n, *(f.partition + 1 for f in folders if f.topic == t)]) for t, n in counts.items()}
     taken = {(f.topic, f.partition): f.folder for f in folders}
-    out: dict[str, Identity] = {}
+    out: dict[str, DirectoryIdentity] = {}
     for f in sorted(folders, key=lambda f: f.reach, reverse=True):
         topic = names.get(f.topic_id)
         if topic is not None and topic != f.topic and f.topic not in known:
             number = _number(f, topic, counts.get(topic, 0))
-            out[f.folder] = Identity(topic, number, None if number is None else taken.get((topic, number)))
+            out[f.folder] = DirectoryIdentity(topic, number, None if number is None else taken.get((topic, number)))
             if number is not None:
                 taken.setdefault((topic, number), f.folder)
     return out
@@ -256,16 +259,12 @@ def names_by_id(folders: Iterable[NamedDirectory], known: Mapping[str, str]) -> 
 
 
 def _number(f: NamedDirectory, topic: str, count: int) -> int | None:
-    """Return the partition that a directory of another name has: the only one, or the one that its name still has."""
-    if count == 1:
-        return 0
-    name, at = f.folder, -1
-    while (at := name.find(f"{topic}-", at + 1)) >= 0:
-        digits = name[at + len(topic) + 1 :]
-        digits = digits[: len(digits) - len(digits.lstrip("0123456789"))]
-        if digits and (not count or int(digits) < count):
-            return int(digits)
-    return f.partition if f.partition < count else None
+    """Return the partition that a directory of another name has: the one that its name still has, or the only one."""
+    named = [int(digits) for digits in re.findall(rf"(?<![A-Za-z0-9]){re.escape(topic)}-(\d+)", f.folder)]
+    for number in (*named, f.partition) if count else named:
+        if not count or number < count:
+            return number
+    return 0 if count == 1 and not named else None
 
 
 # Copies of one topic: those that were re-created under their name.

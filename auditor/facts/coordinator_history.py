@@ -17,6 +17,7 @@ from auditor.facts.coordinator_log import (
     EMPTY,
     ONGOING,
     PAIR,
+    PREPARE_ABORT,
     PREPARE_COMMIT,
     Columns,
     CoordinatorLog,
@@ -323,7 +324,6 @@ def last_rows(starts: np.ndarray, mask: np.ndarray) -> np.ndarray:
 # ``__transaction_state`` as histories of ids and windows of transactions.
 
 
-LEAST_MARGIN_MS = 15 * 60_000
 LISTED = 10  # ids that a sentence may name
 OWNED = np.dtype([*PAIR.descr, ("source", "i4"), ("rank", "i8")])  # a pair, and where it is from
 
@@ -342,7 +342,7 @@ class StartsLate(NamedTuple):
     producers: int
 
 
-class Change(NamedTuple):
+class EpochChange(NamedTuple):
     """The first record of a coordinator's log under another leader epoch: its offset, the time (ms) of the record right
     before it, and its own."""
 
@@ -366,7 +366,7 @@ class Restored(NamedTuple):
     name: str
 
 
-def changes_of(log: CoordinatorLog) -> list[Change]:
+def changes_of(log: CoordinatorLog) -> list[EpochChange]:
     """Return the changes of leader epoch in a log between two records that follow each other. Cost: a pass over all."""
     edges: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
     for columns in log.all_pieces():
@@ -379,7 +379,7 @@ def changes_of(log: CoordinatorLog) -> list[Change]:
             edges[epoch] = min(low, own[0]), max(high, own[1])
     ordered = [edges[epoch] for epoch in sorted(edges)]
     pairs = [(before[1], after[0]) for before, after in itertools.pairwise(ordered)]
-    return [Change(to, begin, end) for (at, begin), (to, end) in pairs if at + 1 == to]
+    return [EpochChange(to, begin, end) for (previous, begin), (to, end) in pairs if previous + 1 == to]
 
 
 @dataclass
@@ -387,9 +387,10 @@ class CoordinatorHistory:
     """Everything in ``__transaction_state`` of one cluster, over each of its partitions in the input.
 
     ``partition_count`` is that of the topic (``count_known``: certainly); ``complete_from``: for each partition read,
-    the offset from which its history is complete; ``leader_epochs``: its last leader epoch; ``outdated``: when (ms) a
-    marker was written whose decision its older replica lacks. ``logs``: packed records by partition; those of ids in
-    several partitions are also in ``shared``, together, and count there (``ranks``: the place of each among all ids).
+    the offset from which its history is complete; ``leader_epochs``: its last leader epoch, ``highest_epochs``: that of
+    the metadata where it is higher; ``outdated``: when (ms) a marker was written whose decision its older replica
+    lacks. ``logs``: packed records by partition; those of ids in several partitions are also in ``shared``, together,
+    and count there (``ranks``: the place of each among all ids).
     ``starts_late``: evidence that they begin after the data; ``restored``: by partition, that it lost records.
     """
 
@@ -397,6 +398,7 @@ class CoordinatorHistory:
     count_known: bool = True
     complete_from: dict[int, int] = field(default_factory=dict)
     leader_epochs: dict[int, int] = field(default_factory=dict)
+    highest_epochs: dict[int, int] = field(default_factory=dict)
     outdated: dict[int, int] = field(default_factory=dict)
     brokers: dict[int, int | None] = field(default_factory=dict)
     broken: dict[int, int] = field(default_factory=dict)  # partition -> last offset where a record could not be read
@@ -700,3 +702,37 @@ def _in_several(logs: Iterable[CoordinatorLog]) -> set[str]:
             for number in np.flatnonzero(np.isin(hashes_of_log, twice)).tolist():
                 counts[names[number]] += 1
     return {name for name, count in counts.items() if count > 1}
+
+
+class Transactions(NamedTuple):
+    """The transactions of one piece of a coordinator log, as row numbers of the piece (-1: no such record).
+
+    ``starts``: the first record still stored; ``forced``: whether the coordinator itself aborted the transaction.
+    """
+
+    starts: np.ndarray
+    ongoing: np.ndarray
+    ends: TransactionEnds
+    forced: np.ndarray
+
+
+def transactions(columns: Columns, damaged: Damaged | None = None) -> Transactions:
+    """Find the transactions of a piece, in log order. ``damaged``: batches of the log whose records are lost."""
+    numbers = windows_of(columns, damaged)
+    starts = np.flatnonzero((numbers >= 0) & (np.append(-1, numbers[:-1])[: len(numbers)] != numbers))
+    inside = numbers >= 0
+    ends = ends_of(columns, starts, inside)
+    ongoing = last_rows(starts, columns["state"] == ONGOING)
+    return Transactions(starts, ongoing, ends, _forced(columns, starts, ends.prepare))
+
+
+def _forced(columns: Columns, starts: np.ndarray, prepare: np.ndarray) -> np.ndarray:
+    # The epoch rises from the record before to the abort: by one, or by two where each end bumps it (KIP-890).
+    before = np.maximum(prepare - 1, -1)
+    in_transaction = (prepare >= 0) & (before >= starts)
+    state, version = columns["state"], columns["client_version"] >= 2
+    failed = in_transaction & (state[before] != ONGOING)  # a decision whose append failed
+    least = 1 + version[prepare] - (failed & version[before])
+    rise = columns["producer_epoch"][prepare] - columns["producer_epoch"][before]
+    same = columns["producer_id"][prepare] == columns["producer_id"][before]
+    return in_transaction & same & (state[prepare] == PREPARE_ABORT) & (rise >= least)

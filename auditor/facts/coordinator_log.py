@@ -8,6 +8,8 @@ demand, so that the records of a whole log are never in memory.
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,8 +18,20 @@ import numpy as np
 
 from auditor.base.at_rest import Fields, dumps, loads
 from auditor.base.compiled import kernel
+from auditor.base.errors import LAST_EPOCH
 from auditor.facts.packed import Packed, packed, unpacked
-from auditor.model.transaction_states import STATES_BY_ID
+from auditor.model.transaction_states import (
+    EXHAUSTED_EPOCH,
+    NO_TIMESTAMP,
+    STATES_BY_ID,
+    CachedTransaction,
+    IdAccount,
+    Judgement,
+    TransactionState,
+    TransactionValue,
+    step_problem,
+    value_problem,
+)
 
 STATES = tuple(str(state) for state in STATES_BY_ID)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
@@ -639,3 +653,184 @@ def pack(entries: Iterable[StateRecord]) -> CoordinatorLog:
     dictionaries = Dictionaries(list(ids), list(topics), ends, flat, list(files), list(states)[len(STATES) :])
     names = list(COLUMNS)
     return build(lambda name: table[:, names.index(name)].astype(COLUMNS[name]), len(rows), dictionaries)
+
+
+# The records of each id, one after the other, judged by the model's account of an id (IdAccount).
+#
+# The model judges each kind of step once: steps that agree in all its inputs are of one kind, and a sound log of ten
+# million records has some dozens. Where a record does not follow the one before it, the account is replayed from the
+# last record before which nothing matters.
+
+
+AT_HAND = 2_000  # odd records or steps that are kept for the next rule
+
+KIND_BITS = 23  # of a number of _kinds
+
+# Offsets of records of an id, by its number, whose append cannot have failed.
+Appended = Callable[[int], frozenset[int]]
+
+
+def value(entry: StateRecord) -> TransactionValue | None:
+    """Convert a record to the model's value, None for a tombstone."""
+    if entry.state is None:
+        return None
+    return TransactionValue(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.timeout_ms,
+        TransactionState(entry.state),
+        entry.partitions,
+        entry.start,
+        entry.last_update,
+        client_tv=entry.client_version,
+    )
+
+
+def unsound_in(state_log: CoordinatorLog, log_start: int) -> Iterator[tuple[StateRecord, list[str]]]:
+    for columns in state_log.all_pieces():
+        state, start = columns["state"], columns["start"]
+        idle = (state == EMPTY) | ((state > PREPARE_ABORT) & (state <= COMPLETE_ABORT))
+        odd = (columns["producer_id"] < 0) | (columns["producer_epoch"] < 0) | (state > COMPLETE_ABORT)
+        odd |= idle & (state_log.set_sizes(columns["set"]) > 0)
+        odd |= (start == NO_TIMESTAMP) & (state != EMPTY)
+        odd &= (state != TOMBSTONE) & (columns["offset"] >= log_start)
+        for entry in state_log.entries(columns, np.flatnonzero(odd)):
+            stored = value(entry) if entry.state in STATES else None
+            problems = ["state_never_written"] if stored is None else value_problem(stored)
+            if entry.start < 0 and entry.record_time < 0:  # old text dumps print no start
+                problems = [p for p in problems if p != "start_missing"]
+            if problems:
+                yield entry, problems
+
+
+class StateStep(NamedTuple):
+    """A record that does not follow the previous one: its problems, or the earlier records now known to have failed."""
+
+    old: StateRecord
+    new: StateRecord
+    problems: list[str]
+    failed: tuple[StateRecord, ...] = ()
+
+
+def odd_steps(
+    state_log: CoordinatorLog, log_start: int, intact: int, appended: Appended = lambda _: frozenset()
+) -> Iterator[StateStep]:
+    """Yield steps from ``log_start`` and ``intact`` on that the previous record does not explain."""
+    sieve = _Sieve(state_log)
+    for columns in state_log.neighbours(log_start):
+        states = columns["state"]
+        readable = states < len(STATES)
+        pairs = (columns["id"][1:] == columns["id"][:-1]) & readable[1:] & readable[:-1]
+        gaps = gaps_before(columns, state_log.damaged)
+        lost = gaps[1:] != gaps[:-1]  # records between two rows are in a batch with a CRC mismatch
+        candidates = np.flatnonzero(pairs & ((states[1:] != TOMBSTONE) | (states[:-1] != TOMBSTONE)))
+        odd = candidates[~sieve.sound(columns, candidates)]
+        if not len(odd):
+            continue
+        whole = (columns["offset"][odd] >= intact) & ~lost[odd]
+        parted = np.append(False, ~pairs | lost)  # a piece begins behind a completed transaction, or with another id
+        parted[odd[~whole] + 1] = True  # records between may have been cleaned away
+        yield from _replayed(state_log, columns, odd[whole], parted, appended)
+
+
+def _beginnings(columns: Columns, odd: np.ndarray, parted: np.ndarray) -> np.ndarray:
+    # For each odd row the last row up to it from which the account can be replayed: the first one known, the last one
+    # under a coordinator epoch, or a decision that was completed.
+    state, epoch = columns["state"], columns["leader_epoch"]
+    decided = (state[:-1] == PREPARE_COMMIT) | (state[:-1] == PREPARE_ABORT)
+    completed = decided & (state[1:] >= COMPLETE_COMMIT) & (state[1:] <= COMPLETE_ABORT)
+    completed[odd] = False
+    once = np.append(state[2:] != state[1:-1], True)  # from one that comes again it is replayed before that
+    begins = parted.copy()
+    begins[:-1] |= (epoch[1:] != epoch[:-1]) | (completed & ~once)
+    begins[1:] |= completed & once
+    return np.maximum.accumulate(np.where(begins, np.arange(len(begins)), 0))[odd]
+
+
+def _replayed(
+    state_log: CoordinatorLog, columns: Columns, odd: np.ndarray, parted: np.ndarray, appended: Appended
+) -> Iterator[StateStep]:
+    # ``parted``: rows before which another record may have been.
+    account, reached, reported = None, -1, -1
+    latest: deque[StateRecord] = deque(maxlen=AT_HAND)
+    number, sure = -1, frozenset[int]()
+    for row, begin in zip(odd.tolist(), _beginnings(columns, odd, parted).tolist(), strict=True):
+        if number != columns["id"][row]:
+            number = int(columns["id"][row])
+            sure = appended(number)
+        anew = account is None or begin > reached
+        entries = state_log.entries(columns, slice(begin if anew else reached + 1, row + 2))
+        if account is None or anew:
+            latest.append(next(entries))
+            known = not parted[begin] or latest[-1].offset in sure
+            account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=known)
+            reported = begin - 1
+        judgement = Judgement([])
+        for entry in entries:
+            judgement = account.take(value(entry), entry.leader_epoch, appended=entry.offset in sure)
+            latest.append(entry)
+        reached = row + 1
+        failed = min(judgement.failed, row - reported, len(latest) - 1)
+        reported = row if failed else reported
+        behind = len(latest) - 1
+        yield StateStep(
+            latest[-2], latest[-1], judgement.problems, tuple(itertools.islice(latest, behind - failed, behind))
+        )
+
+
+class _Sieve:
+    """Judges steps by the previous record alone, once per kind of step."""
+
+    def __init__(self, state_log: CoordinatorLog) -> None:
+        self._found = state_log
+        self._judged = np.zeros(1 << KIND_BITS, np.int8)  # by kind: 1 sound, -1 not, 0 not judged yet
+
+    def sound(self, columns: Columns, old_rows: np.ndarray) -> np.ndarray:
+        """Whether each step from one of these rows to the next row is sound."""
+        kinds = _kinds(self._found, columns, old_rows)
+        new, example = np.unique(kinds[self._judged[kinds] == 0], return_index=True)
+        rows = old_rows[self._judged[kinds] == 0][example]
+        for kind, row in zip(new.tolist(), rows.tolist(), strict=True):
+            old, following = (value(entry) for entry in self._found.entries(columns, slice(row, row + 2)))
+            self._judged[kind] = -1 if step_problem(CachedTransaction(old), following) else 1
+        return self._judged[kinds] > 0
+
+
+def _kinds(state_log: CoordinatorLog, columns: Columns, rows: np.ndarray) -> np.ndarray:
+    # Every input of step_problem, packed into one number per step.
+    def pair(name: str) -> tuple[np.ndarray, np.ndarray]:
+        return columns[name][rows].astype(np.int64), columns[name][rows + 1].astype(np.int64)
+
+    (old_state, state), (old_epoch, epoch), (old_start, start) = pair("state"), pair("producer_epoch"), pair("start")
+    (old_producer, producer), (old_timeout, timeout) = pair("producer_id"), pair("timeout_ms")
+    facts = (
+        columns["client_version"][rows + 1] >= 2,
+        producer == old_producer,
+        old_epoch == LAST_EPOCH,
+        old_epoch >= EXHAUSTED_EPOCH,
+        epoch == LAST_EPOCH,
+        epoch == 0,
+        timeout == old_timeout,
+        start == old_start,
+        start == NO_TIMESTAMP,
+        start == columns["last_update"][rows + 1],
+    )
+    kind = (old_state + 1) << 4 | (state + 1)
+    kind = kind << 3 | (np.clip(epoch - old_epoch, -1, 3) + 1)
+    kind = kind << 2 | _relation(state_log, *pair("set"), state)
+    for fact in facts:
+        kind = kind << 1 | fact
+    return kind
+
+
+def _relation(state_log: CoordinatorLog, old: np.ndarray, new: np.ndarray, state: np.ndarray) -> np.ndarray:
+    # 0: same sets of partitions; 1: an Ongoing record adds partitions; 2: they differ otherwise.
+    out = np.where(old == new, 0, 2)
+    grown = np.flatnonzero((old != new) & (state == ONGOING))
+    begun = state_log.set_sizes(old[grown]) == 0
+    out[grown[begun]] = 1
+    grown = grown[~begun]
+    both, which = np.unique(old[grown] << 32 | new[grown], return_inverse=True)
+    within = [state_log.partitions(one >> 32) <= state_log.partitions(one & 0xFFFFFFFF) for one in both.tolist()]
+    out[grown[np.array(within, bool)[which]]] = 1
+    return out

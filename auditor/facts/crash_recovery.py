@@ -128,12 +128,12 @@ def joined(steps: Sequence[StartStep], runs: Iterable[Fields]) -> list[StartStep
 def own_files(replica: ReplicaFacts) -> list[StartFile]:
     """Of a replica, what a start meets in files that were read with its log."""
     name = f"{replica.folder}/{LEADER_EPOCHS}"
-    found = [StartFile(name, LEADER_EPOCHS, "damaged")] if _damaged(replica, name) else []
+    files = [StartFile(name, LEADER_EPOCHS, "damaged")] if _damaged(replica, name) else []
     if replica.clean_shutdown and replica.scans and replica.topic != ALWAYS_SCANNED:
         last = replica.scans[-1]
         if last.cut_reason == "zero_filled" and last.size - last.cut >= LEAST_BATCH:
-            found.append(StartFile(replica.segments[-1], TAIL, "zeros"))
-    return found
+            files.append(StartFile(replica.segments[-1], TAIL, "zeros"))
+    return files
 
 
 def _damaged(replica: ReplicaFacts, name: str) -> bool:

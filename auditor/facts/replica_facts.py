@@ -12,7 +12,7 @@ import functools
 import io
 import operator
 import pickle
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -24,7 +24,7 @@ from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import EVENT, NO_EVENTS, Culprits, EventKind, events_of
+from auditor.facts.events import EVENT, NO_EVENTS, Culprits, Event, EventKind, events_of
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.model.policies import ReleaseEvidence
@@ -129,41 +129,6 @@ COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
 STAMP = np.dtype([("offset", "i8"), ("time", "i8"), ("leader_epoch", "i4"), ("era", "i4")])
 NO_STAMPS = np.empty(0, STAMP)
 FALL_MS = 1_000  # two readings of one clock, which threads of a broker may write in another order
-
-
-class Fall(NamedTuple):
-    """A fall of the clock in a replica's broker-written times: ``time`` (ms), at ``offset``, is ``by_ms`` too low.
-
-    ``leader_changed``: the leader epoch is another one than right before it: this may be another broker's clock.
-    """
-
-    by_ms: int
-    offset: int
-    time: int
-    leader_changed: bool
-
-
-def newest_behind_last_fall(track: np.ndarray) -> int:
-    """Return the newest time (ms) in a track that was written behind the last fall of the clock, or -1."""
-    return int(track["time"][track["era"] == track["era"][-1]].max()) if len(track) else -1
-
-
-def falls(track: np.ndarray) -> list[Fall]:
-    """Return the falls of the clock in a track, by offset, without those whose rows were removed."""
-    if not len(track) or track["era"][0] == track["era"][-1]:
-        return []
-    starts = np.flatnonzero(np.diff(track["era"])) + 1
-    newest = np.maximum.reduceat(track["time"], np.concatenate([[0], starts]))
-    return [
-        Fall(
-            by_ms=int(newest[number] - track["time"][row]),
-            offset=int(track["offset"][row]),
-            time=int(track["time"][row]),
-            leader_changed=bool(track["leader_epoch"][row] != track["leader_epoch"][row - 1]),
-        )
-        for number, row in enumerate(starts.tolist())
-        if track["era"][row] == track["era"][row - 1] + 1 and newest[number] - track["time"][row] > FALL_MS
-    ]
 
 
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
@@ -707,7 +672,15 @@ class ClusterFacts(Protocol):
 
     @property
     def clocks(self) -> ClockFacts: ...
+    @property
+    def has_metadata(self) -> bool: ...
+    @property
+    def broker_configs(self) -> Mapping[str, Mapping[str, str]]: ...
 
+    def setting(self, topic: str, name: str) -> str | None: ...
+    def broker_setting(self, broker_id: int | None, *names: str) -> str | None: ...
+    def is_unknown(self, broker_id: int | None, *names: str) -> bool: ...
+    def led(self, topic: str, partition: int, leader_epoch: int) -> int | None: ...
     def release(self, broker_id: int | None) -> ReleaseEvidence: ...
     def writer(self, topic: str, partition: int) -> int | None: ...
 
@@ -724,11 +697,14 @@ class LogFacts(Protocol):
     @property
     def leader(self) -> ReplicaFacts: ...
     @property
+    def replicas(self) -> list[ReplicaFacts]: ...
+    @property
     def cluster(self) -> ClusterFacts: ...
     @property
     def memo(self) -> dict[Hashable, Any]: ...
 
-    def intact_from(self) -> int: ...
+    def intact_from(self, replica: ReplicaFacts | None = None) -> int: ...
+    def events(self, *kinds: EventKind, replica: ReplicaFacts | None = None) -> Iterable[Event]: ...
     def time(self, raw: int) -> int: ...
     def doubt(self, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool: ...
 

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,15 +28,15 @@ from auditor.evidence.which_copy import (
     leader_of,
     which_copies,
 )
-from auditor.facts.coordinator_history import Change, CoordinatorHistory, changes_of, join, newest_decided
+from auditor.facts.coordinator_history import CoordinatorHistory, EpochChange, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
 from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
 from auditor.model import policies
-from auditor.model.policies import UNKNOWN, Policy, policy_at, shown_by
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
 from auditor.rules.seen.cluster_view import (
+    COUNT_SETTINGS,
     MIN_IN_SYNC,
     SHUTTING_DOWN,
     UP,
@@ -95,7 +94,7 @@ class Brief:
     unverified: list[tuple[int, int]] = field(default_factory=list)
     markers_whole: bool = False  # all its markers are there
     decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
-    changes: list[Change] = field(default_factory=list)
+    changes: list[EpochChange] = field(default_factory=list)
     commits: np.ndarray = field(default_factory=lambda: NO_COMMITS)
 
 
@@ -463,7 +462,8 @@ def _note_horizons(
 ) -> None:
     """Note until when each file is complete, and the transactions that show it."""
     decided = _decided([b.decided for (topic, _), b in leading.items() if topic == TRANSACTION_STATE])
-    ends = [_log_end(b, cluster, decided) for b in briefs]
+    only = _only_broker(cluster, briefs)
+    ends = [_log_end(b, cluster, decided, only) for b in briefs]
     led = [end for end, b in zip(ends, briefs, strict=True) if leading[b.topic, b.partition] is b]
     wrong = horizons.contradicted(ends, read_at)
     cluster.misread = {log_dir: _contradiction(*shown) for log_dir, shown in wrong.items()}
@@ -496,7 +496,8 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
         eras = [*zip(led, b.eras, strict=True)]
         log = LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)
         b.broker_time = newest_of(log)
-        b.bounds = b.bounds._replace(copy_time=b.broker_time if b.broker_time >= 0 else b.any_time)
+        copy_time = b.broker_time if b.broker_time >= 0 else b.any_time
+        b.bounds = b.bounds._replace(copy_time=copy_time, broker_time=b.broker_time)
         logs.append(log)
     times = [b.broker_time for b in briefs if b.broker_time >= 0]
     cluster.newest_time = max(times, default=-1)
@@ -557,14 +558,33 @@ def _decided(logs: Iterable[Mapping[str, horizons.Decided]]) -> dict[str, horizo
     return out
 
 
-def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]) -> LogEnd:
+def _only_broker(cluster: Cluster, briefs: list[Brief]) -> int | None:
+    """The only broker that the cluster can have had since its internal topics were made, without metadata.
+
+    Each of their partitions has one replica by its settings, and all are here: among several they would be spread.
+    """
+    brokers = {b.broker_id for b in briefs}
+    (only,) = brokers if len(brokers) == 1 else (None,)
+    if only is None or cluster.has_metadata:
+        return None
+    for topic, count in COUNT_SETTINGS.items():
+        wanted = setting_number(cluster.broker_setting(only, count))
+        replicas = cluster.broker_setting(only, count.rpartition("num.partitions")[0] + "replication.factor")
+        here = sum(b.topic == topic for b in briefs)
+        if replicas == "1" and wanted is not None and here >= wanted > 1:
+            return only
+    return None
+
+
+def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided], only: int | None) -> LogEnd:
+    leader = cluster.led(b.topic, b.partition, b.rank[0])
     return LogEnd(
         log_dir=b.log_dir,
         topic=b.topic,
         partition=b.partition,
         newest=b.broker_time,
         broker_id=b.broker_id,
-        leader=cluster.led(b.topic, b.partition, b.rank[0]),
+        leader=only if leader is None else leader,
         log_end=b.bounds.log_end,
         checkpoint=b.bounds.high_watermark,
         epoch_start=b.epoch_start,
@@ -759,7 +779,8 @@ def _coordinator(cluster: Cluster, briefs: list[Brief], metadata: ClusterMetadat
     history.count_known = cluster.knows_count(TRANSACTION_STATE)
     for b in briefs:
         p = b.partition
-        history.complete_from[p], history.leader_epochs[p] = b.intact_from, max(b.rank[0], epochs.get(p, -1))
+        history.complete_from[p], history.leader_epochs[p] = b.intact_from, b.rank[0]
+        history.highest_epochs[p] = max(b.rank[0], epochs.get(p, -1))
         history.brokers[p] = b.broker_id
         history.whole_log[p] = b.bounds.log_start == 0 and b.intact_from <= 0 and not b.ends_early
         if b.broken_at is not None:
@@ -845,49 +866,3 @@ def _without_folder(
         if present.isdisjoint(((p.topic, p.partition, p.topic_id), (p.topic, p.partition, None)))
     )
     return sorted(lacking, key=lambda p: (p.topic, p.partition))
-
-
-# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
-
-
-class PolicyChoice(NamedTuple):
-    """The policy of one log directory and the evidence for it."""
-
-    log_dir: str
-    policy: str
-    why: str
-
-
-def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
-    """Return the policy of a log directory.
-
-    ``value_versions``: those of the cluster's ``__transaction_state`` records.
-    """
-    if wanted not in (policies.AUTO, policies.VERIFIED):
-        return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
-    parts = policies.PARTS[policies.VERIFIED]
-    version = cluster.levels.get("transaction.version", 0)
-    if version >= 1:
-        part = policies.BY_TRANSACTION_VERSION[min(version, max(policies.BY_TRANSACTION_VERSION))]
-        return PolicyChoice(log_dir.name, part, f"transaction.version {version} in __cluster_metadata")
-    if 1 in value_versions:
-        return PolicyChoice(log_dir.name, parts[-1], "value version 1 in __transaction_state")
-    if wanted == policies.VERIFIED:
-        return PolicyChoice(log_dir.name, parts[0], "asked for by --policy; no transaction.version 2 in the input")
-    level = cluster.levels.get("metadata.version", 0)
-    if (least := shown_by(level).rows[0].policy) in parts:
-        return PolicyChoice(log_dir.name, least, f"metadata.version {level} in __cluster_metadata")
-    if log_dir.meta is not None and log_dir.meta.cluster_id is None:
-        return PolicyChoice(log_dir.name, policies.OLDEST, "meta.properties without cluster.id")
-    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input shows another one")
-
-
-def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
-    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
-    return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
-
-
-def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
-    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
-    name = choose(log_dir, cluster, set(), wanted).policy
-    return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))

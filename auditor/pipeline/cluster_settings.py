@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, Limits, StartFile, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import schema
-from auditor.connectors.codec.cluster_metadata import Change, ClusterMetadata, PartitionState, fold_metadata
+from auditor.connectors.codec.cluster_metadata import (
+    TOPIC_RESOURCE,
+    BrokerState,
+    Change,
+    ClusterMetadata,
+    PartitionState,
+    fold_metadata,
+)
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import JUDGED, Inventory, LogDir, Replica
@@ -20,9 +29,10 @@ from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts.crash_recovery import METADATA_LOG, TOPIC_ID, StartStep, start_steps
 from auditor.model import policies
-from auditor.model.policies import ReleaseEvidence
+from auditor.model.policies import UNKNOWN, Policy, ReleaseEvidence, policy_at, shown_by
 from auditor.processes.isolation import Pool
 from auditor.rules.seen.cluster_view import RECOVERING, Election, Elections, Leaderless, WithoutLeader
+from auditor.rules.seen.view import iso
 
 # Comparison of copies of ``__cluster_metadata``: how far two are one log, and what is committed (KIP-595).
 #
@@ -636,5 +646,196 @@ def refused_by_newer(log_dir: LogDir, settings: ClusterSettings) -> list[str]:
     ]
     own = log_dir.configs.get("log.segment.bytes")
     sizes.append(("4.0", "log.segment.bytes", own, f"broker {log_dir.broker_id}"))
-    found = [TOO_SMALL.format(*row) for row in sizes if 0 < (setting_number(row[2]) or 0) < LEAST_SEGMENT]
-    return found + ([NO_ZOOKEEPER] if log_dir.meta and _uses_zookeeper(log_dir, (), settings) else [])
+    refused = [TOO_SMALL.format(*row) for row in sizes if 0 < (setting_number(row[2]) or 0) < LEAST_SEGMENT]
+    return refused + ([NO_ZOOKEEPER] if log_dir.meta and _uses_zookeeper(log_dir, (), settings) else [])
+
+
+# The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).
+
+
+class PolicyChoice(NamedTuple):
+    """The policy of one log directory and the evidence for it."""
+
+    log_dir: str
+    policy: str
+    why: str
+
+
+def choose(log_dir: LogDir, cluster: ClusterSettings, value_versions: set[int], wanted: str) -> PolicyChoice:
+    """Return the policy of a log directory.
+
+    ``value_versions``: those of the cluster's ``__transaction_state`` records.
+    """
+    if wanted not in (policies.AUTO, policies.VERIFIED):
+        return PolicyChoice(log_dir.name, wanted, "asked for by --policy")
+    parts = policies.PARTS[policies.VERIFIED]
+    version = cluster.levels.get("transaction.version", 0)
+    if version >= 1:
+        part = policies.BY_TRANSACTION_VERSION[min(version, max(policies.BY_TRANSACTION_VERSION))]
+        return PolicyChoice(log_dir.name, part, f"transaction.version {version} in __cluster_metadata")
+    if 1 in value_versions:
+        return PolicyChoice(log_dir.name, parts[-1], "value version 1 in __transaction_state")
+    if wanted == policies.VERIFIED:
+        return PolicyChoice(log_dir.name, parts[0], "asked for by --policy; no transaction.version 2 in the input")
+    level = cluster.levels.get("metadata.version", 0)
+    if (least := shown_by(level).rows[0].policy) in parts:
+        return PolicyChoice(log_dir.name, least, f"metadata.version {level} in __cluster_metadata")
+    if log_dir.meta is not None and log_dir.meta.cluster_id is None:
+        return PolicyChoice(log_dir.name, policies.OLDEST, "meta.properties without cluster.id")
+    return PolicyChoice(log_dir.name, policies.ASSUMED, "assumed: nothing in the input shows another one")
+
+
+def candidates(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> set[str]:
+    """Return the policies that :func:`choose` may return once ``__transaction_state`` has been read."""
+    return {choose(log_dir, cluster, versions, wanted).policy for versions in (set[int](), {1})}
+
+
+def known_before(log_dir: LogDir, cluster: ClusterSettings, wanted: str) -> Policy:
+    """Return the policy of a log directory as known before its logs are read, see :func:`candidates`."""
+    name = choose(log_dir, cluster, set(), wanted).policy
+    return policy_at(name, cluster.releases.get(log_dir.broker_id, UNKNOWN))
+
+
+# Controller events about some partitions, read from ``__cluster_metadata`` once findings name them.
+#
+# A metadata log may have hundreds of thousands of partitions; this pass keeps what concerns a few.
+
+
+MAX_PARTITIONS = 50  # that findings name, the most severe first
+MAX_EVENTS = 60  # of a partition, the newest
+
+
+class EventsTask(NamedTuple):
+    """A replica of ``__cluster_metadata``, and the partitions to report on."""
+
+    place: StorageLocation
+    replica: Replica
+    wanted: tuple[tuple[str, int], ...]
+    limits: Limits
+
+
+def event_tasks(source: LogDir | None, named: list[tuple[str, int]], limits: Limits) -> list[EventsTask]:
+    """Return the replicas to read for the first :data:`MAX_PARTITIONS` of the named partitions.
+
+    ``source``: the log directory whose metadata counts.
+    """
+    wanted = tuple(named[:MAX_PARTITIONS])
+    replicas = source.replicas if source is not None and wanted else ()
+    return [
+        EventsTask(source.place, replica, wanted, limits)
+        for replica in replicas
+        if source is not None and replica.topic == METADATA_TOPIC
+    ]
+
+
+def read_events(task: EventsTask) -> list[Fields]:
+    """Return a row per partition: ``topic``, ``partition``, ``events``, and ``left_out``, the number of older events.
+
+    Each event, oldest first, has ``time`` (ISO 8601, null in a snapshot), ``metadata_offset`` and ``says``. Cost: every
+    record of the log once more; memory: the metadata's state.
+    """
+    events = _EventsByPartition(task.wanted)
+    reading = MetadataLog(task.place, task.replica, task.limits)
+    events.metadata, changes = beginning(reading)
+    for change in changes:
+        events.take(change)
+    events.metadata.on_change = events.take
+    for entry in reading.log():
+        events.metadata.log_entry(entry)
+    return events.rows()
+
+
+class _EventsByPartition:
+    def __init__(self, wanted: tuple[tuple[str, int], ...]) -> None:
+        self.events: dict[tuple[str, int], deque[Fields]] = {key: deque(maxlen=MAX_EVENTS) for key in wanted}
+        self.counts = dict.fromkeys(wanted, 0)
+        self.replicas: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.brokers: dict[int, BrokerState] = {}
+        self.metadata = ClusterMetadata()
+
+    def rows(self) -> list[Fields]:
+        """Return the rows of :func:`read_events`."""
+        return [
+            {
+                "topic": topic,
+                "partition": partition,
+                "events": list(events),
+                "left_out": self.counts[topic, partition] - len(events),
+            }
+            for (topic, partition), events in self.events.items()
+            if events
+        ]
+
+    def take(self, change: Change) -> None:
+        """Add a change if it concerns one of the partitions."""
+        fields, topic = change.record.fields, change.topic
+        if change.partition is not None:
+            key = (change.partition.topic, change.partition.partition)
+            if key in self.events:
+                self.replicas[key] = change.partition.replicas
+                self._add(key, change, _of_partition(change.partition, change.before))
+        elif change.broker is not None:
+            says = self._of_broker(change.record.name, change.broker)
+            for key in [key for key, replicas in self.replicas.items() if change.broker.broker_id in replicas]:
+                self._add(key, change, says)
+        elif change.record.name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE:
+            value = "no longer set" if fields["value"] is None else f"set to {fields['value']}"
+            self._of_topic(fields["resourceName"], change, f"topic setting {fields['name']} {value}")
+        elif topic is not None:
+            what = "created" if change.record.name == "TopicRecord" else "removed"
+            self._of_topic(topic, change, f"topic {what} (id {fields['topicId']})")
+
+    def _of_topic(self, topic: str, change: Change, says: str) -> None:
+        for key in [key for key in self.events if key[0] == topic]:
+            self._add(key, change, says)
+
+    def _of_broker(self, record: str, state: BrokerState) -> str:
+        before = self.brokers.get(state.broker_id)
+        self.brokers[state.broker_id] = state
+        who = f"broker {state.broker_id}"
+        if record == "UnregisterBrokerRecord":
+            return f"{who} unregistered"
+        if record == "RegisterBrokerRecord":
+            return f"{who} registered, broker epoch {state.broker_epoch}" + (", fenced" if state.fenced else "")
+        parts = []
+        if before is None or before.fenced != state.fenced:
+            parts.append("fenced" if state.fenced else "unfenced")
+        if state.in_controlled_shutdown and (before is None or not before.in_controlled_shutdown):
+            parts.append("shutting down")
+        return f"{who} {', '.join(parts)}" if parts else ""
+
+    def _add(self, key: tuple[str, int], change: Change, says: str) -> None:
+        if says:
+            self.counts[key] += 1
+            time = None if change.timestamp is None else iso(change.timestamp)
+            self.events[key].append({"time": time, "metadata_offset": change.offset, "says": says})
+
+
+def _of_partition(state: PartitionState, before: PartitionState | None) -> str:
+    if before is None:
+        return f"{_led(state.leader)}, leader epoch {state.leader_epoch}, in sync {_brokers(state.isr)}"
+    parts = []
+    if state.leader != before.leader:
+        parts.append(f"{_led(state.leader)} (before: {_led(before.leader)}), leader epoch {state.leader_epoch}")
+    elif state.leader_epoch != before.leader_epoch:
+        parts.append(f"{_led(state.leader)} as before, leader epoch {state.leader_epoch}")
+    if state.isr != before.isr:
+        parts.append(f"in sync {_brokers(state.isr)} (before: {_brokers(before.isr)})")
+    if state.elr != before.elr:
+        parts.append(f"eligible {_brokers(state.elr)} (before: {_brokers(before.elr)})")
+    if state.recovery_state == RECOVERING != before.recovery_state:
+        parts.append("elected without being in sync (recovering)")
+    if state.adding or state.removing:
+        if (state.adding, state.removing) != (before.adding, before.removing):
+            parts.append(f"being moved: to {_brokers(state.adding)}, away from {_brokers(state.removing)}")
+    elif before.adding or before.removing:
+        parts.append(f"moved: replicas {_brokers(state.replicas)}")
+    return "; ".join(parts)
+
+
+def _led(leader: int) -> str:
+    return "no leader" if leader < 0 else f"leader {leader}"
+
+
+def _brokers(brokers: tuple[int, ...]) -> str:
+    return ", ".join(map(str, brokers)) or "nobody"

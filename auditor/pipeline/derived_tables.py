@@ -7,6 +7,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,19 +17,20 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
-from auditor.facts.coordinator_log import STATES, Columns, CoordinatorLog
+from auditor.facts.coordinator_history import Transactions, first_rows, transactions
+from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, once
 from auditor.pipeline import cluster_settings, lag_table, space_table
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.committed_offsets import CONSUMER_OFFSETS, watched
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import coordinated
-from auditor.rules.transactions.blocking import judged
-from auditor.rules.transactions.coordinated import BRANCH, Transactions
-from auditor.rules.transactions.open_transactions import last_seen, open_transactions, written_bounds
+from auditor.rules.transactions.making import around_each, marker_clocks, open_transactions
+from auditor.transactions.matching import naming, windows_of_markers
+from auditor.transactions.record import ITS_COORDINATORS
 
 # Table ``events``: what the model of a correct broker found odd in a replica, before any rule judged it.
 
@@ -102,13 +104,20 @@ COORDINATED = declared(
     last_offset:long offset of its last record there; null in console text
 """,
 )
+CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
+OPERATORS_TIMEOUT_MS = 1  # what Admin.fenceProducers asks an id's next producer for
+# What the partitions' logs add to a transaction, by its producer id and the offset of its first record that is left.
+BRANCH = np.dtype(
+    [("producer_id", "i8"), ("offset", "i8"), ("logs", "i8"), ("batches", "i8"), ("records", "i8"), ("bytes", "i8")]
+)
+
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
 
 
 def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
     """Yield what one log contributes to ``coordinated_transactions``."""
-    for partition, share in coordinated.shares(LogView(replicas, cluster)):
+    for partition, share in shares(LogView(replicas, cluster)):
         yield join_key, partition, pickle.dumps(share, 5)
 
 
@@ -118,13 +127,13 @@ def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) 
     place = next((share.at for share in shares if share.at is not None), None)
     if history is None or place is None:
         return
-    branches = coordinated.summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
+    branches = summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
     for name, t in itertools.chain.from_iterable(share.groups.items() for share in shares):
         groups.setdefault(name, set()).update(t)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
-            t = _counting(coordinated.transactions(columns, log.damaged), counts[columns["id"]])
+            t = _counting(transactions(columns, log.damaged), counts[columns["id"]])
             if len(t.starts):
                 values = _own(log, columns, t) | _of_partitions(columns, t, branches, groups)
                 yield from_columns(COORDINATED, (*place, TRANSACTION_STATE, partition), len(t.starts), values)
@@ -140,7 +149,7 @@ def _own(log: CoordinatorLog, columns: Columns, t: Transactions) -> Fields:
     """Columns from the coordinator's log itself."""
     prepare, complete, decision = t.ends
     last = np.maximum.reduce([t.ongoing, prepare, complete])
-    began = coordinated.begun(columns, t)
+    began = begun(columns, t)
     updated = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
     decided = np.where(prepare >= 0, updated[prepare], -1)
     over = np.where(complete >= 0, np.maximum(updated[complete], columns["record_time"][complete]), -1)
@@ -155,7 +164,7 @@ def _own(log: CoordinatorLog, columns: Columns, t: Transactions) -> Fields:
         "producer_epoch": columns["producer_epoch"][t.starts],
         "state": texts([STATES[n] for n in columns["state"][last].tolist()]),
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
-        "decided_by": texts(coordinated.decided_by(columns, t, began)),
+        "decided_by": texts(decided_by(columns, t, began)),
         "timeout_ms": columns["timeout_ms"][last],
         "began_not_before": began,
         "began_not_after": began,
@@ -183,9 +192,7 @@ def _offsets(offsets: np.ndarray) -> pa.Array:
 
 
 def _coordinated_keys(producers: np.ndarray, offsets: np.ndarray) -> pa.Array:
-    return texts(
-        [coordinated.transaction_key(*pair) for pair in zip(producers.tolist(), offsets.tolist(), strict=True)]
-    )
+    return texts([transaction_key(*pair) for pair in zip(producers.tolist(), offsets.tolist(), strict=True)])
 
 
 def _between(begin: np.ndarray, end: np.ndarray) -> pa.Array:
@@ -229,6 +236,168 @@ def _places(branches: np.ndarray, producers: np.ndarray, offsets: np.ndarray) ->
     matches = np.append(names, -1)[position] == wanted
     out: np.ndarray = np.where(matches, np.append(rows, 0)[position], len(branches))
     return out
+
+
+def begun(columns: Columns, piece: Transactions) -> np.ndarray:
+    """Return when each transaction began by the coordinator's clock (ms; -1: unknown)."""
+    times = columns["start"][piece.starts]
+    first = first_rows(piece.starts, columns["state"] == ONGOING)
+    update_time = np.where(columns["last_update"] >= 0, columns["last_update"], columns["record_time"])
+    return np.where((times < 0) & (first >= 0), update_time[first], times)
+
+
+def decided_by(columns: Columns, piece: Transactions, began: np.ndarray) -> list[str | None]:
+    """Tell who decided each transaction.
+
+    The client, the coordinator after the timeout, another instance of the id (fenced), or an operator
+    (Admin.fenceProducers). None where it is open or the log no longer shows it.
+    """
+    prepare, complete = piece.ends.prepare, piece.ends.complete
+    commit = piece.ends.decision == 1
+    has_records = (prepare >= 0) & (prepare > piece.starts)
+    timeout = columns["timeout_ms"][prepare]
+    waited = columns["last_update"][prepare] - began
+    late = (began >= 0) & (timeout > 0) & (waited >= timeout)
+    last = np.maximum(prepare, complete)
+    after = np.minimum(last + 1, len(columns["id"]) - 1)
+    same = (after > last) & (columns["id"][after] == columns["id"][last])
+    asked = same & (columns["state"][after] == EMPTY) & (columns["timeout_ms"][after] == OPERATORS_TIMEOUT_MS)
+    forced = piece.forced
+    choices = [commit | (has_records & ~forced), forced & late, forced & asked, forced & (began >= 0), forced]
+    names = [CLIENT, TIMEOUT, OPERATOR, FENCED, COORDINATOR, None]
+    return [names[n] for n in np.select(choices, range(len(choices)), len(choices)).tolist()]
+
+
+class Share(NamedTuple):
+    """What one log adds to the transactions of one partition of ``__transaction_state``.
+
+    ``at``: cluster, broker and log directory of the leader replica, set for the coordinator log itself alone;
+    ``groups``: the consumer groups whose offsets a transaction commits, by producer id and first offset.
+    """
+
+    at: tuple[str | None, int | None, str] | None
+    branches: np.ndarray
+    groups: dict[tuple[int, int], list[str]]
+
+
+@once
+def windows_of_rows(log: LogView) -> np.ndarray:
+    """Return for each transaction of the leader replica its row in ``naming(log).rows``, -1 for none."""
+    window_rows, named = windows_of_markers(log), naming(log).rows
+    if not len(named):
+        return window_rows
+    places = {
+        (int(row["producer_id"]), int(row["first_offset"])): number
+        for number, row in enumerate(log.leader.transactions)
+        if row["marker_offset"] < 0
+    }
+    for t in open_transactions(log) if places else ():
+        span = naming(log).of(int(t.row["producer_id"]))
+        if t.case in ITS_COORDINATORS and span.stop > span.start and not named["has_complete"][span.stop - 1]:
+            window_rows[places[int(t.row["producer_id"]), int(t.row["first_offset"])]] = span.stop - 1
+    return window_rows
+
+
+def keys_of(log: LogView) -> list[str | None]:
+    """Return the key that joins each transaction of the leader replica with ``coordinated_transactions``."""
+    rows = naming(log).rows
+    return [
+        None if n < 0 else transaction_key(int(rows["producer_id"][n]), int(rows["offset"][n]))
+        for n in windows_of_rows(log).tolist()
+    ]
+
+
+def begun_at(log: LogView) -> np.ndarray:
+    """Return when each transaction of the leader replica began by the coordinator's clock, ms; -1 where unknown."""
+    return np.append(naming(log).rows["begun"], -1)[windows_of_rows(log)]
+
+
+def transaction_key(producer_id: int, offset: int) -> str:
+    """Name a transaction. Its start time is not unique: a fast broker begins two of one producer in a millisecond."""
+    return f"{producer_id}:{offset}"
+
+
+def shares(log: LogView) -> Iterator[tuple[int, Share]]:
+    """Yield what a log adds to transactions, by the partition of ``__transaction_state`` that has them."""
+    history = log.cluster.coordinator
+    if history is None:
+        return
+    if log.topic == "__transaction_state":
+        c = log.leader
+        yield log.partition, Share((c.cluster_id, c.broker_id, c.log_dir), np.empty(0, BRANCH), {})
+        return
+    window_rows = windows_of_rows(log)
+    which = np.flatnonzero(window_rows >= 0)
+    if not len(which):
+        return
+    windows, rows = naming(log).rows[window_rows[which]], log.leader.transactions[which]
+    groups = _groups(log, rows)
+    partitions = _coordinators(log, windows)
+    for partition in np.unique(partitions).tolist():
+        inside = np.flatnonzero(partitions == partition)
+        yield partition, Share(None, _branches(windows[inside], rows[inside]), _by_key(windows[inside], inside, groups))
+
+
+def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    out = np.zeros(len(rows), BRANCH)
+    out["producer_id"], out["offset"], out["logs"] = windows["producer_id"], windows["offset"], 1
+    for name in ("batches", "records", "bytes"):
+        out[name] = rows[name]
+    return summed(out, logs=False)
+
+
+def summed(branches: np.ndarray, *, logs: bool = True) -> np.ndarray:
+    """Sum branches to one row per transaction; ``logs``: whether the rows come from different logs."""
+    order = np.lexsort((branches["offset"], branches["producer_id"]))
+    rows = branches[order]
+    new = np.ones(len(rows), bool)
+    new[1:] = (rows["producer_id"][1:] != rows["producer_id"][:-1]) | (rows["offset"][1:] != rows["offset"][:-1])
+    starts = np.flatnonzero(new)
+    out = rows[starts]
+    for name in ("logs", "batches", "records", "bytes") if len(starts) else ():
+        if logs or name != "logs":
+            out[name] = np.add.reduceat(rows[name], starts)
+    return out
+
+
+def _coordinators(log: LogView, windows: np.ndarray) -> np.ndarray:
+    named, history = naming(log), log.cluster.coordinator
+    assert history is not None
+    out = np.full(len(windows), -1)
+    rows = np.maximum.reduce([windows[name] for name in ("first_row", "prepare_row", "ongoing_row", "added_row")])
+    for chunk in np.unique(windows["chunk"]).tolist():
+        in_chunk = windows["chunk"] == chunk
+        source, columns = named.chunks[chunk]
+        if source is history.shared:
+            out[in_chunk] = source.first_partitions()[columns["id"][rows[in_chunk]]]
+        else:
+            out[in_chunk] = columns["partition"][rows[in_chunk]]
+    return out
+
+
+def _groups(log: LogView, rows: np.ndarray) -> list[list[str]]:
+    # By the first and last commit of each producer for a group, in transactions that were not aborted.
+    if log.topic != CONSUMER_OFFSETS:
+        return []
+    of: dict[int, list[tuple[str, int, int]]] = {}
+    for group, producers in watched(log).committers.items():
+        for producer_id, (first, last) in producers.items():
+            of.setdefault(producer_id, []).append((group, first.record_offset, last.record_offset))
+    out = []
+    for row in rows:
+        writers = of.get(int(row["producer_id"]), []) if row["records"] > 0 else []
+        begin, end = int(row["first_offset"]), int(row["last_offset"])
+        inside = [group for group, first, last in writers if len(writers) == 1 or (first <= end and last >= begin)]
+        out.append(sorted(inside))
+    return out
+
+
+def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> dict[tuple[int, int], list[str]]:
+    groups_by_key: dict[tuple[int, int], list[str]] = {}
+    for window, number in zip(windows, which.tolist(), strict=True) if groups else ():
+        if groups[number]:
+            groups_by_key.setdefault((int(window["producer_id"]), int(window["offset"])), []).extend(groups[number])
+    return groups_by_key
 
 
 # Tables derived from facts: of the replay, the clusters' metadata and the judge step.
@@ -350,10 +519,18 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
-        "last_seen_by_broker": last_seen(log, replica),
+        "last_seen_by_broker": _last_seen(log, replica),
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
+
+
+def _last_seen(log: LogView, replica: ReplicaFacts) -> np.ndarray:
+    """Return the earliest time each producer of a replica can have written last, by broker clocks, ms; -1: unknown."""
+    rows = replica.producers
+    offsets, newest, _ = marker_clocks(log)
+    before = offsets.searchsorted(rows["data_last_offset"], "left")
+    return np.maximum(rows["marker_time"], np.append(newest, -1)[before - 1])
 
 
 def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
@@ -369,8 +546,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     is_open = rows["marker_offset"] < 0
     classes: dict[tuple[int, int], str] = {}
     if replica is log.leader:
-        opened = open_transactions(log)
-        classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): judged(log, t).klass for t in opened}
+        classes = {(t.producer_id, t.first_offset): str(t.klass) for t in open_transactions(log)}
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
     positions = np.where(rows["segment"] >= 0, rows["position"], rows["marker_position"])
@@ -391,15 +567,25 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
     """Bounds of when each transaction began: between markers, and not before its coordinator added the partition."""
-    earliest, latest = written_bounds(log, replica)
+    earliest, latest = _written_bounds(log, replica)
     if replica is log.leader:
-        earliest = np.where(earliest < 0, earliest, np.maximum(earliest, coordinated.begun_at(log)))
+        earliest = np.where(earliest < 0, earliest, np.maximum(earliest, begun_at(log)))
     return {"began_not_before": earliest, "began_not_after": latest}
+
+
+def _written_bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
+    """:func:`around` for the first data of each transaction of a replica; -1 too where it has none."""
+    rows = replica.transactions
+    bounds = np.full((2, len(rows)), -1)
+    data = np.flatnonzero(rows["first_offset"] >= 0)
+    if not log.is_gone and replica not in log.of_another and len(data):  # the offsets of the leader replica
+        bounds[:, data] = around_each(log, rows["producer_id"][data], rows["first_offset"][data])
+    return bounds[0], bounds[1]
 
 
 def _log_keys(log: LogView, replica: ReplicaFacts) -> pa.Array:
     """The transaction that each row is a branch of; in a follower, that of the leader's row with the same end."""
-    keys = coordinated.keys(log)
+    keys = keys_of(log)
     if replica is log.leader:
         return texts(keys)
     of_leader = {_place(row): key for row, key in zip(log.leader.transactions, keys, strict=True)}

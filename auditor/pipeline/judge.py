@@ -4,31 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
-from auditor.base.advice import Advice
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
-from auditor.base.words import plural
+from auditor.base.words import NO_TIMEOUT_MS, plural
+from auditor.evidence.cluster_clocks import HOUR_MS
 from auditor.facts import crash_recovery
 from auditor.facts.batch_sums import touches
+from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, StateRecord
 from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
 from auditor.pipeline import summary
 from auditor.rules import placement
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Need
 from auditor.rules.catalogue.registry import Kind, there
-from auditor.rules.lib.evidence import readers
-from auditor.rules.lib.log_bounds import PROVED, verdict
+from auditor.rules.committed_offsets import readers
 from auditor.rules.lib.replica_pairs import unread_again
 from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
+from auditor.rules.producer_memory import PROVED, verdict
 from auditor.rules.resolution.finding_limits import judge_bounded
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import OpenTransaction, dated, held_by_stamps, open_transactions
+from auditor.rules.transactions.making import dated, of_coordinator, open_transactions, place_of, undeliverable
+from auditor.transactions.record import ORDER, Transaction
 
 # Judge step of one log.
 
@@ -36,6 +39,10 @@ from auditor.rules.transactions.open_transactions import OpenTransaction, dated,
 TIMELINE_TRANSACTIONS = 400  # of one partition, the newest of those that ended, the first of those that are open
 DECODE_ERRORS = 1_000  # of one replica; the table decode_errors has all
 OPEN_TRANSACTIONS = 1_000  # of one partition, the first: those that readers wait for
+NOT_IN_INPUT = (
+    *("log_dir", "broker_id", "last_stable_offset", "high_watermark", "log_end", "readable_end", "first_offset"),
+    *("last_offset", "held_at_least_ms", "batches", "records", "bytes"),
+)
 
 
 def judge_log(
@@ -53,12 +60,10 @@ def judge_log(
         yield "log", _log_row(log, replica, opened if replica is log.leader else [])
     for t in opened[:OPEN_TRANSACTIONS]:
         yield "open", _open_row(log, t)
-    by_offset = {int(t.row["first_offset"]): t for t in opened[:OPEN_TRANSACTIONS]}
     if log.is_gone:
         return
-    for row in blocking.blocked(log, opened[:OPEN_TRANSACTIONS]):
-        advice = _advice(log, row, by_offset)
-        yield "blocked", row | {"advice": advice.row()}
+    for row in blocked_rows(log, opened[:OPEN_TRANSACTIONS]):
+        yield "blocked", row
     for row in readers(log):
         yield "readers", row
     for row in summary.of_log(log):
@@ -78,16 +83,8 @@ def _asked(kinds: tuple[str, ...], is_gone: bool, has: frozenset[Need]) -> tuple
     return tuple(kind for kind in asked if kind.may_speak(has))
 
 
-def _advice(log: LogView, row: Fields, opened: dict[int, OpenTransaction]) -> Advice:
-    """Advice for a blocked partition; ``row`` of ``blocking.blocked``, also of a partition that is not in the input."""
-    if row["first_offset"] is not None:
-        return blocking.advise(log, opened[row["first_offset"]])
-    name = f"{row['topic']}-{row['partition']}"
-    return blocking.undelivered(log.cluster, name, row["transactional_id"], row["state"], log.partition)
-
-
-def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction]) -> Fields:
-    starts = [max(int(t.row["first_offset"]), replica.own_start) for t in opened]
+def _log_row(log: LogView, replica: ReplicaFacts, opened: list[Transaction]) -> Fields:
+    starts = [t.lso for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
     undecodable = [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
     errors = [*replica.errors, *undecodable, *unread_again(log, replica)]
@@ -115,7 +112,7 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[OpenTransaction])
             replica, placement.double_log_dirs(log).get(replica.log_dir), placement.start_steps_of(log, replica)
         ),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
-        "open_transactions": Counter(blocking.judged(log, t).klass for t in opened),
+        "open_transactions": Counter(str(t.klass) for t in opened),
     }
 
 
@@ -213,41 +210,99 @@ def _broken(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> bool:
     return any(d.name != "missing" and verdict(log, replica, link, d) == PROVED for d in link.differences)
 
 
-def _open_row(log: LogView, t: OpenTransaction) -> Fields:
+def _open_row(log: LogView, t: Transaction) -> Fields:
+    return _row(log, t) | {"advice": blocking.advise(log, t).row(), "in_flight": t.in_flight}
+
+
+def _row(log: LogView, t: Transaction) -> Fields:
+    """What rows of open transactions and of blocked partitions have in common."""
     return {
         "log_dir": log.leader.log_dir,
         "broker_id": log.leader.broker_id,
         "topic": log.topic,
         "partition": log.partition,
-        **_numbers(t.row, "producer_id", "producer_epoch"),
-        "transactional_id": t.owner,
-        **blocking.verdict_columns(blocking.judged(log, t)),
+        "producer_id": t.producer_id,
+        "producer_epoch": t.producer_epoch,
+        "transactional_id": t.transactional_id,
+        "status": t.status.value,
+        "certainty": t.certainty.value,
+        "class": str(t.klass),
+        "standing": t.standing.value,
+        "severity": t.severity,
+        "if_true": t.if_true,
+        "rule": registry.kind_of(t.hold),
         "why": t.reason,
-        "advice": blocking.advise(log, t).row(),
-        "in_flight": t.in_flight,
-        **_numbers(t.row, "first_offset", "last_offset"),
+        **_numbers(t.row, "first_offset", "last_offset", "batches", "records", "bytes"),
         **dated(log, t),
-        "age_ms": blocking.age(log, t),
+        "age_ms": t.age_ms,
         "at_least": not log.cluster.clock_given,
-        "held_at_least_ms": held_by_stamps(log, t).at_least_ms,
+        "held_at_least_ms": t.held.at_least_ms,
         "timeout_ms": t.timeout_ms,
         "state": None if t.entry is None else t.entry.state or "tombstone",
-        **_numbers(t.row, "batches", "records", "bytes"),
     }
+
+
+def blocked_rows(log: LogView, opened: list[Transaction]) -> Iterator[Fields]:
+    """Yield rows of ``blocked``: this partition, if an open transaction holds its LSO below its end.
+
+    For a partition of ``__transaction_state`` the missing partitions of decided transactions, and of all that are open
+    where nothing shows what time it is.
+    """
+    states = (PREPARE_COMMIT, PREPARE_ABORT, *((ONGOING,) if log.cluster.as_of < 0 else ()))
+    for entry in log.last_entries(*states) if log.topic == TRANSACTION_STATE else ():
+        if (t := of_coordinator(log, entry)) is not None:
+            yield from _absent(log, t, entry)
+    blocked = [t for t in opened if t.lso < log.leader.log_end]
+    if not blocked:
+        return
+    worst = min(blocked, key=lambda t: (ORDER.index(t.standing), t.first_offset))
+    yield _blocked_row(log, worst) | {
+        "last_stable_offset": min(log.readable_end, *(t.lso for t in blocked)),
+        "high_watermark": log.high_watermark,
+        "log_end": log.leader.log_end,
+        "readable_end": log.readable_end,
+        "others": len({t.producer_id for t in blocked}) - 1,
+        "advice": blocking.advise(log, worst).row(),
+    }
+
+
+def _blocked_row(log: LogView, t: Transaction) -> Fields:
+    known = t.entry is not None and t.entry.timeout_ms > 0
+    beyond = t.timeout_ms != NO_TIMEOUT_MS and t.age_ms > t.overdue_after_ms
+    return _row(log, t) | {
+        "timeout_ms": t.timeout_ms if known else None,
+        "beyond_timeout": None if t.is_unknown else beyond,
+        "late_if_open": t.age_ms > min(t.overdue_after_ms, HOUR_MS),
+        "others": 0,
+    }
+
+
+def _absent(log: LogView, t: Transaction, entry: StateRecord) -> Iterator[Fields]:
+    away = undeliverable(log.cluster, entry)
+    for name in sorted(entry.partitions):
+        topic, partition = place_of(name)
+        listed = partition >= 0 and (t.overdue or not away or name in away)
+        if not listed or (topic, partition) in log.cluster.bounds or not log.cluster.scope.wants_log(topic, partition):
+            continue
+        advice = (
+            blocking.undelivered(log.cluster, name, entry.transactional_id, entry.state or "", log.partition)
+            if t.is_prepared
+            else blocking.unended(log.cluster, entry, log.partition, "its records")
+        )
+        row = _blocked_row(log, replace(t, undeliverable=name in away)) | dict.fromkeys(NOT_IN_INPUT)
+        yield row | {"topic": topic, "partition": partition, "at_least": True, "advice": advice.row()}
 
 
 def _numbers(row: np.void, *names: str) -> dict[str, int]:
     return {name: int(row[name]) for name in names}
 
 
-def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
+def _timeline(log: LogView, opened: list[Transaction]) -> Fields:
     rows = log.leader.transactions
     closed = rows[(rows["marker_offset"] >= log.leader.log_start) & (rows["first_offset"] >= 0)]
     shown = closed[np.argsort(closed["marker_offset"])][-TIMELINE_TRANSACTIONS:]
     first = opened[:TIMELINE_TRANSACTIONS]
-    classes = {(int(t.row["producer_id"]), int(t.row["first_offset"])): t for t in first}
-    bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in classes.values()]
-    lso = min(max(int(t.row["first_offset"]), log.leader.own_start) for t in opened)
+    bars = [_bar(log, row, None) for row in shown] + [_bar(log, t.row, t) for t in first]
     return {
         "log_dir": log.leader.log_dir,  # other clusters in the input may have a log of that name
         "topic": log.topic,
@@ -255,14 +310,14 @@ def _timeline(log: LogView, opened: list[OpenTransaction]) -> Fields:
         "broker_id": log.leader.broker_id,
         "log_start": log.leader.log_start,
         "log_end": log.leader.log_end,
-        "lso": min(lso, log.readable_end),
+        "lso": min(log.readable_end, *(t.lso for t in opened)),
         "transactions": bars,
         "truncated": len(closed) - len(shown) + len(opened) - len(first),
     }
 
 
-def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
-    closed, verdict = row["marker_offset"] >= 0, None if opened is None else blocking.judged(log, opened)
+def _bar(log: LogView, row: np.void, t: Transaction | None) -> Fields:
+    closed = row["marker_offset"] >= 0
     return {
         **_numbers(row, "producer_id", "producer_epoch", "first_offset", "last_offset"),
         "marker_offset": int(row["marker_offset"]) if closed else None,
@@ -270,8 +325,8 @@ def _bar(log: LogView, row: np.void, opened: OpenTransaction | None) -> Fields:
         "outcome": ("COMMIT" if row["commit"] else "ABORT") if closed else None,
         "start": iso(log.time(row["first_time"])),
         "end": iso(int(row["marker_timestamp"])) if closed else None,
-        "class": None if verdict is None else verdict.klass,
-        "status": "completed" if verdict is None else verdict.status.value,
+        "class": None if t is None else str(t.klass),
+        "status": "completed" if t is None else t.status.value,
     }
 
 

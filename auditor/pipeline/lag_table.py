@@ -19,8 +19,8 @@ from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead
 from auditor.replay.task import ReplicaTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView, once
-from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import OpenTransaction, around, open_transactions, since
+from auditor.rules.transactions.making import around, open_transactions
+from auditor.transactions.record import Transaction
 
 # Ends for readers of a replica.
 
@@ -175,7 +175,7 @@ class _LagReading:
         outcomes = Outcomes(self.leader.transactions, self.end)
         self.stable = stable_end(self.leader, self.end)
         self.exposed = _exposed(log, self.stable)
-        self.held = next((t for t in open_transactions(log) if int(t.row["first_offset"]) < self.end), None)
+        self.held = next((t for t in open_transactions(log) if t.first_offset < self.end), None)
         self.stretches = [self._stretch(p) for p in asked]
         wanted = [edge for s in self.stretches for edge in (s.begin, *(e for a, b in s.settled for e in (a, b + 1)))]
         self.counts = Counts(wanted, outcomes, self.stable, self.end)
@@ -299,15 +299,14 @@ class _LagReading:
         return int(markers["marker_timestamp"][np.searchsorted(markers["marker_offset"], ends[index])])
 
     def _holder(self) -> Fields:
-        t: OpenTransaction | None = self.held
+        t: Transaction | None = self.held
         if t is None or self.stable >= self.end:
             return {}
-        verdict = blocking.judged(self.log, t)
         return {
-            "held_by": t.owner,
-            "held_producer_id": int(t.row["producer_id"]),
-            "held_class": verdict.klass,
-            "held_since": since(self.log, t),
+            "held_by": t.transactional_id,
+            "held_producer_id": t.producer_id,
+            "held_class": str(t.klass),
+            "held_since": t.since,
         }
 
     def _doubt(self, s: _LagStart) -> str | None:

@@ -37,7 +37,9 @@ from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTIO
 from auditor.connectors.schema import Key, from_errors
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
-from auditor.facts.coordinator_history import NONE, SKEW_MS, CoordinatorHistory, join
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.horizons import is_compacted
+from auditor.facts.coordinator_history import NONE, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
 from auditor.model.policies import ReleaseEvidence
@@ -50,7 +52,7 @@ from auditor.pipeline.whole_audit import NOTHING_READABLE, NOTHING_VISIBLE, Audi
 from auditor.replay.reading.other_replicas import NOWHERE, LiveReader, LiveTask
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.view import Finding, is_compacted
+from auditor.rules.seen.view import Finding
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Replicas, Runner
@@ -160,7 +162,7 @@ def earliest_times(history: CoordinatorHistory, name: str, producers: Iterable[P
             decided = [entry.start if entry.start >= 0 else entry.time]
         last += decided[-1:]
         before += decided[:1]
-    return [min(times) - SKEW_MS for times in (last, before) if times]
+    return [min(times) - TWO_CLOCKS_MS for times in (last, before) if times]
 
 
 def _will_end(entry: StateRecord, name: str, producer: Producer) -> bool:
@@ -388,7 +390,8 @@ class ClusterReading:
         reader = LiveReader(task, watch(task))
         last, why = self._pieces(log, reader)
         high_watermark = last.high_watermark if last is not None else task.end
-        return reader.done(self.asked_at - SKEW_MS, high_watermark, why)  # the ends were asked for later, by our clock
+        # The ends were asked for later, by our clock.
+        return reader.done(self.asked_at - TWO_CLOCKS_MS, high_watermark, why)
 
     def _pieces(self, log: PartitionMetadata, reader: LiveReader) -> tuple[FetchedBatches | None, str | None]:
         """Fetch piece by piece; return the last answer, and why reading stopped early."""

@@ -29,16 +29,15 @@ from auditor.connectors.logdir.internal_rows import (
     TRANSACTION_STATE,
 )
 from auditor.connectors.tables import input_splits
-from auditor.evidence.which_copy import Identity, NamedDirectory, identities, names_by_id
+from auditor.evidence.horizons import is_compacted
+from auditor.evidence.which_copy import DirectoryIdentity, NamedDirectory, identities, names_by_id
 from auditor.facts.batch_sums import KEY_BYTES, MOST_KEPT
 from auditor.model.policies import Policy
-from auditor.pipeline.cluster_context import known_before
-from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
+from auditor.pipeline.cluster_settings import ClusterSettings, known_before, timestamp_limit
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
-from auditor.rules.seen.view import is_compacted
 
 # Partitions of directories that were copied or renamed in their log directory: the topic id says whose they are.
 
@@ -78,7 +77,7 @@ def by_topic_id(inventory: Inventory, settings: dict[str, ClusterSettings]) -> I
 
 def _identities(
     inventory: Inventory, settings: dict[str, ClusterSettings]
-) -> Iterator[tuple[str, dict[str, Identity]]]:
+) -> Iterator[tuple[str, dict[str, DirectoryIdentity]]]:
     """Yield the partitions of directories with other names, by log directory. Cost: nothing more where all fit."""
     for join_key in dict.fromkeys(d.join_key for d in inventory.log_dirs):
         log_dirs = [d for d in inventory.log_dirs if d.join_key == join_key]
@@ -91,7 +90,9 @@ def _identities(
             continue
         folders = {d.name: [_named(c) for c in d.replicas if c.topic_id is not None] for d in log_dirs}
         names = names_by_id(itertools.chain.from_iterable(folders.values()), known)
-        counts = Counter(p.topic for p in (() if metadata is None else metadata.partitions.values()))
+        counts: dict[str, int] = {}
+        for p in () if metadata is None else metadata.partitions.values():
+            counts[p.topic] = max(p.partition + 1, counts.get(p.topic, 0))
         yield from ((name, identities(some, names, counts)) for name, some in folders.items())
 
 
@@ -101,7 +102,7 @@ def _named(c: Replica) -> NamedDirectory:
     return NamedDirectory(c.folder, c.topic or "", c.partition or 0, c.topic_id or "", reach)
 
 
-def _note(d: LogDir, c: Replica, one: Identity) -> str:
+def _note(d: LogDir, c: Replica, one: DirectoryIdentity) -> str:
     has = f"its partition.metadata has the topic id of {one.topic}"
     if one.partition is None:
         return f"{d.name}/{c.folder} is excluded: {has}, and its name does not show which partition it is"

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError
+from auditor.base.errors import DecodeError, setting_number
 from auditor.connectors.schema import LOG_KEY, declared, from_dicts
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
 from auditor.facts.batch_sums import touches
-from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.model import log_maintenance
@@ -24,9 +24,79 @@ from auditor.model.log_maintenance import (
     RetentionVerdict,
 )
 from auditor.pipeline.lag_table import holder, readable_end, stable_end
-from auditor.rules.lib.log_bounds import TopicSetting, setting
-from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
+from auditor.rules.seen.cluster_view import DAY_MS, HOUR_MS, Cluster
 from auditor.rules.seen.view import LogView
+
+# Retention and cleaning settings with their source: the topic, its broker, or Kafka's default.
+
+
+MINUTE_MS = 60_000
+WEEK_MS = 7 * DAY_MS
+FOREVER = (1 << 63) - 1
+LOWEST = -(1 << 63)
+
+
+class TopicSettingName(NamedTuple):
+    """A topic setting: its broker-level names, each with its unit in ms or bytes, and its default."""
+
+    at_broker: tuple[tuple[str, int], ...]
+    default: str
+
+
+# Source: LogConfig, ServerLogConfigs and ServerTopicConfigSynonyms; the first one of a broker that is set counts.
+SETTINGS = {
+    "cleanup.policy": TopicSettingName((("log.cleanup.policy", 1),), "delete"),
+    "retention.ms": TopicSettingName(
+        (("log.retention.ms", 1), ("log.retention.minutes", MINUTE_MS), ("log.retention.hours", HOUR_MS)),
+        str(WEEK_MS),
+    ),
+    "retention.bytes": TopicSettingName((("log.retention.bytes", 1),), "-1"),
+    "local.retention.ms": TopicSettingName((("log.local.retention.ms", 1),), "-2"),
+    "local.retention.bytes": TopicSettingName((("log.local.retention.bytes", 1),), "-2"),
+    "segment.ms": TopicSettingName((("log.roll.ms", 1), ("log.roll.hours", HOUR_MS)), str(WEEK_MS)),
+    "remote.storage.enable": TopicSettingName((), "false"),
+    "remote.log.copy.disable": TopicSettingName((), "false"),
+    "min.cleanable.dirty.ratio": TopicSettingName((("log.cleaner.min.cleanable.ratio", 1),), "0.5"),
+    "min.compaction.lag.ms": TopicSettingName((("log.cleaner.min.compaction.lag.ms", 1),), "0"),
+    "max.compaction.lag.ms": TopicSettingName((("log.cleaner.max.compaction.lag.ms", 1),), str(FOREVER)),
+    "delete.retention.ms": TopicSettingName((("log.cleaner.delete.retention.ms", 1),), str(DAY_MS)),
+}
+COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")  # brokers make them so
+OF_INTERNAL = {"__share_group_state": "compact,delete"}  # that are more than compacted
+
+
+class TopicSetting(NamedTuple):
+    """A value, its source, and whether it is certain: topic settings and broker file are in the input."""
+
+    value: str
+    by: str
+    sure: bool
+
+    @property
+    def number(self) -> int:
+        """The value as a number; :data:`LOWEST` for an invalid one, for which the default applies."""
+        number = setting_number(self.value, least=LOWEST)
+        return LOWEST if number is None else number
+
+
+def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> TopicSetting:
+    """Return a topic's setting as its replica's broker applies it."""
+    own = cluster.setting(topic, name)
+    if own is not None:
+        return TopicSetting(own, f"topic {name}", True)
+    if name == "cleanup.policy" and topic in COMPACTED:
+        return TopicSetting(OF_INTERNAL.get(topic, "compact"), "internal topic", cluster.has_metadata)
+    names = SETTINGS[name].at_broker
+    sure = cluster.has_metadata and not cluster.is_unknown(broker_id, *(broker_name for broker_name, _ in names))
+    for broker_name, unit in names:
+        value = cluster.broker_setting(broker_id, broker_name)
+        if value is None:
+            continue
+        number = None if unit == 1 else setting_number(value, least=LOWEST)
+        return TopicSetting(value if number is None else str(number * unit), f"broker {broker_name}", sure)
+    sure = sure and (not names or broker_id in cluster.of_files)
+    return TopicSetting(SETTINGS[name].default, "default", sure)
+
 
 # Table ``space``: what keeps each segment on its broker's disk, by which setting, and until when.
 
@@ -70,7 +140,7 @@ def ahead_ms(cluster: Cluster) -> int:
 
     Without a given time that is only the newest time in the input, and clocks of producers and brokers differ.
     """
-    return SKEW_MS if cluster.clock_given else HOUR_MS
+    return TWO_CLOCKS_MS if cluster.clock_given else HOUR_MS
 
 
 def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:
@@ -324,8 +394,10 @@ def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, 
         return nobody | ({"held_at": state.first_uncleanable} if state.because == log_maintenance.LAG else {})
     producer = holder(replica, end)
     rows = replica.transactions
-    mine = rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]
-    begun = log.time(int(mine["first_time"][np.argmin(mine["first_offset"])])) if len(mine) else -1
+    open_rows = (
+        rows[(rows["producer_id"] == producer) & (rows["marker_offset"] < 0)] if producer is not None else rows[:0]
+    )
+    begun = log.time(int(open_rows["first_time"][np.argmin(open_rows["first_offset"])])) if len(open_rows) else -1
     return {
         "held_at": stable,
         "held_since": begun if begun >= 0 else None,

@@ -28,11 +28,11 @@ from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
 from auditor.rules.catalogue import registry
-from auditor.rules.lib.evidence import watched
+from auditor.rules.committed_offsets import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
-from auditor.rules.transactions.blocking import BLOCKED as STANDS_BLOCKED
+from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
@@ -245,7 +245,7 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
 
 
 def run_state(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
-    """Return what a run adds to a row of ``blocking.blocked``.
+    """Return what a run adds to a row of ``judge.blocked_rows``.
 
     ``accepted``: whether a baseline accepts all findings about its transaction; ``left_out``: whether there is none
     because its kind is not in ``asked``; ``fingerprint``: of the most severe finding about it.

@@ -16,8 +16,8 @@ from auditor.connectors.logdir.files import Inventory
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER
 from auditor.model.policies import COMPARED, DRAFT, DRAFT_WINDOW, UNKNOWN, WEEK_MS, policy_at, supposed_expiration_ms
 from auditor.pipeline import plan, summary, what_if_verdicts
-from auditor.pipeline.cluster_context import Brief, candidates
-from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.cluster_settings import ClusterSettings, candidates
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.producers.kernel import AHEAD_MS

@@ -29,9 +29,9 @@ from auditor.connectors.stores import retries
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.evidence import horizons
-from auditor.pipeline import cluster_context, cluster_settings, controller_events, derived_tables, plan, summary
-from auditor.pipeline.cluster_context import Brief, PolicyChoice
-from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings
+from auditor.pipeline import cluster_context, cluster_settings, derived_tables, plan, summary
+from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, PolicyChoice
 from auditor.pipeline.judge import judge_log, without_old_beginnings
 from auditor.pipeline.options import AuditOptions, Baseline, Verdicts, compare, read_baseline
 from auditor.pipeline.runner import (
@@ -367,7 +367,7 @@ class JudgedAudit(ReadAudit):
         for log_dir in self.inventory.log_dirs:
             versions = {1} if cluster_context.writes_version_1(self.briefs, log_dir.join_key) else set()
             settings = self.settings.get(log_dir.join_key, ClusterSettings())
-            choices.append(cluster_context.choose(log_dir, settings, versions, self.options.policy))
+            choices.append(cluster_settings.choose(log_dir, settings, versions, self.options.policy))
         return choices
 
     @cached_property
@@ -442,9 +442,9 @@ class JudgedAudit(ReadAudit):
 
     @property
     def blocked(self) -> Sequence[Fields]:
-        """Blocked partitions: rows of ``rules.transactions.blocking``, with what :func:`summary.settled` adds.
+        """Blocked partitions: rows of ``judge.blocked_rows``, with what :func:`summary.run_state` adds.
 
-        ``readers``: groups with committed offsets in the topic, limited as in ``rules.lib.evidence``.
+        ``readers``: groups with committed offsets in the topic, limited as in ``rules.committed_offsets``.
         """
         groups: dict[str, set[str]] = {}
         for row in self.judged["readers"]:
@@ -480,7 +480,7 @@ class JudgedAudit(ReadAudit):
     def cluster_events(self) -> list[Fields]:
         """Controller actions on the partitions that findings above info name, in the order of the findings.
 
-        Rows of :func:`auditor.pipeline.controller_events.read_events`.
+        Rows of :func:`auditor.pipeline.cluster_settings.read_events`.
         """
         tasks = []
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
@@ -491,9 +491,9 @@ class JudgedAudit(ReadAudit):
                 if f.severity != "info" and by_dir.get(read(Evidence, f.evidence).get("log_dir") or "") == key
             )
             partitions = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
-            tasks += controller_events.tasks_of(settings.source, list(partitions), self.options.limits)
+            tasks += cluster_settings.event_tasks(settings.source, list(partitions), self.options.limits)
         with self.step("what the cluster did"):
-            return [row for rows in self.runner.pool.all(tasks, controller_events.read_events) for row in rows]
+            return [row for rows in self.runner.pool.all(tasks, cluster_settings.read_events) for row in rows]
 
     @cached_property
     def baseline(self) -> Baseline:

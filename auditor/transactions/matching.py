@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS
 from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
 from auditor.facts.replica_facts import LogFacts, once
 from auditor.model.policies import SKIPS_MARKERS
@@ -21,7 +22,7 @@ from auditor.model.policies import SKIPS_MARKERS
 # they are, then with the slack of two clocks, then with the clock difference that the order shows.
 
 
-SAME_CLOCK_MS = 1_000  # two reads of one broker's clock, and a marker's way through its queues
+SAME_CLOCK_MS = ONE_CLOCK_MS
 CLOSE_MS = 100  # markers of one clock come so close behind their decisions, by most of them
 MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marker
 Asked = Callable[[], bool]
@@ -392,6 +393,11 @@ def skew(log: LogFacts, partition: int | None) -> int:
     return max(usual, apart.get(-1 if partition is None else partition, max(apart.values(), default=0)))
 
 
+def other_clock(log: LogFacts, partition: int | None) -> bool:
+    """Whether a coordinator's times may be of another clock than this log's."""
+    return skew(log, partition) > SAME_CLOCK_MS
+
+
 @once
 def clocks_apart(log: LogFacts) -> dict[int, int]:
     """Measure by coordinator partition how far, ms, its clock and this log's differ, where above :func:`base_skew`.
@@ -693,14 +699,14 @@ def late_markers(log: LogFacts) -> dict[int, LateMarker]:
     same = (producers[one] == producers[it]) & (epochs[one] == epochs[it]) & (rows["commit"][one] == 1)
     raised = closes[one] & (rows["last_epoch"][one] == epochs[one] - 1)
     within = (rows["commit"][it] == 1) & closes[it] & (rows["last_epoch"][it] == epochs[it])
-    found: dict[int, LateMarker] = {}
+    late: dict[int, LateMarker] = {}
     for k in np.flatnonzero(same & raised & within & (rows["producer_epoch"][it] == epochs[it])).tolist():
         t = rows[it[k]]
         own = rows[kept[k + 2]] if k + 2 < len(kept) and producers[kept[k + 2]] == t["producer_id"] else None
         ends_it = own is None or own["first_offset"] < 0 or own["producer_epoch"] == t["marker_epoch"]
         if ends_it and (own is None or 1 <= own["marker_epoch"] - t["marker_epoch"] <= 2):  # 2 where it timed out
-            found[int(t["marker_offset"])] = LateMarker(t, own)
-    return found
+            late[int(t["marker_offset"])] = LateMarker(t, own)
+    return late
 
 
 def contradicting_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
@@ -729,7 +735,7 @@ def _may_be_of_one_before(log: LogFacts, window: TransactionWindow, t: np.void) 
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
         return False
     end = prepare.time if window.end_time is None else window.end_time
-    return log.doubt(end, other_clock=skew(log, prepare.partition) > SAME_CLOCK_MS, committed=True)
+    return log.doubt(end, other_clock=other_clock(log, prepare.partition), committed=True)
 
 
 def own_window(log: LogFacts, t: np.void) -> TransactionWindow | None:

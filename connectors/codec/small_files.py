@@ -450,6 +450,7 @@ _ASKED = ("log.cleanup.policy", "log.preallocate", "log.message.timestamp.type",
           "log.roll.hours", "log.cleaner.min.cleanable.ratio", "log.cleaner.min.compaction.lag.ms",
           "log.cleaner.max.compaction.lag.ms",
           "log.local.retention.ms", "log.local.retention.bytes", "log.retention.check.interval.ms",
+          "transaction.state.log.replication.factor", "offsets.topic.replication.factor",
           "replica.selector.class")  # fmt: skip
 # Brokers parse two numbers (three after "0.") and an -IV suffix: 2.8.x and 0.9.0.X are valid versions.
 _VERSION = re.compile(r"(?:0\.[0-9]{1,4}(?:\.[0-9]{1,4})?|[1-9][0-9]{0,3}\.[0-9]{1,4})(?:-IV[0-9]{1,4})?(?:\..*)?")

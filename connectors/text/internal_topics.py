@@ -435,13 +435,13 @@ class _TopicReader:
             return -1
         match = _STATE.match(self.text, again + len(transactional_id))
         if match is not None:
-            found, end = match.groups(), match.end()
+            fields, end = match.groups(), match.end()
         else:
             end = line_end(self.text, again + len(transactional_id))
-            found = _state_by_names(self.text[again + len(transactional_id) : end])
-        if not found:
+            fields = _state_by_names(self.text[again + len(transactional_id) : end])
+        if not fields:
             return -1
-        producer_id, epoch, timeout, state, partitions, start, updated = (b.decode("utf-8", "replace") for b in found)
+        producer_id, epoch, timeout, state, partitions, start, updated = (b.decode("utf-8", "replace") for b in fields)
         row = transaction(
             transactional_id.decode("utf-8", "replace"),
             state,

@@ -98,6 +98,7 @@ from auditor.rules.catalogue.safeguards import (
     Safeguard,
 )
 from auditor.rules.seen.view import GRAVE, OUTCOMES, SEVERITIES
+from auditor.transactions.record import Hold
 
 # What a row can say of its kind.
 
@@ -125,16 +126,6 @@ class Need(Enum):
     SHARE_OFFSETS = "offsets of share groups"
     STARTS = "files at which a start of its broker does not go on as usual"
     MEMORY = "what its running broker has in memory"
-
-
-class Hold(Enum):
-    """Which findings speak of an open transaction that holds readers back, by how it stands."""
-
-    NOBODYS = "nobodys"  # no coordinator will ever decide it
-    PINNED = "pinned"  # its data lies below the log start
-    PREPARED = "prepared"  # decided, and a partition has not taken its marker
-    OVERDUE = "overdue"  # open for longer than its time-out
-    LONG = "long"  # within its time-out, or without any
 
 
 class Blocks(Enum):

@@ -18,10 +18,11 @@ from auditor import rules
 from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields, Values
 from auditor.base.words import did_you_mean, words_in
-from auditor.rules.catalogue.kinds import KINDS, PAGES, Blocks, Hold, Need, Unverified
+from auditor.rules.catalogue.kinds import KINDS, PAGES, Blocks, Need, Unverified
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
 from auditor.rules.seen.view import GRAVE, NO_OUTCOME, SEVERITIES, Finding, highest
+from auditor.transactions.record import Hold
 
 if TYPE_CHECKING:
     from auditor.rules.seen.view import LogView
@@ -319,6 +320,11 @@ def load() -> Mapping[str, Rule]:
 def kinds() -> Mapping[str, Kind]:
     """Each kind of findings by its id."""
     return MappingProxyType({kind.id: kind for kind in found_by(load().values())})
+
+
+def kind_of(hold: Hold) -> str:
+    """Return the kind of the findings about a transaction that holds readers back."""
+    return next(kind.id for kind in kinds().values() if kind.hold is hold)
 
 
 def named(name: str) -> tuple[Kind, ...]:

@@ -11,7 +11,7 @@ from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Ver
 from auditor.base.errors import DAMAGED_FIELD, setting_number
 from auditor.base.words import few, plural
 from auditor.facts.events import EventKind
-from auditor.facts.replica_facts import ReplicaFacts, SnapshotLink
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import SKIPS_MARKERS
 from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
@@ -580,79 +580,3 @@ def _some(values: Collection[object], most: int = 5) -> str:
     named = [str(value) for value in values][:most]
     more = f" and {len(values) - most} more" if len(values) > most else ""
     return f"{' or '.join(named) if not more else ', '.join(named)}{more}" if named else "none"
-
-
-# Repairs of wrong producer snapshots: seldom needed, and never a start as after a crash.
-#
-# A start without ``.kafka_cleanshutdown`` removes a broker from the in-sync and eligible replicas of all its partitions
-# (KIP-966), for one snapshot of one of them.
-
-
-def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, opened: bool) -> Advice:
-    """Advise on a wrong snapshot.
-
-    Nothing where no start reads it; another leader where an in-sync replica's snapshots match the log; a start without
-    it only where it makes its broker hold a transaction open (``opened``).
-    """
-    newest = max(replica.snapshots, key=lambda other: other.offset)
-    name = log.name
-    if newest is not link:
-        return Advice(
-            Verdict.WAIT,
-            f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
-            then=f"keep {link.file} for a report",
-        )
-    if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
-        if not opened:
-            return Advice(
-                Verdict.WAIT,
-                f"nothing is lost while broker {replica.broker_id} follows: it takes each producer's state from what "
-                "the leader stored next",
-                then=f"do not make it the leader of {name} before these producers have written again",
-            )
-        return _without_snapshot(log, replica, link)
-    sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
-    if sound is not None and not any(snapshot.differences for snapshot in sound.snapshots):
-        return Advice(
-            Verdict.ACT,
-            f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
-            (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
-            (check_in_sync(log, sound.broker_id),),
-            lead(log, sound),
-            then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
-            moves=Moves(leads=sound.broker_id),
-        ).unless(in_sync(log, sound.broker_id))
-    if opened:
-        return _without_snapshot(log, replica, link)
-    return Advice(
-        Verdict.WAIT,
-        "nothing is to be done: a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
-        "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
-        then=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
-    )
-
-
-def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -> Advice:
-    # A clean start reads the next older snapshot and replays the log from there; it must not become a start as after a
-    # crash.
-    older = any(other.offset < link.offset for other in replica.snapshots)
-    begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
-    if not older:
-        return Advice(
-            Verdict.DO_NOT_ACT,
-            "the log below it is gone, so what it knows of older producers would be lost"
-            if begins_later
-            else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
-            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
-        )
-    act = Act(
-        f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
-        "loaded, the log replayed"
-    )
-    older_one = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
-    return gated(
-        log.cluster,
-        replica.broker_id,
-        Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)),
-        older_one,
-    )

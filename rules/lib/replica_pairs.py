@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.errors import DecodeError
+from auditor.evidence.horizons import whole_from
 from auditor.facts.batch_headers import (
     COMPARED,
     Allowance,
@@ -19,128 +20,20 @@ from auditor.facts.batch_headers import (
     overlaps,
 )
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.rules.lib.log_bounds import whole_from
 from auditor.rules.seen.cluster_view import METADATA_TOPIC
-from auditor.rules.seen.view import SEVERITIES, LogView, once
+from auditor.rules.seen.view import LogView, once
 
-# Transaction index entries against the replay, by columns: a forged index may have millions.
-#
-# Cost of each function: a sort of both sides; memory: some 100 bytes per entry while it runs.
+# Entries of transaction indexes, by columns. Cost of each function: a sort of both sides.
 
 
-NONE, BEYOND, NO_MARKER, COMMITTED, CLOSED_NOTHING, BEGINS = range(6)
-BY_WHAT_IT_HIDES = (NO_MARKER, CLOSED_NOTHING, BEGINS)
-CRITICAL, ERROR, INFO = (SEVERITIES.index(name) for name in ("critical", "error", "info"))
-
-
-class Faults(NamedTuple):
-    """Wrong entries of transaction indexes.
-
-    ``entry``: rows in ``ReplicaFacts.aborted``; ``transaction``: rows in ``ReplicaFacts.transactions`` (-1: none);
-    ``fault``: what is wrong; ``severity``: an index of SEVERITIES.
-    """
-
-    entry: np.ndarray
-    transaction: np.ndarray
-    fault: np.ndarray
-    severity: np.ndarray
-
-    def take(self, rows: np.ndarray) -> Faults:
-        """Select rows."""
-        return Faults(*(column[rows] for column in self))
-
-    def gravest(self, most: int, offsets: np.ndarray) -> tuple[Faults, Faults]:
-        """Split off at most so many, the most severe with the lowest of ``offsets``; both parts keep their order."""
-        order = np.lexsort((offsets, self.severity))
-        return self.take(np.sort(order[:most])), self.take(np.sort(order[most:]))
-
-
-def faults(replica: ReplicaFacts, intact_from: int) -> Faults:
-    """Find the wrong entries of a replica's transaction indexes, above the log start and where it is intact."""
-    none = np.empty(0, np.int64)
-    if replica.unreadable or not len(replica.aborted):
-        return Faults(none, none, none, none)
-    judged = (replica.aborted["last_offset"] >= replica.log_start) & (replica.aborted["first_offset"] >= intact_from)
-    rows = np.flatnonzero(judged)
-    first, last, producer = (replica.aborted[name][rows] for name in ("first_offset", "last_offset", "producer_id"))
-    t = replica.transactions
-    transaction = last_of((t["producer_id"], t["marker_offset"]), (producer, last))
-    fault = np.where(last >= replica.log_end, np.int8(BEYOND), np.int8(NO_MARKER))
-    matched = np.flatnonzero(transaction >= 0)
-    fault[matched] = _of_matched(replica, transaction[matched], first[matched], last[matched])
-    wrong = np.flatnonzero(fault != NONE)
-    fault, transaction = fault[wrong], transaction[wrong]
-    severity = np.where(fault == COMMITTED, np.int8(CRITICAL), np.int8(INFO))
-    doubted = np.flatnonzero(np.isin(fault, BY_WHAT_IT_HIDES))
-    some = wrong[doubted]
-    severity[doubted] = np.where(hides(replica, producer[some], first[some], last[some]), CRITICAL, ERROR)
-    return Faults(rows[wrong], transaction, fault, severity)
-
-
-def _of_matched(replica: ReplicaFacts, transaction: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    # Entries whose transactions are in the log.
-    begins, commit, before = (
-        replica.transactions[name][transaction] for name in ("first_offset", "commit", "prev_marker_offset")
-    )
-    lone = begins < 0  # a marker alone: brokers up to 2.7 index it with first = last
-    own = (first == last) | (first < replica.log_start)
-    headless = (first < replica.log_start) & (before < replica.log_start)  # retention took where it begins
-    return np.select(
-        [
-            commit != 0,
-            lone & own,
-            lone,
-            headless,
-            (first != begins) & (np.maximum(first, begins) >= replica.log_start),
-        ],
-        [COMMITTED, NONE, CLOSED_NOTHING, NONE, BEGINS],
-        NONE,
-    )
-
-
-def strays(replica: ReplicaFacts, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Find aborted transactions (TRANSACTION rows) listed only in the index of another segment than their marker's.
-
-    Returns their rows in ``t`` and in ``ReplicaFacts.aborted``.
-    """
-    listed, nothing = replica.aborted, np.empty(0, np.int64)
-    at_home = np.searchsorted(replica.segment_bases, listed["last_offset"], side="right") - 1 == listed["segment"]
-    if at_home.all():  # as in nearly every log
-        return nothing, nothing
-    wanted = (t["producer_id"], t["marker_offset"])
-    rows = np.flatnonzero(last_of(_keys(listed[at_home]), wanted) < 0)
-    elsewhere = np.flatnonzero(~at_home)
-    entry = last_of(_keys(listed[elsewhere]), (wanted[0][rows], wanted[1][rows]))
-    rows, entry = rows[entry >= 0], elsewhere[entry[entry >= 0]]
-    strays = listed["segment"][entry] != t["marker_segment"][rows]
-    return rows[strays], entry[strays]
-
-
-def _keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def entry_keys(entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return what names an entry of a transaction index."""
     return entries["producer_id"], entries["last_offset"]
-
-
-def hides(replica: ReplicaFacts, producer: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Return which entries cover committed data of their producer."""
-    t = replica.transactions
-    t = t[(t["commit"] == 1) & (t["first_offset"] >= 0)]
-    t = t[np.lexsort((t["first_offset"], t["producer_id"]))]
-    hidden = np.zeros(len(producer), bool)
-    some = np.flatnonzero(np.isin(producer, t["producer_id"]))
-    if not len(some):
-        return hidden
-    # Of the transactions of a producer so far, the one that ends last: ranks, so that each producer begins anew.
-    ends, rank = np.unique(t["last_offset"], return_inverse=True)
-    _, group = np.unique(t["producer_id"], return_inverse=True)
-    furthest = ends[np.maximum.accumulate(group * len(ends) + rank) % len(ends)]
-    index = _last_before((t["producer_id"], t["first_offset"]), (producer[some], last[some]))
-    hidden[some] = (index >= 0) & (furthest[index] >= first[some])
-    return hidden
 
 
 def last_of(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return for each wanted pair the last row of ``keys`` that equals it, -1 for none."""
-    index = _last_before(keys, wanted)
+    index = last_before(keys, wanted)
     same = index >= 0
     for key, want in zip(keys, wanted, strict=True):
         same[same] = key[index[same]] == want[same]
@@ -161,8 +54,8 @@ def entries_apart(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.
     return distinct[here & ~in_theirs], distinct[in_theirs & ~here]
 
 
-def _last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    # Equal in the first part; in the second the largest at or below, the last of these; -1 for none.
+def last_before(keys: tuple[np.ndarray, np.ndarray], wanted: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Find rows equal in the first part; in the second the largest at or below, the last of these; -1 for none."""
     index = np.full(len(wanted[0]), -1)
     some = np.flatnonzero(np.isin(wanted[0], keys[0]))  # of an index that is made up, few or none
     if not len(some):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.evidence.cluster_clocks import Clocks
-from auditor.evidence.horizons import ALWAYS, By, Horizon, LastMarker, ReadTimes
+from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clocks
+from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
-from auditor.facts.coordinator_history import LEAST_MARGIN_MS, CoordinatorHistory
+from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.crash_recovery import StartStep
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
@@ -130,7 +130,8 @@ class LeaderBounds(NamedTuple):
     time, or by how long copying its log directory can have taken. ``read``: the read times of a copy; ``moment`` is
     then their begin. ``out_of_sync``: its broker is not in sync by the metadata, and none in the input is as far; or it
     ran on, or again, after the copy. ``until``: it was stopped cleanly, but may have run on after this time (ms).
-    ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets.
+    ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets. ``broker_time`` (ms): the
+    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any.
     """
 
     log_start: int
@@ -147,6 +148,7 @@ class LeaderBounds(NamedTuple):
     until: int = -1
     read: ReadTimes | None = None
     end_damaged: bool = False
+    broker_time: int = -1
 
 
 class OpenHere(NamedTuple):
@@ -308,6 +310,13 @@ class Cluster:
         """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""
         return self.setting(topic, "remote.storage.enable") == "true" or self.remote.has_topic(topic)
 
+    def is_ahead_of_all(self, ms: int, slack_ms: int = HOUR_MS) -> bool:
+        """Whether a producer's timestamp (ms) is ahead of everything brokers wrote.
+
+        Only a controller log proves it: it is written twice a second.
+        """
+        return self.has_metadata and ms > self.newest_time + slack_ms
+
     def broker_setting(self, broker_id: int | None, *names: str) -> str | None:
         """Return the first of a broker's settings that the input shows: its own, otherwise the cluster default."""
         for entity in (str(broker_id), ""):
@@ -371,18 +380,21 @@ class Cluster:
 
         A log outside the input may lack anything.
         """
+        return max(self._horizons(topic, partition, committed=committed), key=lambda horizon: horizon.until)
+
+    def _horizons(self, topic: str, partition: int, *, committed: bool) -> list[Horizon]:
         bounds = self.bounds.get((topic, partition))
         if bounds is None:
-            return Horizon(-1, By.NONE)
+            return [Horizon(-1, HorizonSource.NONE)]
         if self.at_once:
-            return Horizon(ALWAYS, By.AT_ONCE)
+            return [Horizon(ALWAYS, HorizonSource.AT_ONCE)]
         if bounds.clean_shutdown:
-            return Horizon(bounds.until if bounds.until >= 0 else ALWAYS, By.CLEAN_SHUTDOWN)
-        by_directory = By.DIRECTORY if bounds.read is None else By.READ_TIMES
-        horizons = [Horizon(bounds.copy_time, By.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
+            return [Horizon(bounds.until if bounds.until >= 0 else ALWAYS, HorizonSource.CLEAN_SHUTDOWN)]
+        by_directory = HorizonSource.DIRECTORY if bounds.read is None else HorizonSource.READ_TIMES
+        horizons = [Horizon(bounds.copy_time, HorizonSource.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
         if committed:
-            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], By.CHECKPOINT))
-        return max(horizons, key=lambda horizon: horizon.until)
+            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], HorizonSource.CHECKPOINT))
+        return horizons
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).
@@ -390,7 +402,11 @@ class Cluster:
         ``other_clock``: that time is of another broker than the log's, or of a client. ``committed``: it is the broker
         time by which the missing record had to be committed.
         """
-        return not self.horizon(topic, partition, committed=committed).reaches(needed_by, other_clock=other_clock)
+        return not any(
+            horizon.reaches(needed_by, other_clock=other_clock)
+            and not self.clocks.may_be_reversed(horizon.until, needed_by, f"{topic}-{partition}")
+            for horizon in self._horizons(topic, partition, committed=committed)
+        )
 
     def moment(self, log_dir: str, topic: str, partition: int) -> int:
         """Return the time (ms) until which a replica is complete: when it was read, where known."""
@@ -417,7 +433,7 @@ class Cluster:
 
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
-        return self.clocks.overdue_after_ms(None, max(LEAST_MARGIN_MS, timeout_ms))
+        return max(MAX_TIMEOUT_MS, timeout_ms + self.clocks.interval_ms(None)) + TWO_CLOCKS_MS
 
     def waiting_margin(self, timeout_ms: int = 0) -> int:
         """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.

@@ -17,15 +17,15 @@ from auditor.base.errors import OF_A_RULE
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
-from auditor.evidence.horizons import By, Horizon
+from auditor.evidence.horizons import Horizon, HorizonSource
 from auditor.evidence.which_copy import leader_of
 from auditor.facts.batch_sums import touches
-from auditor.facts.coordinator_log import StateRecord
+from auditor.facts.coordinator_log import Columns, CoordinatorLog, StateRecord
 from auditor.facts.events import Event, EventKind, events_of
 from auditor.facts.replica_facts import SEQUENCE_FREE_TOPICS, ReplicaFacts
 from auditor.facts.replica_facts import once as once
 from auditor.model.policies import ASSUMED, POLICIES, Policy
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 
 # The one shape of every finding, its order, and its line in ``findings.jsonl`` (contract section 3).
 
@@ -272,6 +272,24 @@ class LogView:
         """Whether producers number their records in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS
 
+    @property
+    def state_log(self) -> CoordinatorLog | None:
+        """The records of this partition of ``__transaction_state``; None for other logs."""
+        history = self.cluster.coordinator
+        return history.logs.get(self.partition) if self.topic == TRANSACTION_STATE and history is not None else None
+
+    @once
+    def last_records(self) -> tuple[Columns, np.ndarray]:
+        """Return the last judged record of each id, as columns by id, and which have one; no ids for other logs."""
+        state_log = self.state_log
+        return ({}, np.empty(0, bool)) if state_log is None else state_log.last_rows(self.leader.log_start)
+
+    def last_entries(self, *states: int) -> Iterator[StateRecord]:
+        """Yield the last record of each id of this partition that is in one of these states."""
+        (columns, has_record), state_log = self.last_records(), self.state_log
+        if state_log is not None:
+            yield from state_log.entries(columns, np.flatnonzero(has_record & np.isin(columns["state"], states)))
+
     def unknown_start(self, replica: ReplicaFacts | None = None) -> dict[str, str]:
         """Return the evidence for findings that depend on the log start; empty where that is known."""
         if (replica or self.leader).log_start_known:
@@ -357,7 +375,7 @@ class LogView:
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
             return self.cluster.until[c.log_dir] < needed_by
         moment = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
-        horizon = Horizon(max(self.copy_time(c), moment), By.DIRECTORY)
+        horizon = Horizon(max(self.copy_time(c), moment), HorizonSource.DIRECTORY)
         return not horizon.reaches(needed_by, other_clock=other_clock)
 
     def finding(
@@ -467,15 +485,6 @@ class LogView:
             fields.setdefault("transactional_id", self.owner(event["producer_id"]))
         fields.setdefault("time_ms", event["timestamp"])
         return self.finding(severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields)
-
-
-def is_compacted(topic: str, cleanup_policy: str | None, cleaner_offset: int | None) -> bool:
-    """Whether a topic is compacted: by its setting, otherwise because the cleaner has a checkpoint of it."""
-    if topic in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
-        return True
-    if cleanup_policy is not None:
-        return "compact" in cleanup_policy
-    return cleaner_offset is not None
 
 
 def plain(value: object) -> Any:

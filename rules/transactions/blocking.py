@@ -1,382 +1,25 @@
-"""Transactions that hold back the LSO, and safe actions on them."""
+"""Safe actions on open transactions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 
 from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
-from auditor.base.at_rest import Fields
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.evidence.cluster_clocks import BrokerTime, Confidence
-from auditor.facts.coordinator_history import COMMIT, SKEW_MS, TransactionWindow
-from auditor.facts.coordinator_log import PREPARE_ABORT, PREPARE_COMMIT, StateRecord
+from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.facts.coordinator_history import COMMIT, TransactionWindow
+from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
-from auditor.rules.catalogue import registry
-from auditor.rules.catalogue.kinds import Hold
 from auditor.rules.lib import repairs
-from auditor.rules.seen.cluster_view import HOUR_MS, Cluster
-from auditor.rules.seen.view import LogView, highest, iso, once, unverified, verified_first
-from auditor.rules.transactions import open_transactions
-from auditor.rules.transactions.coordinated import TOPIC, last_entries
-from auditor.rules.transactions.open_transactions import (
-    DAMAGED,
-    OpenTransaction,
-    Status,
-    dated,
-    decision_may_be_lost,
-    held_by_stamps,
-    is_held_too_long,
-    is_its_own,
-    is_prepared,
-    open_at_coordinator,
-    open_in_time,
-    overdue_ms,
-    read_of,
-    since,
-    sure_ms,
-    time_allowed,
-)
+from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.view import LogView, unverified, verified_first
+from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, open_at_coordinator
 from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
-
-# What holds back a partition's last stable offset, and whether that is normal.
-#
-# Severities of findings, the summary's ``blocked``, tables, suites, report, terminal, metrics, alerts and the exit code
-# all use the verdict of :func:`judged`.
-
-
-class BlockedState(StrEnum):
-    """Status of a partition whose LSO is held back."""
-
-    STUCK = "stuck"  # nobody will end the transaction
-    OVERDUE = "overdue"  # it is open for longer than its time-out allows
-    UNDELIVERABLE = "undeliverable"  # it is decided, and nobody leads the partition to take its marker
-    UNKNOWN = "unknown"  # nothing in the input shows for how long, or whether it is open still
-    WAITING = "waiting"  # within its time-out: normal
-
-
-ORDER = tuple(BlockedState)
-STATUSES = {
-    BlockedState.STUCK: Status.HANGING,
-    BlockedState.UNDELIVERABLE: Status.PREPARED,
-    BlockedState.UNKNOWN: Status.UNKNOWN,
-}
-BLOCKED = (BlockedState.STUCK, BlockedState.OVERDUE, BlockedState.UNDELIVERABLE)  # longer than is normal
-
-
-@dataclass(frozen=True, slots=True)
-class BlockingStatus:
-    """Status of an open transaction, the same on every surface.
-
-    ``klass``: the class it is listed and counted as, of those of :class:`OpenTransaction`; one that may have ended is
-    undecidable. ``severity``: of the finding of ``rule``, None for no finding. ``if_true``: the severity if it is still
-    open, where that is unknown. ``certainty``: of ``status``. ``by_stamps``: only the times behind it in its own log
-    show that it is overdue (:func:`held_by_stamps`).
-    """
-
-    standing: BlockedState
-    klass: str
-    severity: str | None
-    if_true: str | None
-    hold: Hold
-    status: Status
-    certainty: Confidence
-    by_stamps: bool = False
-
-    @property
-    def confidence(self) -> str:
-        """Its certainty as findings have it."""
-        return "undecidable" if self.certainty is Confidence.INCONCLUSIVE else self.certainty.value
-
-    @property
-    def kind(self) -> str:
-        """The kind of findings about it."""
-        return next(kind.id for kind in registry.kinds().values() if kind.hold is self.hold)
-
-
-def age(log: LogView, t: OpenTransaction) -> int:
-    """Return how long it has been open, ms: by :func:`since`, its coordinator or its log, whichever is longest."""
-    begun, read = _begun(log, t), read_of(log) if t.ended else None
-    by_clock = read.done - begun if read else open_transactions.age_ms(log, t.entry, begun, ends=is_its_own(t))
-    return max(0, by_clock, held_by_stamps(log, t).at_least_ms)
-
-
-def _begun(log: LogView, t: OpenTransaction) -> int:
-    ongoing = t.entry is not None and t.entry.state == "Ongoing" and is_its_own(t)
-    begun = [time for time in (since(log, t), t.entry.start if ongoing and t.entry else -1) if time >= 0]
-    return min(begun, default=log.cluster.as_of)
-
-
-def is_single_partition(cluster: Cluster) -> bool:
-    """Whether the input is one partition without a given clock: it cannot tell how old its log end is."""
-    return cluster.coordinator is None and not cluster.clock_given and len(cluster.bounds) <= 1
-
-
-def _too_long(log: LogView, t: OpenTransaction) -> bool:
-    # 15 minutes where no timeout is known; an hour for a two-phase commit, which has none (KIP-939).
-    if t.timeout_ms == NO_TIMEOUT_MS:
-        return age(log, t) > HOUR_MS
-    return t.klass != "active" and _beyond(log, t)
-
-
-def _beyond(log: LogView, t: OpenTransaction) -> bool:
-    return t.timeout_ms != NO_TIMEOUT_MS and age(log, t) > overdue_ms(log, t)
-
-
-def may_have_ended(log: LogView, t: OpenTransaction, allowed_ms: int) -> bool:
-    """Whether both logs may have been copied before the transaction ended within ``allowed_ms``."""
-    if t.entry is None or t.entry.state not in ("Ongoing", *PREPARED) or not is_its_own(t):
-        return False
-    return open_transactions.unsure(log.cluster, t.entry, _begun(log, t) + allowed_ms) is not None
-
-
-def undeliverable(cluster: Cluster, entry: StateRecord | None) -> list[str]:
-    """Return the leaderless partitions of a decided transaction, where its markers cannot be written."""
-    if entry is None or entry.state not in PREPARED:
-        return []
-    return sorted(entry.partitions & cluster.away)
-
-
-@once
-def _verdicts(log: LogView) -> dict[tuple[int, int], BlockingStatus]:
-    return {}
-
-
-def judged(log: LogView, t: OpenTransaction) -> BlockingStatus:
-    """Return the verdict on one open transaction, computed once."""
-    made = _verdicts(log)
-    key = int(t.row["producer_id"]), int(t.row["first_offset"])
-    if key not in made:
-        made[key] = _judge(log, t)
-    return made[key]
-
-
-def _judge(log: LogView, t: OpenTransaction) -> BlockingStatus:
-    stands = _standing(log, t)
-    if stands in (BlockedState.UNKNOWN, BlockedState.WAITING) and is_held_too_long(log, t):
-        return _judged_by_stamps(log, t)
-    grave = "critical" if t.klass in ("hanging", "orphan") or age(log, t) > HOUR_MS else "error"
-    if t.klass == "late" and t.entry is not None and t.entry.state in PREPARED:
-        grave = highest(grave, prepared_severity(log.cluster, t.entry))
-    severity, if_true = _severity(log, t, stands, grave), None
-    if stands is BlockedState.UNKNOWN and severity == "info" and (t.in_flight or _too_long(log, t)):
-        if_true = grave
-    certainty = Confidence.LIKELY if t.klass == "undecidable" else Confidence.PROVED
-    if stands is BlockedState.UNKNOWN:
-        certainty = Confidence.INCONCLUSIVE
-    klass, hold = _counted_as(t, stands), _hold(t, stands)
-    return BlockingStatus(stands, klass, severity, if_true, hold, _status(t, stands), certainty)
-
-
-def _judged_by_stamps(log: LogView, t: OpenTransaction) -> BlockingStatus:
-    sure = sure_ms(log, t)
-    grave, hold = "critical" if sure > HOUR_MS else "error", _hold(t, BlockedState.OVERDUE)
-    certainty = Confidence.PROVED if sure > overdue_ms(log, t) else Confidence.LIKELY
-    status = Status.PREPARED if is_prepared(t) else Status.OVERDUE
-    return BlockingStatus(BlockedState.OVERDUE, "late", grave, None, hold, status, certainty, by_stamps=True)
-
-
-def _standing(log: LogView, t: OpenTransaction) -> BlockedState:
-    if t.in_flight:
-        return BlockedState.UNKNOWN
-    if t.ended:
-        return BlockedState.WAITING
-    waits = t.klass == "ghost" and open_at_coordinator(log, t)  # who has it open or decided will still end it
-    if t.klass in ("hanging", "orphan") or (t.klass == "ghost" and not (waits or t.end_unknown or t.missing)):
-        return BlockedState.STUCK
-    if (
-        t.entry
-        and log.name in undeliverable(log.cluster, t.entry)
-        and not open_transactions.ended(log.cluster, t.entry)
-    ):
-        return BlockedState.UNDELIVERABLE
-    if not _too_long(log, t):
-        return BlockedState.WAITING if waits or t.klass in ("active", "late") else BlockedState.UNKNOWN
-    clocks, coordinator = log.cluster.clocks, open_transactions.coordinator(log, t)
-    allowed = HOUR_MS if t.timeout_ms == NO_TIMEOUT_MS else clocks.ended_after_ms(coordinator, t.timeout_ms)
-    if t.end_unknown or "control_type" in log.leader.cannot_show or is_single_partition(log.cluster):
-        return BlockedState.UNKNOWN
-    if not may_have_ended(log, t, allowed):
-        return BlockedState.OVERDUE
-    in_time = t.entry is not None and open_in_time(log, t.entry, _begun(log, t), allowed)
-    return BlockedState.WAITING if in_time else BlockedState.UNKNOWN
-
-
-def _status(t: OpenTransaction, stands: BlockedState) -> Status:
-    if stands in STATUSES:
-        return STATUSES[stands]
-    if t.ended:
-        return Status.COMPLETED
-    return Status.PREPARED if is_prepared(t) else Status.OVERDUE if stands is BlockedState.OVERDUE else Status.OPEN
-
-
-def _severity(log: LogView, t: OpenTransaction, stands: BlockedState, grave: str) -> str | None:
-    if stands in BLOCKED:
-        return grave
-    if stands is BlockedState.UNKNOWN:
-        old = "control_type" in log.leader.cannot_show and age(log, t) > log.cluster.margin(t.timeout_ms)
-        return "warning" if old and not (t.end_unknown or is_single_partition(log.cluster)) else "info"
-    old = age(log, t) > HOUR_MS and not t.ended
-    return "warning" if old and not may_have_ended(log, t, HOUR_MS) else None
-
-
-def _counted_as(t: OpenTransaction, stands: BlockedState) -> str:
-    # Alerts count transactions that never end by themselves; one that its coordinator will end is not among them.
-    if stands is BlockedState.UNKNOWN:
-        return "undecidable"
-    if t.klass != "ghost" or stands is BlockedState.STUCK:
-        return t.klass
-    return "active" if stands is BlockedState.WAITING else "late"
-
-
-def _hold(t: OpenTransaction, stands: BlockedState) -> Hold:
-    if t.klass in ("hanging", "orphan"):
-        return Hold.NOBODYS
-    if t.klass == "ghost":
-        return Hold.PINNED
-    if stands is BlockedState.UNDELIVERABLE:
-        return Hold.PREPARED
-    return Hold.LONG if stands is BlockedState.WAITING or t.timeout_ms == NO_TIMEOUT_MS else Hold.OVERDUE
-
-
-def blocked(log: LogView, opened: list[OpenTransaction]) -> list[Fields]:
-    """Return rows of ``blocked`` in the summary.
-
-    This partition, if an open transaction holds its LSO below its end; for a partition of ``__transaction_state`` the
-    missing partitions of its decided transactions.
-    """
-    rows = _absent(log)
-    blocking = [t for t in opened if max(int(t.row["first_offset"]), log.leader.own_start) < log.leader.log_end]
-    if blocking:
-        rows.append(_blocked_row(log, blocking))
-    return rows
-
-
-def _blocked_row(log: LogView, blocking: list[OpenTransaction]) -> Fields:
-    # Reports the first transaction in the log among those with the worst status.
-    ranked = [(ORDER.index(judged(log, t).standing), int(t.row["first_offset"]), t) for t in blocking]
-    _, first, t = min(ranked, key=lambda transaction: transaction[:2])
-    verdict = judged(log, t)
-    has_timeout = t.entry is not None and t.entry.timeout_ms > 0
-    lowest = max(min(offset for _, offset, _ in ranked), log.leader.own_start)
-    return {
-        "log_dir": log.leader.log_dir,
-        "broker_id": log.leader.broker_id,
-        "topic": log.topic,
-        "partition": log.partition,
-        "last_stable_offset": min(lowest, log.readable_end),
-        "high_watermark": log.high_watermark,
-        "log_end": log.leader.log_end,
-        "readable_end": log.readable_end,
-        "producer_id": int(t.row["producer_id"]),
-        "producer_epoch": int(t.row["producer_epoch"]),
-        "transactional_id": t.owner,
-        "first_offset": first,
-        "last_offset": int(t.row["last_offset"]),
-        **dated(log, t),
-        "age_ms": age(log, t),
-        "at_least": not log.cluster.clock_given,
-        "held_at_least_ms": held_by_stamps(log, t).at_least_ms,
-        "timeout_ms": t.timeout_ms if has_timeout else None,
-        "beyond_timeout": None if verdict.standing is BlockedState.UNKNOWN else _beyond(log, t),
-        "late_if_open": age(log, t) > min(overdue_ms(log, t), HOUR_MS),
-        **verdict_columns(verdict),
-        "state": None if t.entry is None else t.entry.state or "tombstone",
-        "why": t.reason,
-        "others": len({int(transaction.row["producer_id"]) for _, _, transaction in ranked}) - 1,
-        **{name: int(t.row[name]) for name in ("batches", "records", "bytes")},
-    }
-
-
-def verdict_columns(verdict: BlockingStatus) -> dict[str, str | None]:
-    """Return a verdict as columns of a row."""
-    return {
-        "status": verdict.status.value,
-        "certainty": verdict.certainty.value,
-        "class": verdict.klass,
-        "standing": verdict.standing.value,
-        "severity": verdict.severity,
-        "if_true": verdict.if_true,
-        "rule": verdict.kind,
-    }
-
-
-def _absent(log: LogView) -> list[Fields]:
-    rows = []
-    for last in last_entries(log, PREPARE_COMMIT, PREPARE_ABORT) if log.topic == TOPIC else ():
-        away, due = undeliverable(log.cluster, last), open_transactions.due(log.cluster, last)
-        late = open_transactions.overdue(log.cluster, last)
-        if not (late or away):
-            continue
-        doubt = open_transactions.ended(log.cluster, last) if away else open_transactions.unsure(log.cluster, last, due)
-        unsure = doubt is not None or log.cluster.mixed
-        for name in sorted(last.partitions):
-            topic, _, number = name.rpartition("-")
-            if (topic, int(number)) in log.cluster.bounds or not (late or name in away):
-                continue
-            if not log.cluster.scope.wants_log(topic, int(number)):
-                continue
-            rows.append(
-                dict.fromkeys(_ABSENT_COLUMNS)
-                | {
-                    "topic": topic,
-                    "partition": int(number),
-                    "producer_id": last.producer_id,
-                    "producer_epoch": last.producer_epoch,
-                    "transactional_id": last.transactional_id,
-                    "since": iso(last.time),
-                    "since_not_before": iso(last.time),
-                    "age_ms": open_transactions.age_ms(log, last, last.time),
-                    "at_least": True,
-                    "timeout_ms": time_allowed(last) if last.timeout_ms > 0 else None,
-                    "beyond_timeout": None if unsure else late,
-                    "late_if_open": late or open_transactions.age_ms(log, last, last.time) > HOUR_MS,
-                    "state": last.state,
-                    "others": 0,
-                    "why": f"the coordinator has it as {last.state}; no replica of the partition is in the input",
-                    **verdict_columns(_of_absent(log, last, unsure, name in away, late)),
-                }
-            )
-    return rows
-
-
-def _of_absent(log: LogView, last: StateRecord, doubt: bool, away: bool, late: bool) -> BlockingStatus:
-    stands = BlockedState.UNKNOWN if doubt else BlockedState.UNDELIVERABLE if away else BlockedState.OVERDUE
-    grave = prepared_severity(log.cluster, last)
-    klass = "undecidable" if doubt else "late" if late else "active"
-    status = (Status.UNKNOWN, Confidence.INCONCLUSIVE) if doubt else (Status.PREPARED, Confidence.PROVED)
-    severity, if_true = ("info", grave) if doubt else (grave, None)
-    return BlockingStatus(stands, klass, severity, if_true, Hold.PREPARED, *status)
-
-
-def prepared_severity(cluster: Cluster, entry: StateRecord) -> str:
-    """Return the severity of a decided transaction that was not completed, by its age."""
-    age = cluster.clocks.age_ms(BrokerTime(entry.time, open_transactions.coordinator_of(cluster, entry)))
-    return "critical" if age > cluster.margin(time_allowed(entry)) else "error"
-
-
-_ABSENT_COLUMNS = (
-    "log_dir",
-    "broker_id",
-    "last_stable_offset",
-    "high_watermark",
-    "log_end",
-    "readable_end",
-    "first_offset",
-    "last_offset",
-    "since_by_producer",
-    "since_not_before",
-    "since_not_after",
-    "held_at_least_ms",
-    "batches",
-    "records",
-    "bytes",
-)
-
+from auditor.transactions.record import Case, Transaction
 
 # What is safe to do about an open transaction.
 #
@@ -404,13 +47,13 @@ DELETED = "its id decided COMMIT, and the part of this log that may have had the
 ALIVE = "it may be alive, and an abort then drops records that its client is about to commit"
 
 
-def advise(log: LogView, t: OpenTransaction) -> Advice:
+def advise(log: LogView, t: Transaction) -> Advice:
     """Advise on one open transaction."""
     advice = _advise(log, t)
-    if ranges := [span for span in unverified([log.leader]) if span[1] >= int(t.row["first_offset"])]:
+    if ranges := [span for span in unverified([log.leader]) if span[1] >= t.first_offset]:
         advice = verified_first(advice, ranges)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    return for_flink(t.owner, advice if back in advice.then else _led_first(log, advice, back))
+    return for_flink(t.transactional_id, advice if back in advice.then else _led_first(log, advice, back))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
@@ -422,7 +65,7 @@ def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
     return replace(advice.unless(led), then=f"first {back}{later}{further}")
 
 
-def _advise(log: LogView, t: OpenTransaction) -> Advice:
+def _advise(log: LogView, t: Transaction) -> Advice:
     gone = int(t.row["last_offset"]) < log.leader.own_start
     window = None if gone else committed(log, t)
     unsure = t.missing or ("files may have been copied at different times" if t.in_flight or t.end_unknown else None)
@@ -451,34 +94,34 @@ def _advise(log: LogView, t: OpenTransaction) -> Advice:
         places = _damaged_places(log, t)
         return _decision_lost(_records(t), places) if places else _confirm(log, t, unsure)
     perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
-    inside = None if gone else _damaged_behind(log, t, int(t.row["first_offset"]))
-    if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, int(t.row["producer_id"]))):
+    inside = None if gone else _damaged_behind(log, t, t.first_offset)
+    if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, t.producer_id)):
         return inside
     if perhaps is not None:
         return _until_it_ends(t) if _is_also_open(t) else _confirm(log, t, perhaps, PERHAPS_COMMITTED)
     return _abort(log, t, gone)
 
 
-def committed(log: LogView, t: OpenTransaction) -> TransactionWindow | None:
+def committed(log: LogView, t: Transaction) -> TransactionWindow | None:
     """Return the transaction decided COMMIT that may hold this data and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
     windows = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
     return min(windows, key=lambda window: window.end_time is None, default=None)
 
 
-def _commits_missing(log: LogView, t: OpenTransaction) -> Iterator[TransactionWindow]:
+def _commits_missing(log: LogView, t: Transaction) -> Iterator[TransactionWindow]:
     # Not the last transaction of the id while its coordinator still sends markers.
     for w in missing_behind(log, t.row):
         if w.prepare is not None and w.prepare.commit and not (w.end_time is None and _is_same(w.prepare, t.entry)):
             yield w
 
 
-def _may_hold_part(log: LogView, window: TransactionWindow, t: OpenTransaction) -> bool:
+def _may_hold_part(log: LogView, window: TransactionWindow, t: Transaction) -> bool:
     # The data may continue with that of later transactions.
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
-    begun = row["first_append_time"] != 1 or window.start_time - SKEW_MS <= max(times)
-    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + SKEW_MS))
+    begun = row["first_append_time"] != 1 or window.start_time - TWO_CLOCKS_MS <= max(times)
+    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + TWO_CLOCKS_MS))
 
 
 def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
@@ -488,44 +131,44 @@ def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
     return (decision.partition, decision.offset) == (last.partition, last.offset)
 
 
-def _why_perhaps_committed(log: LogView, t: OpenTransaction) -> str | None:
+def _why_perhaps_committed(log: LogView, t: Transaction) -> str | None:
     # The history of the id, or the part of this log that was read, may be too short to rule out a COMMIT.
-    producer_id, entry = int(t.row["producer_id"]), t.entry
+    producer_id, entry = t.producer_id, t.entry
     if entry is None:
         return None
     complete = owner_complete(log, producer_id)
-    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - SKEW_MS:
+    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - TWO_CLOCKS_MS:
         return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
     if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
     return (UNREAD if begins_inside(log) else DELETED) if _some_commit_may_hold(log, t) else None
 
 
-def _some_commit_may_hold(log: LogView, t: OpenTransaction) -> bool:
+def _some_commit_may_hold(log: LogView, t: Transaction) -> bool:
     named = naming(log)
-    span = named.of(int(t.row["producer_id"]))
+    span = named.of(t.producer_id)
     rows = named.rows[span]
-    behind = rows["decided_time"] - SKEW_MS > int(t.row["prev_marker_time"])
+    behind = rows["decided_time"] - TWO_CLOCKS_MS > int(t.row["prev_marker_time"])
     numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
 
-def _is_also_open(t: OpenTransaction) -> bool:
+def _is_also_open(t: Transaction) -> bool:
     # Under transaction.version 0 and 1 all transactions share one epoch; under 2 the next one has the next epoch.
     entry = t.entry
     if entry is None or entry.state != "Ongoing":
         return False
-    return (entry.producer_id, entry.producer_epoch) == (int(t.row["producer_id"]), int(t.row["last_epoch"]))
+    return (entry.producer_id, entry.producer_epoch) == (t.producer_id, int(t.row["last_epoch"]))
 
 
-def _is_also_decided(log: LogView, t: OpenTransaction, window: TransactionWindow) -> bool:
+def _is_also_decided(log: LogView, t: Transaction, window: TransactionWindow) -> bool:
     entry, prepare = t.entry, window.prepare
     if entry is None or entry.state not in PREPARED or prepare is None or not open_at_coordinator(log, t):
         return False
     return window.client_version < 2 or int(t.row["last_epoch"]) >= prepare.producer_epoch
 
 
-def _until_it_ends(t: OpenTransaction) -> Advice:
+def _until_it_ends(t: Transaction) -> Advice:
     # A marker written by hand would end half of the transaction that is open.
     assert t.entry is not None
     name, epoch = t.entry.transactional_id, t.entry.producer_epoch
@@ -558,14 +201,14 @@ def _coordinator_epoch(log: LogView, decision: StateRecord) -> int | None:
     return None if history is None else history.leader_epochs.get(decision.partition)
 
 
-def _commit_elsewhere(log: LogView, t: OpenTransaction) -> MissingCommit | None:
+def _commit_elsewhere(log: LogView, t: Transaction) -> MissingCommit | None:
     rows = [row for replica in log.replicas if replica is not log.leader for row in _commits(replica, t)]
     if not rows:
         return None
     return MissingCommit(*(int(rows[0][name]) for name in ("producer_id", "marker_epoch", "coordinator_epoch")))
 
 
-def _restore(log: LogView, t: OpenTransaction, commit: MissingCommit) -> Advice:
+def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
@@ -608,7 +251,7 @@ def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Cond
     return advice if advice.act else replace(advice, verdict=Verdict.DO_NOT_ACT, cost=COMMITTED)
 
 
-def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
+def _marker_unseen(log: LogView, t: Transaction, missing: str) -> Advice:
     # The marker may exist outside the input, so nothing may be written.
     return Advice(
         Verdict.DO_NOT_ACT,
@@ -619,7 +262,7 @@ def _marker_unseen(log: LogView, t: OpenTransaction, missing: str) -> Advice:
     )
 
 
-def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
+def _damaged_places(log: LogView, t: Transaction) -> list[str]:
     history, places = log.cluster.coordinator, []
     if history is not None and t.missing == DAMAGED:
         partitions = history.logs if t.entry is None else (t.entry.partition,)
@@ -628,7 +271,7 @@ def _damaged_places(log: LogView, t: OpenTransaction) -> list[str]:
     return [*places, *(f"{log.name} from offset {first} on" for first in behind[:1])]
 
 
-def _damaged_behind(log: LogView, t: OpenTransaction, offset: int) -> Advice | None:
+def _damaged_behind(log: LogView, t: Transaction, offset: int) -> Advice | None:
     # The damaged batch may hold the marker of part of the data, or of an earlier transaction: a marker written now
     # would end another transaction.
     first = next((first for first, last in log.leader.damaged if last > offset), None)
@@ -639,7 +282,7 @@ def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
     history = cluster.coordinator
     state_log = None if history is None else history.logs.get(coordinator)
     damaged = () if state_log is None else state_log.damaged.get(coordinator, ())
-    return f"{TOPIC}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
+    return f"{TRANSACTION_STATE}-{coordinator} from offset {damaged[0][0]} on" if damaged else ""
 
 
 def _decision_lost(loses: str, places: list[str]) -> Advice:
@@ -656,8 +299,8 @@ def _decision_lost(loses: str, places: list[str]) -> Advice:
     )
 
 
-def _listed(log: LogView, t: OpenTransaction) -> CheckCommand:
-    first, producer = int(t.row["first_offset"]), int(t.row["producer_id"])
+def _listed(log: LogView, t: Transaction) -> CheckCommand:
+    first, producer = t.first_offset, t.producer_id
     return CheckCommand(
         repairs.describe_producers(log.topic, log.partition),
         f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
@@ -673,31 +316,32 @@ def _look_elsewhere(log: LogView) -> str:
     return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
 
 
-def _commits(replica: ReplicaFacts, t: OpenTransaction) -> np.ndarray:
+def _commits(replica: ReplicaFacts, t: Transaction) -> np.ndarray:
     rows = replica.transactions
     closed = rows[(rows["producer_id"] == t.row["producer_id"]) & (rows["first_offset"] == t.row["first_offset"])]
     return closed[(closed["marker_offset"] >= 0) & (closed["commit"] == 1)]
 
 
-def _confirm(log: LogView, t: OpenTransaction, missing: str, cost: str = ALIVE) -> Advice:
+def _confirm(log: LogView, t: Transaction, missing: str, cost: str = ALIVE) -> Advice:
     hangs = CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
     look: tuple[CheckCommand, ...] = (hangs, _listed(log, t))
-    if t.owner is not None:
+    if t.transactional_id is not None:
         ended = f"its state is not Ongoing, or its partitions do not have {log.name}"
-        look = (*look, CheckCommand(repairs.describe_id(t.owner), ended))
+        look = (*look, CheckCommand(repairs.describe_id(t.transactional_id), ended))
     condition = Condition("no coordinator will end it", None, missing)
     return Advice(Verdict.LOOK, cost, (condition,), look, then="abort nothing before they show that it hangs")
 
 
-def _of_coordinator(log: LogView, t: OpenTransaction, entry: StateRecord, gone: bool) -> Advice:
+def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool) -> Advice:
     # An abort by hand would contradict what the coordinator decides or has decided.
     if entry.state in PREPARED:
         return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
     loses = "nothing" if gone else _records(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(entry, loses)
-    if t.klass == "active":
-        lossless = "" if may_be_flinks(t.owner) else "nothing is lost: "  # what Flink has pre-committed would be
+    if t.case is Case.ACTIVE:
+        # What Flink has pre-committed would be lost.
+        lossless = "" if may_be_flinks(t.transactional_id) else "nothing is lost: "
         return Advice(
             Verdict.WAIT,
             f"{lossless}it ends by itself, at its time-out at the latest",
@@ -711,7 +355,7 @@ def _in_state(transactional_id: str, state: str) -> CheckCommand:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return Condition("its coordinator has ended it", False, f"{TOPIC} has it open for {transactional_id}")
+    return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
 def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
@@ -743,7 +387,9 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(repairs.describe_topic(TOPIC), f"a broker leads {TOPIC}-{coordinator}"),
+            CheckCommand(
+                repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {TRANSACTION_STATE}-{coordinator}"
+            ),
         ),
         loses=loses,
         then=("" if may_be_flinks(transactional_id) else RESTARTED)
@@ -757,18 +403,18 @@ def other_coordinator(cluster: Cluster, coordinator: int) -> str:
 
     A copy with a CRC mismatch must not be loaded.
     """
+    name = f"{TRANSACTION_STATE}-{coordinator}"
     if _has_damaged_copy(cluster, coordinator):
         return (
-            f"let only a replica without a CRC mismatch lead {TOPIC}-{coordinator} (audit them first: a coordinator "
-            "that loads damaged records goes by what they say)"
+            f"let only a replica without a CRC mismatch lead {name} (audit them first: a coordinator that loads "
+            "damaged records goes by what they say)"
         )
-    if (count := cluster.replicas.get((TOPIC, coordinator))) == 1:
-        return f"restart broker {cluster.last_leader(TOPIC, coordinator)}, the only one with {TOPIC}-{coordinator}"
+    if (count := cluster.replicas.get((TRANSACTION_STATE, coordinator))) == 1:
+        return f"restart broker {cluster.last_leader(TRANSACTION_STATE, coordinator)}, the only one with {name}"
     moves = "it moves nothing where the preferred replica leads already"
     alone = "" if count else "; where there is no other replica, its broker has to start again"
     return (
-        f"let another replica that is in sync lead {TOPIC}-{coordinator} (kafka-leader-election.sh, of type preferred: "
-        f"{moves}{alone})"
+        f"let another replica that is in sync lead {name} (kafka-leader-election.sh, of type preferred: {moves}{alone})"
     )
 
 
@@ -778,9 +424,9 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
 
 def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
     """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
-    if cluster.replicas.get((TOPIC, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
+    if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
-    return repairs.at_risk(cluster, cluster.last_leader(TOPIC, coordinator), advice, but=transactional_id)
+    return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
 
 
 def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
@@ -808,7 +454,7 @@ def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, 
     return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
 
 
-def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
+def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:
     committing = t.entry is not None and t.entry.state == "CompleteCommit" and not gone
     records = plural(int(t.row["records"]), "record")
     stay = "stays" if int(t.row["records"]) == 1 else "stay"
@@ -817,7 +463,7 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
     elif committing:
         cost = (
             f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
-            "which the application may count" + ("" if may_be_flinks(t.owner) else SEND_AGAIN)
+            "which the application may count" + ("" if may_be_flinks(t.transactional_id) else SEND_AGAIN)
         )
     else:
         cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
@@ -829,29 +475,29 @@ def _abort(log: LogView, t: OpenTransaction, gone: bool) -> Advice:
             Condition("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
         ),
         (_listed(log, t),),
-        (Act(repairs.abort(log.topic, log.partition, int(t.row["first_offset"]))),),
+        (Act(repairs.abort(log.topic, log.partition, t.first_offset)),),
         loses="nothing" if gone else _records(t),
         then=_by_producer(log, t),
     )
 
 
-def _what_it_is(t: OpenTransaction) -> str:
+def _what_it_is(t: Transaction) -> str:
     if t.entry is not None and t.entry.state in ("PrepareAbort", "CompleteAbort"):
         return "a transaction that ended in ABORT"
     return "a transaction that nobody will end"
 
 
-def _why_nobody(t: OpenTransaction) -> str:
-    if t.klass != "ghost":
+def _why_nobody(t: Transaction) -> str:
+    if t.case is not Case.GHOST:
         return t.reason
-    return f"{TOPIC} has nothing open for it" if t.owner is not None else f"{TOPIC} has nobody with its producer id"
+    return f"{TRANSACTION_STATE} has {'nobody with its producer id' if t.entry is None else 'nothing open for it'}"
 
 
 def _brokers(log: LogView) -> list[str]:
     return [f"broker {c.broker_id}" if c.broker_id is not None else c.log_dir for c in log.replicas]
 
 
-def _by_producer(log: LogView, t: OpenTransaction) -> str:
+def _by_producer(log: LogView, t: Transaction) -> str:
     # Releases before 3.0 take the producer's ids instead. inter.broker.protocol does not prove an old release: it may
     # lag behind.
     if log.cluster.release(log.leader.broker_id).least >= FINDS_BY_OFFSET:
@@ -864,7 +510,7 @@ def _by_producer(log: LogView, t: OpenTransaction) -> str:
     )
 
 
-def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
+def _least_coordinator_epoch(log: LogView, t: Transaction) -> int:
     # Brokers fence a marker with an older coordinator epoch than the stored one.
     rows, states = log.leader.transactions, log.leader.producers
     epochs = rows["coordinator_epoch"][(rows["producer_id"] == t.row["producer_id"]) & (rows["marker_offset"] >= 0)]
@@ -872,7 +518,7 @@ def _least_coordinator_epoch(log: LogView, t: OpenTransaction) -> int:
     return max([0, *map(int, epochs), *map(int, stored)])
 
 
-def _records(t: OpenTransaction) -> str:
+def _records(t: Transaction) -> str:
     count, size = plural(int(t.row["records"]), "record"), int(t.row["bytes"])
     return count if size < 0 else f"{count} ({plural(size, 'byte')})"  # text dumps do not show sizes
 

@@ -93,7 +93,10 @@ def differences(
     found = []
     for ours, theirs in COUNTERS.items():
         known = [metrics[name] for name in theirs if name in metrics]
-        if (known or error is None) and (counted := facts.sums.get(ours, 0)) != sum(known):
+        counted = facts.sums.get(ours, 0)
+        # The leader's meters count a batch in several, as it goes on validating; the audit in one of them.
+        elsewhere = any(facts.sums.get(name, 0) for name in COUNTERS if name != ours)
+        if (known or error is None) and counted != sum(known) and not (counted < sum(known) and elsewhere):
             found.append(f"{ours}: ours {counted}, the leader's {sum(known)}")
     events = {EventKind(int(kind)).name for kind in facts.events["kind"] if kind in STRUCTURE}
     events |= {error.reason for error in facts.errors}

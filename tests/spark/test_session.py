@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from auditor import register
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.runner import KeptFacts
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark import jobs
 from auditor.spark import session as spark_session
 from auditor.spark.session import DAEMON, TUNED, tuned
@@ -129,11 +130,12 @@ def note_task(replicas: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str
 def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> None:
     """Rows of less than a MiB are one task's to Spark's adaptive execution, and Python takes long over each."""
     draw = random.Random(5)
-    facts = [KeptFacts("c", "t", n, "d", b"", pickle.dumps((n, draw.randbytes(1500))), b"") for n in range(400)]
+    replicas = (SimpleNamespace(topic="t", topic_id=None, noise=draw.randbytes(1500)) for _ in range(400))
+    facts = [KeptFacts("c", "t", n, "d", b"", pickle.dumps(one), b"") for n, one in enumerate(replicas)]
     parallelism = spark.conf.get("spark.sql.shuffle.partitions")
     spark.conf.set("spark.sql.shuffle.partitions", "4")  # as users have it
     try:
-        rows = [row for _, row in jobs.judge_logs(jobs.facts_frame(spark, facts), {"c": None}, note_task)]
+        rows = [row for _, row in jobs.judge_logs(jobs.facts_frame(spark, facts), {"c": Cluster(0, 0)}, note_task)]
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", parallelism)
     of_task = Counter(row["task"] for row in rows)

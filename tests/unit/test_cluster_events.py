@@ -9,8 +9,8 @@ from auditor.connectors.logdir.inventory import discover
 from auditor.dashboards.answers import FINDING
 from auditor.dashboards.finding_groups import explained
 from auditor.dashboards.page import around, stories, when
-from auditor.pipeline import controller_events
-from auditor.pipeline.controller_events import EventsTask, read_events
+from auditor.pipeline import cluster_settings
+from auditor.pipeline.cluster_settings import EventsTask, read_events
 from tests import corpora
 from tests.facts import opened
 
@@ -42,7 +42,7 @@ def test_a_reassignment_is_said_where_it_begins_and_ends() -> None:
 
 def test_old_events_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     everything = events(("un", 0))["un-0"]
-    monkeypatch.setattr(controller_events, "MAX_EVENTS", 4)
+    monkeypatch.setattr(cluster_settings, "MAX_EVENTS", 4)
     assert events(("un", 0))["un-0"] == everything[-4:]
 
 

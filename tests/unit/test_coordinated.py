@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from auditor.facts.coordinator_history import build_history
+from auditor.facts.coordinator_history import build_history, transactions
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.pipeline import derived_tables
+from auditor.pipeline.derived_tables import BRANCH, Share, begun, decided_by, summed
+from auditor.rules.partition_transactions import decisions
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.transactions import coordinated
-from auditor.rules.transactions.coordinated import BRANCH, Share, summed
 
 START, TIMEOUT = 1_000_000, 60_000
 Step = tuple[str, int, int, int]  # state, epoch, ms since the beginning, transaction.version of the client
@@ -60,9 +60,9 @@ def test_who_decided_is_told_as_far_as_the_log_shows(case: str) -> None:
     steps, timeouts, who = CASES[case]
     log = pack(entries(steps, timeouts=timeouts))
     (columns,) = log.all_pieces()
-    mine = coordinated.transactions(columns)
-    assert coordinated.decided_by(columns, mine, coordinated.begun(columns, mine)) == [who]
-    decided, aborted, forced = (int(counted[0]) for counted in coordinated.decisions(log))
+    mine = transactions(columns)
+    assert decided_by(columns, mine, begun(columns, mine)) == [who]
+    decided, aborted, forced = (int(counted[0]) for counted in decisions(log))
     has_decision = any(state.startswith("Prepare") for state, *_ in steps)
     assert (decided, aborted) == (has_decision, (has_decision and who is not None and case != "committed") or
                                   case == "cleaned but for the decision")  # fmt: skip

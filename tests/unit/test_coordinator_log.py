@@ -11,18 +11,22 @@ import pytest
 
 from auditor.connectors import schema
 from auditor.facts import coordinator_log
-from auditor.facts.coordinator_log import STATES, CoordinatorLog, StateRecord, pack, tally
-from auditor.model.transaction_states import PREPARED, IdAccount
-from auditor.rules.transactions.coordinated import (
+from auditor.facts.coordinator_log import (
     KIND_BITS,
+    STATES,
+    CoordinatorLog,
+    StateRecord,
     _kinds,
-    _unsound_in,
-    decisions,
     odd_steps,
-    producer_runs,
-    raised,
+    pack,
+    tally,
+    unsound_in,
     value,
 )
+from auditor.model.transaction_states import PREPARED, IdAccount
+from auditor.rules.coordinator_state import producer_runs
+from auditor.rules.epochs import raised
+from auditor.rules.partition_transactions import decisions
 
 PARTITIONS = ("orders-0", "orders-1", "payments-3", "__consumer_offsets-7")
 
@@ -143,7 +147,7 @@ def test_steps_in_which_something_is_wrong(both: tuple[list[StateRecord], Coordi
 def test_records_that_are_not_sound_by_themselves(both: tuple[list[StateRecord], CoordinatorLog]) -> None:
     entries, log = both
     never = {e.offset for e in entries if e.state is not None and e.state not in STATES and e.offset >= 120}
-    found = {e.offset: problems for e, problems in _unsound_in(log, 120)}
+    found = {e.offset: problems for e, problems in unsound_in(log, 120)}
     assert never <= {offset for offset, problems in found.items() if problems == ["state_never_written"]}
     idle = {e.offset for e in entries if e.state == "CompleteCommit" and e.partitions and e.offset >= 120}
     assert idle <= set(found)

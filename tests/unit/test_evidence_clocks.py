@@ -53,7 +53,7 @@ def test_an_era_is_what_one_leader_wrote_until_its_clock_fell() -> None:
     assert eras_of(track()) == []
     assert eras_of(track(NOW)) == [Era(0, 0, NOW, -1, NOW, NOW)]
     assert eras_of(track(NOW, NOW + HOUR, NOW + HOUR + S, NOW + MIN, NOW + 2 * MIN, epochs=(4, 4, 4, 4, 5))) == [
-        Era(4, 0, NOW, NOW, NOW + HOUR + S, NOW + HOUR),
+        Era(4, 0, NOW, NOW, NOW + HOUR + S, NOW + HOUR, HOUR),
         Era(4, 3, NOW + MIN, -1, NOW + MIN, NOW + MIN),
         Era(5, 4, NOW + 2 * MIN, -1, NOW + 2 * MIN, NOW + 2 * MIN),
     ]
@@ -66,7 +66,7 @@ def test_the_newest_time_is_that_behind_the_last_fall() -> None:
     still_lower = log(NOW, NOW + 30 * DAY, NOW + MIN, NOW + HOUR)
     assert newest_of(still_lower) == NOW + HOUR
     known = of(fell, still_lower)
-    assert {known.now().ms_for_display(), known.now_of(1).ms_for_display()} == {NOW + HOUR}
+    assert {known.now().ms_for_display(), known.newest[1]} == {NOW + HOUR}
     assert [(f.broker, f.by_ms, f.log, f.offset) for f in known.falls] == [
         (1, 3 * DAY - MIN, "t-0", 3),
         (1, 30 * DAY - MIN, "t-0", 2),
@@ -149,6 +149,15 @@ def test_two_times_are_in_doubt_only_within_what_a_clock_fell() -> None:
     times = np.array([NOW - HOUR - MIN, NOW - HOUR, NOW - MIN, NOW, NOW + MIN])
     assert known.fell_ms(times, 1).tolist() == [0, HOUR, HOUR, HOUR, 0]
     assert not known.fell_ms(times, 2).any()
+
+
+def test_times_that_a_clock_read_twice_have_no_order_but_in_the_log_that_shows_its_fall() -> None:
+    back = Clocks(NOW, falls=(Fall(1, NOW, NOW - MIN, NOW, "t-0", 3, wrong_from=NOW - MIN),))
+    assert back.may_be_reversed(NOW - 30 * S, NOW - 50 * S, "u-0")
+    assert not back.may_be_reversed(NOW - 30 * S, NOW - 50 * S, "t-0")
+    assert not back.may_be_reversed(NOW - 30 * S, NOW - 2 * MIN, "u-0"), "from before the clock read anything twice"
+    jumped = Clocks(NOW, falls=(Fall(1, NOW, NOW - DAY, NOW, "t-0", 3, wrong_from=NOW - MIN),))
+    assert not jumped.may_be_reversed(NOW - HOUR, NOW - 2 * HOUR, "u-0"), "it read no such time before it fell"
 
 
 def test_a_step_explains_a_pause_that_ends_while_the_clock_ran_ahead() -> None:

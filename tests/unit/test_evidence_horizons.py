@@ -11,8 +11,8 @@ import pytest
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.evidence.horizons import (
     ALWAYS,
-    By,
     Horizon,
+    HorizonSource,
     LastMarker,
     LogEnd,
     ReadTimes,
@@ -344,7 +344,7 @@ def test_only_what_had_to_be_committed_is_known_by_a_checkpoint(committed: bool,
     """A client's stamp says nothing of when its data was committed."""
     bounds = {("t", 0): LeaderBounds(0, 9, 9, NOW - 9 * MIN, False, None, 1)}
     cluster = Cluster(NOW, NOW, bounds=bounds, passes={("t", 0): ("broker-1", NOW)})
-    by = By.CHECKPOINT if committed else By.OWN_STAMPS
+    by = HorizonSource.CHECKPOINT if committed else HorizonSource.OWN_STAMPS
     assert cluster.horizon("t", 0, committed=committed) == Horizon(NOW if committed else NOW - 9 * MIN, by)
     assert cluster.lacks("t", 0, NOW - S, other_clock=False, committed=committed) == wanted
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from auditor.evidence.cluster_clocks import FAR_MS, OwnTimes, step_between
-from auditor.facts.replica_facts import STAMP, Fall
+from auditor.evidence.cluster_clocks import FAR_MS, Fall, OwnTimes, step_between
+from auditor.facts.replica_facts import STAMP
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 BEGAN = 1_795_300_000_000  # ms
@@ -45,6 +45,25 @@ def test_a_last_time_alone_and_far_ahead_is_not_without_doubt() -> None:
     assert passed(near, 5) == (FAR_MS + 5 * MINUTE,) * 2
 
 
+@pytest.mark.parametrize(
+    ("same", "other", "doubted"),
+    [
+        ([], -1, False),  # nothing speaks against it
+        ([-1], -1, False),
+        ([-7 * DAY], -7 * DAY, False),  # idle
+        ([9 * MINUTE], 9 * MINUTE, False),
+        ([10 * MINUTE - 30 * SECOND], 10 * MINUTE, True),  # it was written as lately, and not in those three hours
+        ([-7 * DAY, 20 * MINUTE], 20 * MINUTE, True),
+        ([20 * MINUTE], 3 * HOUR, False),  # a log of another broker has that time too
+        ([-7 * DAY], 20 * MINUTE, False),
+    ],
+)
+def test_it_is_doubted_where_logs_as_fresh_are_far_behind(same: list[int], other: int, doubted: bool) -> None:
+    times = OwnTimes(np.concatenate([MINUTES[:11], track((11, 10 * MINUTE + 3 * HOUR, 0, 0))]))
+    assert times.is_doubted([t if t == -1 else BEGAN + t for t in same], BEGAN + other) == doubted
+    assert not OwnTimes(MINUTES[:0]).is_doubted([BEGAN], BEGAN)
+
+
 @pytest.mark.parametrize(("offset", "expected"), [(0, 2 * MINUTE), (3, 2 * MINUTE), (4, MINUTE), (5, 0)])
 def test_nothing_counts_before_the_last_fall_of_the_clock(offset: int, expected: int) -> None:
     """A time a month ahead at offset 2 is a wrong clock, and so may be all before the next one."""
@@ -64,9 +83,7 @@ def test_times_behind_that_of_the_audit_are_of_a_wrong_clock() -> None:
     assert passed(MINUTES, 100, until=0) == (0, 0)
 
 
-RAN_AHEAD = [
-    Fall(by_ms=2 * DAY - MINUTE, offset=20, time=BEGAN + MINUTE, leader_changed=False)
-]  # it read two days more
+RAN_AHEAD = [Fall(None, BEGAN + 2 * DAY, BEGAN + MINUTE, -1, "", 20)]  # it read two days more
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_what_an_entry_hides_is_what_a_look_at_every_transaction_shows(seed: int
         for pid, first, last in entries
     ]
     columns = np.array(entries, np.int64).T
-    assert replica_pairs.hides(facts(transactions=t), *columns).tolist() == expected
+    assert snapshots_and_indexes.hides(facts(transactions=t), *columns).tolist() == expected
 
 
 @seeded(20)

@@ -18,7 +18,7 @@ from auditor.facts.coordinator_log import PLAIN_ROWS, CoordinatorLog, StateRecor
 from auditor.facts.offsets import WatchedOffsets
 from auditor.pipeline.cluster_context import entries
 from auditor.replay.internal_readers import CoordinatorReader, OffsetsReader, PartitionSets, Room
-from auditor.rules.lib.evidence import watched
+from auditor.rules.committed_offsets import watched
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import LogView
 from tests import corpora, made

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from auditor.evidence.horizons import LastMarker
 from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution import finding_limits
@@ -129,7 +130,7 @@ def test_of_what_may_have_ended_since_the_counted_are_no_alarm_either(rule: str,
     """Ten ids at offsets 0 to 9; a marker came behind the coordinator's log for each even one, for a later transaction
     of it. Three are listed, of those that are an alarm."""
     history = build_history(1, [entry(n, state) for n in range(10)])
-    ended = {n: [(1, 0, 20 * HOUR_MS, 10 * HOUR_MS)] for n in range(0, 10, 2)}
+    ended = {n: [LastMarker("orders-0", 1, 0, 20 * HOUR_MS, 10 * HOUR_MS, True)] for n in range(0, 10, 2)}
     cluster = Cluster(as_of=30 * HOUR_MS, newest_time=30 * HOUR_MS, coordinator=history, ended=ended)
     log = LogView([made.facts("__transaction_state", log_end=10)], cluster)
     found = list(finding_limits.judge_bounded(log, [registry.kinds()[rule]], 3))

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from auditor.evidence.horizons import Cleaned, Missing, between, both_intact, cleaned, missing
 from auditor.facts.events import Event, EventKind, blank_events
-from auditor.rules.lib.log_bounds import Cleaned, Missing, between, both_intact, cleaned, missing
 from auditor.rules.seen.cluster_view import Cluster, Election
 from auditor.rules.seen.view import LogView
 from tests.made import facts, transactions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from auditor.facts.replica_facts import Difference, SnapshotLink
-from auditor.rules.lib.log_bounds import built_without
+from auditor.rules.producer_memory import built_without
 from tests.made import facts
 
 

@@ -10,7 +10,7 @@ import pytest
 from auditor.facts.coordinator_history import CoordinatorHistory, StateRecord, build_history
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.groups import GroupPartition
-from auditor.rules.lib.evidence import story_of
+from auditor.rules.committed_offsets import story_of
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora, facts, made

@@ -13,9 +13,9 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.view import LogView
-from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import open_transactions
+from auditor.rules.transactions.making import open_transactions
 from auditor.transactions.matching import matching, owner_complete
+from auditor.transactions.record import BlockedState
 from tests import made
 
 PID, NOW = 7, 1_000_000
@@ -217,7 +217,7 @@ def test_a_two_phase_commit_that_is_decided_is_carried_out_at_once(minutes: int,
     states = LogView([replica], data.cluster)
     states.cluster.clocks = Clocks(NOW + minutes * 60_000)
     assert findings("stuck-prepare", states) == severities
-    late = blocking.judged(data, open_transactions(data)[0]).standing is blocking.BlockedState.OVERDUE
+    late = open_transactions(data)[0].standing is BlockedState.OVERDUE
     assert late == bool(severities)
 
 

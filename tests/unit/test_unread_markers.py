@@ -13,7 +13,7 @@ from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.rules.seen.cluster_view import Cluster, LeaderBounds
 from auditor.rules.seen.view import LogView
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.open_transactions import open_transactions
+from auditor.rules.transactions.making import open_transactions
 from tests import made
 
 PID, BEGAN, HERE, ELSEWHERE = 7, 1_000_000, frozenset({"t-0"}), frozenset({"u-0"})

@@ -12,7 +12,7 @@ from auditor.evidence.which_copy import (
     NOBODY,
     CopyEnd,
     DirectoryCopy,
-    Identity,
+    DirectoryIdentity,
     KnownCopy,
     KnownTopics,
     NamedDirectory,
@@ -157,19 +157,38 @@ def named(folder: str, topic_id: str, reach: int = 0) -> NamedDirectory:
 @pytest.mark.parametrize(
     ("folders", "counts", "expected"),
     [
-        (["ab-0", "ab-0-20261128"], {"ab": 1}, {"ab-0-20261128": Identity("ab", 0, "ab-0")}),
-        (["old.ab-0"], {"ab": 1}, {"old.ab-0": Identity("ab", 0)}),
-        (["ab-0", "old.ab-1"], {"ab": 2}, {"old.ab-1": Identity("ab", 1)}),
-        (["ab-0", "ab-1", "ab-1-20261128"], {"ab": 2}, {"ab-1-20261128": Identity("ab", 1, "ab-1")}),
-        (["saved-1"], {"ab": 2}, {"saved-1": Identity("ab", 1)}),
-        (["saved-20261128"], {"ab": 2}, {"saved-20261128": Identity("ab", None)}),
+        (["ab-0", "ab-0-20261128"], {"ab": 1}, {"ab-0-20261128": DirectoryIdentity("ab", 0, "ab-0")}),
+        (["old.ab-0"], {"ab": 1}, {"old.ab-0": DirectoryIdentity("ab", 0)}),
+        (["ab-0", "old.ab-1"], {"ab": 2}, {"old.ab-1": DirectoryIdentity("ab", 1)}),
+        (["ab-0", "ab-1", "ab-1-20261128"], {"ab": 2}, {"ab-1-20261128": DirectoryIdentity("ab", 1, "ab-1")}),
+        (["saved-1"], {"ab": 2}, {"saved-1": DirectoryIdentity("ab", 1)}),
+        (["saved-20261128"], {"ab": 2}, {"saved-20261128": DirectoryIdentity("ab", None)}),
         (["ab-0", "ab-1"], {"ab": 2}, {}),
     ],
 )
 def test_the_topic_id_says_whose_a_directory_is(
-    folders: list[str], counts: dict[str, int], expected: dict[str, Identity]
+    folders: list[str], counts: dict[str, int], expected: dict[str, DirectoryIdentity]
 ) -> None:
     assert identities([named(folder, "id") for folder in folders], {"id": "ab"}, counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("folder", "counts", "expected"),
+    [
+        ("b-1-20261128", {}, 1),
+        ("b-1-20261128", {"b": 2}, 1),
+        ("b-1-20261128", {"b": 1}, 1),  # the metadata does not have its creation yet: another directory has
+        ("old.b-2-20261128", {"b": 1}, None),  # of the only one? its name says otherwise
+        ("backup-0", {"b": 1}, 0),
+        ("b.old-7", {"b": 1}, 0),
+        ("b.old-1", {"b": 2}, 1),
+        ("old-b-20261128-1", {"b": 2}, 1),
+    ],
+)
+def test_the_name_says_which_partition_it_was(folder: str, counts: dict[str, int], expected: int | None) -> None:
+    beside = [named("b-1", "id")] if folder == "b-1-20261128" else []
+    found = identities([*beside, named(folder, "id")], {"id": "b"}, counts)
+    assert (found[folder].topic, found[folder].partition) == ("b", expected)
 
 
 def test_a_topic_that_is_called_like_a_copy_is_itself() -> None:
@@ -187,8 +206,8 @@ def test_of_two_directories_without_the_partition_s_own_the_further_one_stands_f
     folders = [named("ab-0.monday-0", "id", 40), named("ab-0.tuesday-0", "id", 70)]
     found = identities(folders, {"id": "ab"}, {"ab": 1})
     assert found == {
-        "ab-0.tuesday-0": Identity("ab", 0),
-        "ab-0.monday-0": Identity("ab", 0, "ab-0.tuesday-0"),
+        "ab-0.tuesday-0": DirectoryIdentity("ab", 0),
+        "ab-0.monday-0": DirectoryIdentity("ab", 0, "ab-0.tuesday-0"),
     }
 
 

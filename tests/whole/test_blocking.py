@@ -18,7 +18,7 @@ from auditor.outputs.publish import run_report
 from auditor.pipeline.options import parse_time
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
-from auditor.rules.lib.evidence import readers
+from auditor.rules.committed_offsets import readers
 from tests import corpora
 from tests.coordinator_records import Coordinator
 from tests.facts import opened

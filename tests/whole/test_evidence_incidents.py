@@ -24,6 +24,7 @@ from tests.controller_records import Controller
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Batch, Forged
+from tests.transformations import add_partition
 from tests.whole.test_copied_one_by_one import copied_until, newest_time
 from tests.whole.test_never_in_flight import Running
 
@@ -259,6 +260,17 @@ def test_a_marker_that_was_decided_does_not_make_the_coordinators_log_older(ahea
         (path / "replication-offset-checkpoint").unlink()
     (f,) = [f for f in above_info(opened(tmp_path).findings) if f.kind != "clock-skew"]
     assert (f.kind, f.severity, f.topic, f.offset) == ("hanging-transaction", "critical", "t", late["base_offset"])
+
+
+@pytest.mark.parametrize(("newest", "severity"), [(-7 * DAY, "critical"), (0, "error")])
+def test_an_idle_log_does_not_make_a_proved_hang_doubtful(newest: int, severity: str, tmp_path: Path) -> None:
+    """Kind 16: t-0's own stamps show three hours. Another partition of its broker was written a week before, or until
+    the transaction began: only then may a clock have jumped."""
+    root = incident("held-3h-coordinator-copied-before-it", tmp_path)
+    begun = Forged(root / "broker-1", "t-0").all()[1]["max_time"]
+    add_partition(root, Path("broker-1"), "idle", 0, tuple(begun + newest - number * MINUTE for number in (2, 1, 0)))
+    (f,) = above_info(opened(root).findings)
+    assert (f.kind, f.severity, f.producer_id) == ("hanging-transaction", severity, 4)
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -335,7 +335,7 @@ def test_the_same_bytes_from_sequence_0_are_a_duplicate(tmp_path: Path, append_t
     log.next(last, sequence=first["count"], **new)
     again = log.next(first, max_time=first["max_time"] + (5000 if append_time else 0))
     more = log.next(first, sequence=first["count"], max_time=first["max_time"] + (5000 if append_time else 0))
-    log.next(last, sequence=2 * first["count"], **new)
+    log.next(last, sequence=2 * first["count"], **({"max_time": more["max_time"]} if append_time else {}), **new)
     log.save()
     (f,) = above_info(lab.findings())
     assert (f.kind, f.severity) == ("duplicate-sequence-range", "error")

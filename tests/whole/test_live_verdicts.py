@@ -21,7 +21,9 @@ NEVER = 2**31 - 1  # the time-out of a two-phase commit
 
 
 def live(tmp_path: Path, minutes: float, timeout: int, *states: str) -> Audit:
-    """A live copy in which a transaction of ``bank.audit-1`` was decided, while another log goes on so many minutes."""
+    """A live copy in which a transaction of ``bank.audit-1`` was decided, while another log goes on so many minutes.
+
+    Nothing shows who led its logs: neither metadata nor settings."""
     bank = Bank(tmp_path, "bank.audit-1")
     for k, state in enumerate(states):
         bank.coordinator.state(
@@ -32,6 +34,7 @@ def live(tmp_path: Path, minutes: float, timeout: int, *states: str) -> Audit:
     bank.coordinator.save()
     bank.lab.is_live()
     bank.lab.without_metadata()
+    (tmp_path / "server-1.properties").unlink()
     return opened(tmp_path, as_of=DECIDED + int(minutes * MIN))
 
 

@@ -61,7 +61,15 @@ def test_of_a_log_without_its_need_a_rule_has_nothing_to_say(name: str) -> None:
 
 
 def test_each_need_is_told_apart_by_logs_of_real_brokers() -> None:
-    names = ("altered-41", "cut-off-43", "groups-43", "index-hides-abort-43", "legacy-0102", "tiered-43")
+    names = (
+        "altered-41",
+        "clock-step5-43",
+        "cut-off-43",
+        "groups-43",
+        "index-hides-abort-43",
+        "legacy-0102",
+        "tiered-43",
+    )
     found = [there(log) for name in names for log in logs(name)]
     for need in HAS.keys() - {Need.MEMORY}:  # which running brokers alone tell
         assert len({need in has for has in found}) == 2, need
