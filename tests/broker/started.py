@@ -21,28 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, segment_bytes
+from tests.broker.jars import resolved
 from tests.starts import DAMAGES, Damage
 
 DATA = Path(__file__).parents[1] / "data" / "starts"
-LOG4J = (
-    "log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\nlog4j.appender.out.layout="
-    "org.apache.log4j.PatternLayout\nlog4j.appender.out.layout.ConversionPattern=%p %m%n\n"
-)
-LOG4J2 = (
-    "status=error\nappender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n"
-    "appender.out.layout.pattern=%p %m%n\nrootLogger.level=info\nrootLogger.appenderRef.out.ref=out\n"
-)
+LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # to which a broker from Maven logs; its own tools bring Log4j
 PATIENCE_S = 90
-TELLING = re.compile(r"ERROR|FATAL|(?<!RejectedExecution)Exception|-stray")
-
-
-def logging_to(folder: Path) -> None:
-    """Have every JVM of this process print its log."""
-    (folder / "log4j.properties").write_text(LOG4J)
-    (folder / "log4j2.properties").write_text(LOG4J2)
-    os.environ["JAVA_TOOL_OPTIONS"] = (
-        f"-Dlog4j.configuration=file:{folder}/log4j.properties -Dlog4j2.configurationFile={folder}/log4j2.properties"
-    )
+TELLING = re.compile(r"ERROR|FATAL|^(?!INFO|WARN).*Exception|-stray")
 
 
 def made(version: str, folder: Path) -> Cluster:
@@ -63,6 +48,7 @@ def made(version: str, folder: Path) -> Cluster:
         say("close plain")
         say("close tx")
     cluster.stop()
+    cluster.jars += os.pathsep + resolved("slf4j-simple", LOGGING)
     return cluster
 
 
@@ -105,10 +91,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_TOOL_OPTIONS"] = "-Dorg.slf4j.simpleLogger.showThreadName=false"
     for version in args.versions:
         with tempfile.TemporaryDirectory(prefix="starts-") as temporary:
             folder = Path(temporary)
-            logging_to(folder)
             cluster = made(version, folder / "cluster")
             base = folder / "base"
             shutil.copytree(cluster.log_dir(), base)
