@@ -17,6 +17,7 @@ from auditor.facts.crash_recovery import (
     METADATA_LOG,
     OF_LOGS,
     REBUILT,
+    TAIL,
     TOPIC_ID,
     StartStep,
     own_files,
@@ -411,8 +412,8 @@ def start_fails(log: LogView) -> Iterator[Finding]:
 
     Checks: what a start reads besides batches: meta.properties, quorum-state, the newest checkpoint of
     __cluster_metadata, checkpoint files, names of directories, partition.metadata, leader epochs, names of files in
-    partition directories, and after a clean stop the end of the last segment. Most damages were tried on brokers of
-    several releases. Files that a start makes again are not reported.
+    partition directories. Most damages were tried on brokers of several releases. Files that a start makes again are
+    not reported, and zeros at which a start ends are reported as the torn tail of their segment.
     Why it matters: the broker ends, or fails the log directory; with other log directories it goes on without its
     partitions. Without partition.metadata or the metadata, KRaft renames the partition -stray and makes an empty one.
     Can be wrong: a copy that lacks or has changed files which the broker's directory has.
@@ -420,7 +421,8 @@ def start_fails(log: LogView) -> Iterator[Finding]:
     Source: LogManager, LogLoader, CheckpointFile, PartitionMetadataFile, LogManager.isStrayKraftReplica
     """
     for c in log.replicas:
-        steps = [s for s in _of_log_dir(log, c) + start_steps_of(log, c) if s.outcome != REBUILT and s.kind != TOPIC_ID]
+        steps = [s for s in _of_log_dir(log, c) + start_steps_of(log, c) if s.outcome != REBUILT]
+        steps = [s for s in steps if s.kind not in (TOPIC_ID, TAIL)]  # which other rules report
         cut = [s for s in steps if s.kind == METADATA_LOG]
         for step in [s for s in steps if s.kind != METADATA_LOG] + cut[:1]:
             replicas = 1 if step.kind == METADATA_LOG else log.cluster.replicas.get((log.topic, log.partition))
@@ -433,7 +435,7 @@ def start_fails(log: LogView) -> Iterator[Finding]:
                 replica=c,
                 verified=True,
                 evidence={"file": step.file, "start": step.outcome, "clean_shutdown": c.clean_shutdown},
-                advice=Advice(Verdict.LOOK, "do not start the broker before the file is repaired", then=step.repair),
+                advice=repairs.before_a_start(c, step.repair),
             )
 
 

@@ -28,9 +28,9 @@ ALWAYS_SCANNED = "__cluster_metadata"  # KafkaMetadataLog opens it as if after a
 
 ENDS, FAILS, LOST, REBUILT = "broker ends", "log directory fails", "partition lost", "rebuilt"
 STOPS = (ENDS, FAILS)
-LEADER_EPOCHS, METADATA_LOG, TAIL, TOPIC_ID = "leader-epoch-checkpoint", "metadata-log", "tail", "topic-id"
+LEADER_EPOCHS, METADATA_LOG, TOPIC_ID = "leader-epoch-checkpoint", "metadata-log", "topic-id"
+HOLE, TAIL = "hole", "tail"  # of the last segment, after a clean stop
 READABLE = ("unreadable", "limit")  # reasons of errors that are not of a file's content
-LEAST_BATCH = 17  # bytes of which a reader takes the size of a batch
 
 
 class StartKind(NamedTuple):
@@ -65,8 +65,11 @@ READS: tuple[StartKind, ...] = (
               "write it again: a line version: 0 and a line topic_id: ID, with the id of the topic in the metadata"),
     StartKind(LEADER_EPOCHS, FAILS, "it does not decode", _MOVE + "its entries are made again from batches"),
     StartKind("number", ENDS, "its name does not begin with an offset", _MOVE + "it is no file of the partition"),
-    StartKind(TAIL, ENDS, "after a clean stop the last segment is not recovered, and zeros are no batch",
-              "move .kafka_cleanshutdown out of the log directory: a start then cuts the zeros"),
+    StartKind(TAIL, ENDS, "after a clean stop the last segment is not recovered, and its end is no batch",
+              "move .kafka_cleanshutdown out of the log directory: a start then cuts what is no batch"),
+    StartKind(HOLE, ENDS, "after a clean stop the last segment is not recovered, and bytes in it are no batch",
+              "copy the partition directory, then move .kafka_cleanshutdown out of the log directory: a start then "
+              "cuts the segment there, with the batches behind"),
     StartKind("snapshot", REBUILT, "it is made again from batches", ""),
     StartKind("index", REBUILT, "it is made again from batches", ""),
     StartKind(TOPIC_ID, LOST, "its topic id is not in the metadata: it is renamed -stray",
@@ -111,12 +114,13 @@ def _step(file: StartFile, *, kraft: bool) -> StartStep:
         outcome, why = ENDS, NULL
     elif file.kind == "meta.properties" and not kraft:
         outcome, why = REBUILT, "it is written again"
-    elif file.state == "name" or file.kind in (METADATA_LOG, TOPIC_ID, TAIL):
+    elif file.state == "name" or file.kind in (METADATA_LOG, TOPIC_ID, TAIL, HOLE):
         why = kind.why
     return StartStep(file.file, file.kind, outcome, why, kind.repair)
 
 
-OF_LOGS = ("partition.metadata", LEADER_EPOCHS, "number", TAIL, TOPIC_ID)  # kinds of files in partition directories
+# Kinds of files in partition directories.
+OF_LOGS = ("partition.metadata", LEADER_EPOCHS, "number", TAIL, HOLE, TOPIC_ID)
 
 
 def joined(steps: Sequence[StartStep], runs: Iterable[Fields]) -> list[StartStep]:
@@ -129,10 +133,11 @@ def own_files(replica: ReplicaFacts) -> list[StartFile]:
     """Of a replica, what a start meets in files that were read with its log."""
     name = f"{replica.folder}/{LEADER_EPOCHS}"
     files = [StartFile(name, LEADER_EPOCHS, "damaged")] if _damaged(replica, name) else []
-    if replica.clean_shutdown and replica.scans and replica.topic != ALWAYS_SCANNED:
-        last = replica.scans[-1]
-        if last.cut_reason == "zero_filled" and last.size - last.cut >= LEAST_BATCH:
-            files.append(StartFile(replica.segments[-1], TAIL, "zeros"))
+    refused = replica.scans[-1].refused if replica.scans and replica.clean_shutdown else -1
+    if refused >= 0 and replica.topic != ALWAYS_SCANNED:
+        file, size = replica.segments[-1], replica.scans[-1].size
+        hole = any(e.file == file and e.position <= refused < e.position + e.length < size for e in replica.errors)
+        files.append(StartFile(file, HOLE if hole else TAIL, "damaged"))
     return files
 
 

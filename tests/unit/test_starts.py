@@ -11,16 +11,21 @@ from typing import Any
 import pytest
 
 from auditor.connectors.kafka_names import is_refused_folder, lacks_number
-from auditor.facts.crash_recovery import LOST, STOPS
+from auditor.facts.crash_recovery import HOLE, LOST, STOPS, TAIL
 from auditor.outputs.publish import recovery
+from tests import corpora
 from tests.facts import opened
 from tests.starts import DAMAGES, on_disk
 
 DATA = Path(__file__).parents[1] / "data" / "starts"
 RECORDED = sorted(path.stem for path in DATA.glob("*.json"))
 BASES = [name for name in RECORDED if (DATA / f"{name}.tar.gz").exists()]
-# Releases before 3.7 do not know -stray, which none of them makes: only a downgrade meets it.
-NOT_PREDICTED = {("2.8.2", "folder orders-9.0123456789abcdef0123456789abcdef-stray")}
+NOT_PREDICTED = {
+    # Log.parseTopicPartitionName does not know -stray, which LocalLog does in 3.6.2: only a downgrade meets one there.
+    ("2.8.2", "folder orders-9.0123456789abcdef0123456789abcdef-stray"),
+    # Garbage with a size is a batch to FileLogInputStream; ProducerStateManager then reads it by its attributes.
+    *((name, "active segment with a size of 14 behind") for name in BASES),
+}
 BY_NAME = {damage.name: damage for damage in DAMAGES}
 
 
@@ -61,7 +66,7 @@ def test_a_start_does_what_was_predicted(name: str, tmp_path: Path) -> None:
         starts, lost, found = predicted(target.parent)
         if (starts, lost and starts) != (row["starts"], "orders-0" in row["stray"]):
             wrong.append((row["damage"], row["starts"], starts, lost))
-        assert starts or "start-fails" in found, row["damage"]
+        assert starts or {"start-fails", "torn-tail"} & set(found), row["damage"]
         assert row["damage"] != "none" or not found
     assert not wrong
 
@@ -76,6 +81,36 @@ def test_a_log_directory_fails_and_the_broker_goes_on(tmp_path: Path) -> None:
         if predicted(target)[0] != row["starts"]:
             wrong.append(row["damage"])
     assert not wrong
+
+
+def _batch_ends(data: bytes) -> list[int]:
+    ends = [0]
+    while ends[-1] + 17 < len(data) and (size := int.from_bytes(data[ends[-1] + 8 : ends[-1] + 12], "big")):
+        ends.append(ends[-1] + 12 + size)
+    return ends
+
+
+@pytest.mark.parametrize(("change", "starts"), [("none", False), ("cut", True), ("unclean", True), ("before", True)])
+def test_zeros_in_the_last_segment_of_a_clean_stop(change: str, starts: bool, tmp_path: Path) -> None:
+    """4.1.0 and 4.3.1 ended at the zeros of bay.case-8, and started without them or without a clean stop; also with
+    zeros in place of a batch before the last entry of the index, from which a start reads."""
+    root = corpora.copy("altered-41", tmp_path) / "broker-1"
+    log = root / "bay.case-8" / "00000000000000000190.log"
+    data = log.read_bytes()
+    ends = _batch_ends(data)
+    if change in ("cut", "before"):
+        log.write_bytes(data[: ends[-1]])
+    if change == "before":
+        log.write_bytes(data[: ends[1]] + b"\0" * (ends[2] - ends[1]) + data[ends[2] : ends[-1]])
+    if change == "unclean":
+        (root / ".kafka_cleanshutdown").unlink()
+    audit = opened(tmp_path)
+    (row,) = recovery(audit, audit.logs.totals)
+    stops = [step["file"] for step in row["reads"] if step["kind"] in (TAIL, HOLE) and step["file"]]
+    assert stops == ([] if starts else [f"bay.case-8/{log.name}"])
+    errors = [f for f in audit.findings if f.kind == "torn-tail" and f.severity == "error" and f.partition == 8]
+    assert [f.outcome for f in errors] == ([] if starts else ["at_risk"])
+    assert all("a start of broker 1 ends at them" in f.message and ".kafka_cleanshutdown" in f.remedy for f in errors)
 
 
 def test_a_newer_release_refuses_small_segments(tmp_path: Path) -> None:
