@@ -23,6 +23,7 @@ LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 COPY_LIST = "copied.json.gz"  # the list of `auditor copy`
 QUORUM_STATE = "quorum-state"
+BOOTSTRAP = "bootstrap.checkpoint"
 
 _LIVE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9][0-9]{0,9})")
 _ASIDE = re.compile(r"([a-zA-Z0-9._-]*)-([0-9]{1,10})\.[0-9a-f]{32}-(delete|future|stray)")
@@ -37,6 +38,33 @@ _REMOTE = re.compile(
 )
 _OBJECT = re.compile(rf"([0-9]{{20}})-({_UUID})\.(log|indexes|rsm-manifest)")
 _FOLDER_KINDS = {"delete": "deleted", "future": "future", "stray": "stray"}
+
+
+_PARTITION_NUMBER = re.compile(r"[+]?[0-9]+")
+_UNNUMBERED = re.compile(r"(?![0-9]+[.])[^.]*[.](?:.*[.])?(?:log|index|timeindex|txnindex|snapshot)")
+
+
+def is_refused_folder(name: str) -> bool:
+    """Whether a start ends at a directory of this name in a log directory: it is no ``TOPIC-N``.
+
+    Source: LocalLog.parseTopicPartitionName, LogManager.loadLogs.
+    """
+    if name == REMOTE_INDEX_CACHE:
+        return False
+    aside = next((suffix for suffix in ("-delete", "-future", "-stray") if name.endswith(suffix)), "")
+    if aside and not re.fullmatch(rf"\S+-\S+\.\S+{aside}", name):
+        return True
+    topic, dash, number = (name.rpartition(".")[0] if aside else name).rpartition("-")
+    return not (dash and topic and _PARTITION_NUMBER.fullmatch(number) and int(number) <= 0x7FFFFFFF)
+
+
+def lacks_number(name: str) -> bool:
+    """Whether a start ends at a file of this name in a partition directory: Kafka takes it for a segment's or a
+    snapshot, whose names begin with an offset.
+
+    Source: LogFileUtils.offsetFromFileName.
+    """
+    return _UNNUMBERED.fullmatch(name) is not None
 
 
 class PartitionFolder(NamedTuple):

@@ -778,7 +778,7 @@ _LISTS = {
     "skipped": ("reason", "files", "bytes", "example"),
     "unreadable": ("log_dir", "file", "position", "length", "reason", "detail"),
     "blocked": BLOCKED_ROW,
-    "recovery": ("log_dir", "starts", "truncates", "poison", "says"),
+    "recovery": ("log_dir", "starts", "truncates", "poison", "repairs", "next_release", "says"),
     "cluster_events": ("topic", "partition", "events", "left_out"),
     "asides": ASIDE,
 }

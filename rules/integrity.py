@@ -12,6 +12,7 @@ from auditor.base.errors import BREAKS_OFF, DamagedField, DecodeError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import few, plural
 from auditor.evidence.horizons import LEADERS_LOG, Missing, hole
+from auditor.facts.crash_recovery import TAIL, own_files, start_steps
 from auditor.facts.events import INDEX_FAULTS, Event, EventKind
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
@@ -97,11 +98,11 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
 @rule(
     "torn-tail",
     when={
-        "error": "before the newest segment",
+        "error": "before the newest segment, or where a start ends at it",
         "critical": "below the high watermark",
         "info": "in a live directory",
         "unreadable": "before the newest segment",
-        "at_risk": "below the high watermark",
+        "at_risk": "below the high watermark, or where a start ends at it",
     },
 )
 def torn_tail(log: LogView) -> Iterator[Finding]:
@@ -110,10 +111,11 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     Checks: bytes behind the last whole batch of a segment: a batch that breaks off, zeros, or nothing that a batch
     could be.
     Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
+    After a clean stop nothing is recovered: a broker ends at zeros there.
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
     What to do: nothing if the high watermark is not in it; otherwise keep a copy of the folder before the broker starts
     (it cuts the bytes off), and let an in-sync replica that has the records lead.
-    Source: LogSegment.recover
+    Source: LogSegment.recover, LogSegment.readNextOffset, FileLogInputStream.nextBatch
     """
     for replica in log.replicas:
         for pieces in tails(replica).values():
@@ -127,8 +129,9 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
     preallocated = error.reason == "zero_filled" and _preallocates(log, replica)
     beyond = replica.high_watermark is not None and replica.high_watermark > replica.log_end
     breaks_off = error.reason == "truncated" or _begins_a_batch(replica, error, length)
-    severity = "error" if not newest else "info" if live and not beyond and breaks_off else "warning"
-    if newest and preallocated:
+    steps = start_steps((file for file in own_files(replica) if newest and file.kind == TAIL), kraft=True)
+    severity = "error" if not newest or steps else "info" if live and not beyond and breaks_off else "warning"
+    if newest and preallocated and not steps:
         severity = "info"
     written = severity == "info" and live  # as a batch that is being written looks
     words = {"truncated": "a batch that breaks off", "zero_filled": "zeros"}.get(
@@ -137,7 +140,8 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
     return log.finding(
         "warning" if written else severity,
         f"{error.file} ends with {plural(length, 'byte')} outside any whole batch ({words})"
-        + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else ""),
+        + ("; the high watermark is beyond what is whole: this replica lacks committed data" if beyond else "")
+        + (f"; a start of broker {replica.broker_id} ends at them" if steps else ""),
         replica=replica,
         file=error.file,
         position=error.position,
@@ -150,7 +154,10 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
             "high_watermark": replica.high_watermark,
         },
         doubt=written,
-        advice=repairs.torn_tail(log, replica, newest=newest, lost=beyond),
+        outcome="at_risk" if steps else "",
+        advice=repairs.before_a_start(replica, steps[0].repair)
+        if steps and not beyond
+        else repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
 

@@ -12,6 +12,17 @@ from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEviden
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
 from auditor.evidence.cluster_clocks import RESTART_MS, BrokerTime, Order
+from auditor.facts.crash_recovery import (
+    LOST,
+    METADATA_LOG,
+    OF_LOGS,
+    REBUILT,
+    TAIL,
+    TOPIC_ID,
+    StartStep,
+    own_files,
+    start_steps,
+)
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
@@ -400,6 +411,56 @@ def _doubles(log: LogView) -> Iterator[tuple[ReplicaFacts, ReplicaFacts, bool]]:
 
 WITHOUT = " without having been in sync "
 CHECKPOINT = "the metadata checkpoint has "  # where an election was not seen: only its result is known
+
+
+def start_steps_of(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
+    """What a start does at the files of a replica that are not as they should be."""
+    known = log.cluster.starts.get(replica.log_dir, ())
+    own = [s for s in known if s.kind in OF_LOGS and s.file.partition("/")[0] == replica.folder]
+    return own + start_steps(own_files(replica), kraft=True)
+
+
+def _of_log_dir(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
+    # Reported with one of its logs.
+    if log.cluster.start_of.get(replica.log_dir) != (log.topic, log.partition):
+        return []
+    return [s for s in log.cluster.starts.get(replica.log_dir, ()) if s.kind not in OF_LOGS]
+
+
+@rule(
+    "start-fails",
+    when={"critical": "where the only replica is lost"},
+)
+def start_fails(log: LogView) -> Iterator[Finding]:
+    """A broker does not start on its files, or loses a partition when it does
+
+    Checks: what a start reads besides batches: meta.properties, quorum-state, the newest checkpoint of
+    __cluster_metadata, checkpoint files, names of directories, partition.metadata, leader epochs, names of files in
+    partition directories. Most damages were tried on brokers of several releases. Files that a start makes again are
+    not reported, and zeros at which a start ends are reported as the torn tail of their segment.
+    Why it matters: the broker ends, or fails the log directory; with other log directories it goes on without its
+    partitions. Without partition.metadata or the metadata, KRaft renames the partition -stray and makes an empty one.
+    Can be wrong: a copy that lacks or has changed files which the broker's directory has.
+    What to do: repair the files in the listed order with the broker stopped, on a copy first.
+    Source: LogManager, LogLoader, CheckpointFile, PartitionMetadataFile, LogManager.isStrayKraftReplica
+    """
+    for c in log.replicas:
+        steps = [s for s in _of_log_dir(log, c) + start_steps_of(log, c) if s.outcome != REBUILT]
+        steps = [s for s in steps if s.kind not in (TOPIC_ID, TAIL)]  # which other rules report
+        cut = [s for s in steps if s.kind == METADATA_LOG]
+        for step in [s for s in steps if s.kind != METADATA_LOG] + cut[:1]:
+            replicas = 1 if step.kind == METADATA_LOG else log.cluster.replicas.get((log.topic, log.partition))
+            alone = step.outcome == LOST and replicas == 1
+            what = "loses" if step.outcome == LOST else "stops at"
+            more = f" and {len(cut) - 1} more" if step.kind == METADATA_LOG and len(cut) > 1 else ""
+            yield log.finding(
+                "critical" if alone else "error",
+                f"A start of broker {c.broker_id} {what} {step.says}{more}",
+                replica=c,
+                verified=True,
+                evidence={"file": step.file, "start": step.outcome, "clean_shutdown": c.clean_shutdown},
+                advice=repairs.before_a_start(c, step.repair),
+            )
 
 
 def _one_start(f: Finding) -> Hashable:

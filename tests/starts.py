@@ -71,6 +71,17 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
+def behind(data: bytes) -> Callable[[Path], None]:
+    return lambda path: path.write_bytes(path.read_bytes() + data) and None  # type: ignore[func-returns-value]
+
+
+def second_zeros(path: Path) -> None:
+    data = path.read_bytes()
+    begin = 12 + int.from_bytes(data[8:12], "big")
+    size = 12 + int.from_bytes(data[begin + 8 : begin + 12], "big")
+    path.write_bytes(data[:begin] + b"\0" * size + data[begin + size :])
+
+
 def first_removed(path: Path) -> None:
     sorted(path.glob("*.log"))[0].unlink()
 
@@ -115,6 +126,14 @@ DAMAGES = [
     Damage("producer snapshot without a number", f"{LOG}/*.snapshot", copied_as("abc.snapshot")),
     *_several(f"{LOG}/*.log", "active segment", "empty", "zeros", "missing", "cut"),
     Damage("active segment flipped", f"{LOG}/*.log", flipped),
+    Damage("active segment with 4096 zeros behind", f"{LOG}/*.log", behind(b"\0" * 4096)),
+    Damage("active segment with 17 zeros behind", f"{LOG}/*.log", behind(b"\0" * 17)),
+    Damage("active segment with 18 zeros behind", f"{LOG}/*.log", behind(b"\0" * 18)),
+    Damage("active segment with a size of 13 behind", f"{LOG}/*.log", behind(b"\0" * 11 + b"\x0d" + b"x" * 60)),
+    Damage("active segment with a size of 14 behind", f"{LOG}/*.log", behind(b"\0" * 11 + b"\x0e" + b"x" * 60)),
+    Damage("active segment with a size of -1 behind", f"{LOG}/*.log", behind(b"\0" * 8 + b"\xff" * 4 + b"x" * 60)),
+    Damage("active segment with a size of 1 GiB behind", f"{LOG}/*.log", behind(b"\0" * 8 + b"\x40\0\0\0" + b"x" * 60)),
+    Damage("active segment with its second batch zeros", f"{LOG}/*.log", second_zeros),
     Damage("first segment missing", LOG, first_removed),
     Damage("all segments missing", LOG, all_removed),
     Damage("segment without a number", f"{LOG}/*.log", copied_as("abc.log")),
@@ -131,3 +150,9 @@ DAMAGES = [
         )
     ),
 ]  # fmt: skip
+
+
+def on_disk(name: str, partition: str = "orders-1") -> Damage:
+    """A damage by its name, to another partition: of one of several log directories."""
+    damage = next(damage for damage in DAMAGES if damage.name == name)
+    return damage._replace(pattern=damage.pattern.replace(f"{LOG}/", f"{partition}/"))

@@ -16,6 +16,18 @@ from typing import NamedTuple
 # an :class:`AuditFailure` and exit code 4.
 
 
+class StartFile(NamedTuple):
+    """A file or directory that a starting broker reads, and that is not as it should be.
+
+    ``file``: path relative to its log directory; ``kind``: its fixed name, or folder, number, checkpoint, metadata-log,
+    topic-id, tail; ``state``: missing, empty, damaged, cut, name, or other.
+    """
+
+    file: str
+    kind: str
+    state: str
+
+
 class DecodeError(NamedTuple):
     """A stretch of bytes that could not be decoded, and why.
 

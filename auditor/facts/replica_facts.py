@@ -332,7 +332,8 @@ class SegmentScan:
     batches with a delete horizon (KIP-534), and the earliest of these, ms. ``controls``: records of its control
     batches. ``plain``: no byte and no batch needed individual treatment, so that ``size`` and ``records`` are the sums
     over its batches. ``overflow``: position and offset of the first batch that ends too far from ``base_offset`` for an
-    index, -1 each for none.
+    index, -1 each for none. ``refused``: the byte at which a broker that does not recover it, but looks for its last
+    offset, fails: it begins at the last entry of the index; -1 for none (``LogSegment.readNextOffset``).
     """
 
     base_offset: int
@@ -355,6 +356,7 @@ class SegmentScan:
     controls: int = 0
     plain: bool = True
     overflow: tuple[int, int] = (-1, -1)
+    refused: int = -1
 
 
 # Producer snapshots, compared with the replay at their offset.

@@ -231,7 +231,7 @@ def _summarise(audit: Audit) -> Fields:
         "asides": _asides(audit),
         "prevention": _prevention(audit),
         "open_transactions": dict(sorted(totals.open.items())),
-        "recovery": _recovery(audit, totals),
+        "recovery": recovery(audit, totals),
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
@@ -469,10 +469,18 @@ def _notes(audit: Audit, totals: LogTotals) -> list[str]:
     return sorted(set(notes))
 
 
-def _recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
+def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
+    """Return for each log directory what a start does (:func:`auditor.facts.crash_recovery.directory`)."""
     clean = {d.name: d.clean_shutdown for d in audit.inventory.log_dirs}
-    pairs = sorted(totals.recovery.items(), key=itemgetter(0))
-    return [crash_recovery.directory(name, [run for _, run in runs], clean.get(name, False)) for name, runs in pairs]
+    starts = {name: steps for cluster in audit.clusters.values() for name, steps in cluster.starts.items()}
+    refused = {name: words for cluster in audit.clusters.values() for name, words in cluster.next_release.items()}
+    runs = totals.recovery | {name: [] for name in starts if name not in totals.recovery}
+    rows = []
+    for name, own in sorted(runs.items(), key=itemgetter(0)):
+        dry = [run for _, run in own]
+        steps = crash_recovery.joined(starts.get(name, ()), dry)
+        rows.append(crash_recovery.directory(name, dry, clean.get(name, False), steps, refused.get(name, ())))
+    return rows
 
 
 # ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations`.

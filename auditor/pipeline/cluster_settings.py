@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, Limits, setting_number
+from auditor.base.errors import DecodeError, Limits, StartFile, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.words import few
 from auditor.connectors import schema
@@ -30,6 +30,7 @@ from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.evidence.which_copy import ClusterCopy, several_clusters
+from auditor.facts.crash_recovery import METADATA_LOG, TOPIC_ID, StartStep, start_steps
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, ReleaseEvidence, policy_at, shown_by
 from auditor.processes.isolation import Pool
@@ -144,6 +145,8 @@ class ClusterSettings:
     ``sessions``: of the brokers that were up in the records of the metadata. ``removed``: ids of topics that are gone;
     ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
     behind the moment that their directories are of. ``apart``: its log directories, where other clusters have its id.
+    ``cut_at``: of a controller alone, its log directory and the offset at which its start cuts the damaged metadata
+    log; ``not_sound``: the partitions made from there on, by topic id.
     """
 
     metadata: ClusterMetadata | None = None
@@ -169,8 +172,9 @@ class ClusterSettings:
     went_on: frozenset[int] = frozenset()
     stopped: Stopped = field(default_factory=dict)
     sessions: Sessions = field(default_factory=dict)
-    sound: tuple[int, int] = (-1, -1)
     apart: tuple[str, ...] = ()
+    cut_at: dict[str, int] = field(default_factory=dict)
+    not_sound: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def levels(self) -> dict[str, int]:
@@ -377,6 +381,9 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
+    if (read.damaged or read.sound[1] <= 0) and len(reads) == 1 and len(read.voters) <= 1:
+        cluster.cut_at = {log_dir.name: max(read.sound[1], 0)}
+        cluster.not_sound = frozenset(key for key, (offset, _) in read.made.items() if offset >= read.sound[1])
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)
     cluster.sessions = read.sessions
     topics = read.metadata.topics  # one that was recreated under its name has another past
@@ -650,6 +657,67 @@ def _partition(p: PartitionState) -> tuple[Any, ...]:
     lists = (p.adding, p.removing, p.elr, p.last_known_elr)
     place = (p.topic, p.partition, p.topic_id, p.replicas, p.isr, p.leader, p.leader_epoch, p.partition_epoch)
     return (*place, *lists, schema.RECOVERY_STATES[p.recovery_state] if named else None)
+
+
+# What a start does at files that are not as they should be, and what a newer release refuses.
+
+
+LEAST_SEGMENT = 1 << 20  # bytes: segment.bytes since 4.1, log.segment.bytes since 4.0
+TOO_SMALL = "{} and newer end at the start: {}={} of {} is below 1048576; set it to 1048576 or more before the upgrade"
+NO_ZOOKEEPER = "4.0 and newer have no ZooKeeper mode: migrate to KRaft with 3.9 before the upgrade"
+OwnLog = tuple[str, int, str | None]  # topic, partition and topic id of a log in a log directory
+
+
+def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSettings) -> bool:
+    has_metadata = settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs)
+    meta = log_dir.meta
+    if has_metadata:
+        return False
+    if meta is None or meta.broker_id is None:  # its file is damaged: topic ids are in every directory of KRaft
+        return all(replica.partition_metadata is None for replica in log_dir.replicas)
+    return meta.version == 0
+
+
+def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
+    """What a start does at the files of a log directory that are not as they should be; ``logs``: those that it has."""
+    files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
+    if not log_dir.copied:
+        files += _lost_at_start(log_dir, logs, settings)
+    return start_steps(files, kraft=not _uses_zookeeper(log_dir, logs, settings))
+
+
+def _lost_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> Iterator[StartFile]:
+    # Partitions that the start renames -stray, though the broker has them: by damaged metadata, or another topic id.
+    missing = any(file.kind == METADATA_LOG for file in log_dir.start_files) and len(settings.voters) <= 1
+    cut = missing or log_dir.name in settings.cut_at
+    metadata = settings.metadata
+    if metadata is None and not cut:
+        return
+    known = {} if metadata is None else metadata.partitions
+    ids = {} if metadata is None else metadata.topics
+    have = {(topic_id, number) for _, number, topic_id in logs}
+    for topic, number, topic_id in logs:
+        if topic_id is None or topic == METADATA_TOPIC:
+            continue
+        key, now = (topic_id, number), (ids.get(topic, ""), number)
+        if cut and (key not in known or key in settings.not_sound):
+            yield StartFile(f"{topic}-{number}", METADATA_LOG, "cut")
+        elif cut or key in known or now not in known or now in have:
+            continue
+        elif log_dir.broker_id in known[now].replicas:
+            yield StartFile(f"{topic}-{number}", TOPIC_ID, "other")
+
+
+def refused_by_newer(log_dir: LogDir, settings: ClusterSettings) -> list[str]:
+    """What keeps a newer release from starting on a log directory, a sentence each."""
+    sizes = [
+        ("4.1", "segment.bytes", configs.get("segment.bytes"), f"topic {topic}")
+        for topic, configs in sorted(settings.topic_configs.items())
+    ]
+    own = log_dir.configs.get("log.segment.bytes")
+    sizes.append(("4.0", "log.segment.bytes", own, f"broker {log_dir.broker_id}"))
+    refused = [TOO_SMALL.format(*row) for row in sizes if 0 < (setting_number(row[2]) or 0) < LEAST_SEGMENT]
+    return refused + ([NO_ZOOKEEPER] if log_dir.meta and _uses_zookeeper(log_dir, (), settings) else [])
 
 
 # The policy of each broker, by the strongest evidence in the input (rules.md, *How auto picks*).

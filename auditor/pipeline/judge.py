@@ -108,7 +108,9 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[Transaction]) -> 
         "sums": replica.sums,
         "unlooked": replica.unlooked_batches,
         "errors": [e._asdict() for e in _fewer(errors)],
-        "recovery": crash_recovery.both_runs(replica, placement.double_log_dirs(log).get(replica.log_dir)),
+        "recovery": crash_recovery.both_runs(
+            replica, placement.double_log_dirs(log).get(replica.log_dir), placement.start_steps_of(log, replica)
+        ),
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(str(t.klass) for t in opened),
     }

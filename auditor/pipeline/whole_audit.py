@@ -465,6 +465,19 @@ class ReadAudit:
 # Judge half of an audit: cluster contexts and findings.
 
 
+def note_starts(cluster: Cluster, log_dirs: list[LogDir], briefs: list[Brief], settings: ClusterSettings) -> None:
+    """Note for each log directory of a cluster what a start does at its files, and what a newer release refuses."""
+    of_dirs: dict[str, list[cluster_settings.OwnLog]] = {}
+    for b in sorted(briefs, key=lambda b: b.topic != METADATA_TOPIC):
+        cluster.start_of.setdefault(b.log_dir, (b.topic, b.partition))
+        of_dirs.setdefault(b.log_dir, []).append((b.topic, b.partition, b.bounds.topic_id))
+    for log_dir in log_dirs:
+        if steps := cluster_settings.steps_at_start(log_dir, of_dirs.get(log_dir.name, []), settings):
+            cluster.starts[log_dir.name] = steps
+        if refused := cluster_settings.refused_by_newer(log_dir, settings):
+            cluster.next_release[log_dir.name] = refused
+
+
 # Of what judging gives beside findings, and a row a replica. open: transactions; readers: of a topic.
 KINDS = ("open", "blocked", "readers", "aside", "timeline")
 
@@ -484,10 +497,13 @@ class JudgedAudit(ReadAudit):
             options.at_once,
             cluster_context.read_at(self.inventory),
         )
-        for cluster in clusters.values():
+        for key, cluster in clusters.items():
             cluster.scope = options.scope
             cluster.whole = options.whole
             cluster.without_segments = frozenset(_without_segments(self.inventory))
+            dirs = [log_dir for log_dir in self.inventory.log_dirs if log_dir.join_key == key]
+            briefs = [b for b in self.briefs if b.join_key == key]
+            note_starts(cluster, dirs, briefs, self.settings.get(key, ClusterSettings()))
         if options.whole:
             for key, cluster in clusters.items():
                 cluster.absent = tuple(cluster_context.in_sync(self.inventory, key, self.settings[key], options))

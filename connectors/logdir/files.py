@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.at_rest import RowsAtRest
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, parse_int
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, StartFile, parse_int
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import (
     OF_BROKERS,
@@ -200,8 +200,9 @@ class LogDir:
     settings of its broker's server.properties, near the log directories; ``unknown_settings``: names of those whose
     value is defined elsewhere. ``copied``: it is a copy without payload; ``listed``: the hash of its list; ``read_at``:
     from when to when (ms) its directories were copied, by the clock of its broker, which was running, and ``machine``
-    the id of that clock's machine. Log directories with one ``join_key`` belong to one cluster. ``replicas`` are
-    compressed.
+    the id of that clock's machine. ``start_files``: what a start meets besides segments, leader epochs and
+    snapshots; not of copies without payload. Log directories with one ``join_key`` belong to one cluster. ``replicas``
+    are compressed.
     """
 
     name: str
@@ -224,6 +225,7 @@ class LogDir:
     listed: int = 0
     read_at: dict[str, tuple[int, int]] = field(default_factory=dict)
     machine: str = ""
+    start_files: tuple[StartFile, ...] = ()
     _counted: tuple[int, int] = field(init=False, repr=False, compare=False)  # files of its replicas, their bytes
 
     def __post_init__(self) -> None:

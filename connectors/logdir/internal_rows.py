@@ -479,6 +479,29 @@ class MetadataLog:
                 f.close()
 
 
+SNAPSHOT_FOOTER = 4  # control type of the last batch of a checkpoint
+
+
+def checkpoint_state(place: StorageLocation, name: str, size: int, limits: Limits) -> str:
+    """Whether a checkpoint of ``__cluster_metadata`` is whole: "" if it is, otherwise empty, cut, or damaged.
+
+    A cut one ends in the middle of its records, and a reader takes those before for all. Cost: one pass.
+    """
+    f = open_file(place, name)
+    if isinstance(f, DecodeError) or not size:
+        return "empty" if not size else ""
+    last, cut = -1, False
+    try:
+        for chunk in read_segment(f, size, file=name, limits=limits):
+            if bool((chunk.batches.flaws & FLAW_CRC).any()) or any(e.reason != "truncated" for e in chunk.errors):
+                return "damaged"
+            cut |= bool(chunk.errors)
+            last = int(chunk.batches.control_type[-1]) if len(chunk.batches.position) else last
+    finally:
+        f.close()
+    return "cut" if cut or last != SNAPSHOT_FOOTER else ""
+
+
 # The table ``metadata_history``.
 
 

@@ -13,12 +13,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from auditor.base import user_input
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, StartFile
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.segment import end_offset
-from auditor.connectors.codec.small_files import Offsets, decode_partition_metadata
+from auditor.connectors.codec.small_files import Offsets, decode_partition_metadata, decode_quorum_state
 from auditor.connectors.kafka_names import CLEAN_SHUTDOWN, DataName
 from auditor.connectors.logdir import files as logdir_files
 from auditor.connectors.logdir.copy_view import HELD, CopyView, copy_list, is_whole, resolve_copies
@@ -36,6 +36,7 @@ from auditor.connectors.logdir.files import (
     TextFile,
     Unreadable,
 )
+from auditor.connectors.logdir.internal_rows import checkpoint_state
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.retries import side_by_side
@@ -62,7 +63,7 @@ _LOOKED_AT = 1000  # names checked in a linked directory: nearly all names in a 
 _SERVER_PROPERTIES = re.compile(r"server.*\.properties")
 _NOT_DATA = {
     ".lock": "lock file",
-    "bootstrap.checkpoint": "read by the very first controller only, stale afterwards",
+    kafka_names.BOOTSTRAP: "read by the very first controller only, stale afterwards",
 }
 
 
@@ -644,6 +645,7 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
     replicas.sort(key=lambda item: (item.replica.topic or "", item.replica.partition or 0, item.replica.folder))
     cluster_id = who.meta.cluster_id if who.meta else None
     copied = copy_list(draft.place)
+    errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     log_dir = LogDir(
         name=name,
         place=draft.place,
@@ -663,8 +665,8 @@ def _build(draft: Draft, name: str, limits: Limits, scope: Scope) -> _Built:
         listed=hash(copied),
         read_at={r.folder: (r.begun, r.done) for r in copied.readings if r.live} if copied is not None else {},
         machine=copied.machine if copied is not None else "",
+        start_files=tuple(_start_files(draft, who, replicas, errors, limits)) if copied is None else (),
     )
-    errors = [*who.errors, *(error for item in replicas for error in item.errors)]
     return _Built(log_dir, _skipped(name, replicas), [Unreadable(name, error) for error in errors], who.note)
 
 
@@ -707,3 +709,72 @@ def _skipped(name: str, replicas: list[BuiltReplica]) -> list[Skipped]:
 
 def _aside(replicas: list[BuiltReplica]) -> list[Replica]:
     return [item.replica for item in replicas if item.replica.kind != "live"]
+
+
+# What a start meets in a log directory besides segments, leader epochs and snapshots.
+
+
+_NOT_DAMAGE = ("unreadable", "limit")  # reasons of errors that are not of the file's content
+
+
+def _start_files(
+    draft: Draft, who: logdir_files.Identity, replicas: list[BuiltReplica], errors: list[DecodeError], limits: Limits
+) -> Iterator[StartFile]:
+    if not (draft.small and draft.partitions):  # no log directory as a whole
+        return
+    damaged = {e.file for e in errors if e.reason not in _NOT_DAMAGE}
+    if kafka_names.META not in draft.small:
+        yield StartFile(kafka_names.META, kafka_names.META, "missing")
+    elif who.meta is not None and (who.meta.broker_id is None or (who.meta.version and who.meta.cluster_id is None)):
+        yield StartFile(kafka_names.META, kafka_names.META, "damaged" if kafka_names.META in damaged else "empty")
+    for name in sorted(kafka_names.CHECKPOINT_KINDS.keys() & draft.small.keys() & damaged):
+        yield StartFile(name, name, "damaged")
+    for name in storage.folders(draft.place):
+        if kafka_names.is_refused_folder(name):
+            yield StartFile(name, "folder", "name")
+    size = storage.file_size(draft.place.child(kafka_names.BOOTSTRAP)) if _has_bootstrap(draft) else -1
+    if size >= 0 and (state := checkpoint_state(draft.place, kafka_names.BOOTSTRAP, size, limits)):
+        yield StartFile(kafka_names.BOOTSTRAP, kafka_names.BOOTSTRAP, state)
+    have_ids = sum(item.replica.partition_metadata is not None for item in replicas if not _of_metadata(item.replica))
+    for item in replicas:
+        if item.replica.kind == "live":
+            yield from _of_partition(draft.place, item, damaged, have_ids > 0, limits)
+
+
+def _has_bootstrap(draft: Draft) -> bool:
+    return storage.is_there(draft.place.child(kafka_names.BOOTSTRAP)) and not draft.place.uri
+
+
+def _of_metadata(replica: Replica) -> bool:
+    return replica.topic == kafka_names.METADATA_TOPIC
+
+
+def _of_partition(
+    place: StorageLocation, item: BuiltReplica, damaged: set[str], have_ids: bool, limits: Limits
+) -> Iterator[StartFile]:
+    replica, metadata = item.replica, item.replica.partition_metadata
+    if metadata is None and have_ids and replica.folder and not _of_metadata(replica):
+        file = f"{replica.folder}/{kafka_names.PARTITION_METADATA}"
+        yield StartFile(file, kafka_names.PARTITION_METADATA, "missing")
+    elif metadata is not None and metadata.name in damaged:
+        yield StartFile(metadata.name, kafka_names.PARTITION_METADATA, "damaged" if metadata.size else "empty")
+    for dropped, reason in item.dropped:
+        if reason == NOT_KAFKAS and kafka_names.lacks_number(dropped.name.rpartition("/")[2]):
+            yield StartFile(dropped.name, "number", "name")
+    if _of_metadata(replica):
+        yield from _of_metadata_log(place, replica, limits)
+
+
+def _of_metadata_log(place: StorageLocation, replica: Replica, limits: Limits) -> Iterator[StartFile]:
+    quorum = next((file for file in replica.others if file.kind == kafka_names.QUORUM_STATE), None)
+    if quorum is not None:
+        data = storage.read_file(place, quorum.name, limit=limits.small_file(kafka_names.QUORUM_STATE))
+        if isinstance(data, bytes) and (not data or decode_quorum_state(data, quorum.name)[1]):
+            yield StartFile(quorum.name, kafka_names.QUORUM_STATE, "damaged" if data else "empty")
+    newest = max((file for file in replica.others if file.kind == "checkpoint"), key=lambda f: f.name, default=None)
+    state = "" if newest is None else checkpoint_state(place, newest.name, newest.size, limits)
+    # That of offset 0 only has the settings of the format, which the log repeats.
+    if newest is not None and state and (newest.offset > 0 or state == "damaged" or not replica.segments):
+        yield StartFile(newest.name, "checkpoint", state)
+    if not any(segment.size for segment in replica.segments) and (newest is None or newest.offset <= 0):
+        yield StartFile(f"{replica.folder}/00000000000000000000.log", "metadata-log", "missing")

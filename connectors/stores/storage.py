@@ -248,6 +248,17 @@ def listing(where: StorageLocation, *, deep: bool = True, limits: Limits = DEFAU
     return content
 
 
+def folders(where: StorageLocation) -> list[str]:
+    """The names of the directories directly in a local directory, sorted; none where only files are stored."""
+    if where.uri or where.view is not None:
+        return []
+    try:
+        with os.scandir(where.path) as items:
+            return sorted(printable(item.name) for item in items if item.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+
+
 def _sort_in(item: ListedFile | Unused | DecodeError, content: FolderListing, limits: Limits) -> None:
     # Names that cannot be stored or are too long are not opened.
     if isinstance(item, DecodeError):

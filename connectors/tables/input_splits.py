@@ -18,7 +18,7 @@ import numpy as np
 
 from auditor.base import user_input as scopes
 from auditor.base.at_rest import Fields, RowsAtRest
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, StartFile
 from auditor.base.user_input import Scope, Seen, Since, is_internal
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.indexes import TIME_ENTRY, decode_offset_index
@@ -450,6 +450,7 @@ def _log_dir(lines: Iterator[Any], count: int, values: Fields) -> LogDir:
         "texts": _all(TextFile, values["texts"]),
         "small_files": tuple(map(_file, values["small_files"])),
         "read_at": {folder: tuple(times) for folder, times in values["read_at"].items()},
+        "start_files": _all(StartFile, values["start_files"]),
     }
     return LogDir(**{**values, **made, "replicas": replicas.packed()})
 

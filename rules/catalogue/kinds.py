@@ -126,6 +126,7 @@ class Need(Enum):
     METADATA = "it is __cluster_metadata"
     SHARE_OFFSETS = "offsets of share groups"
     LOST_FILES = "no segments at all, or indexes without their segment"
+    STARTS = "files at which a start of its broker does not go on as usual"
     MEMORY = "what its running broker has in memory"
 
 
@@ -526,6 +527,8 @@ _ROWS = (
         row("replica-absent",                       "",                              "critical info",               "at_risk",
             needs=(Need.METADATA,),
             evidence=(PartitionsEvidence,)),
+        row("start-fails",                          "",                              "error critical",              "at_risk",
+            needs=(Need.STARTS, Need.ERRORS)),
         row("replica-of-removed-topic",             "replica-out-of-place",          "info warning",                "",
             needs=(Need.OF_ANOTHER,)),
         row("partition-of-another-cluster",         "replica-out-of-place",          "error info",                  "at_risk",

@@ -54,6 +54,7 @@ HAS: Mapping[Need, Callable[[LogView], bool]] = MappingProxyType(
         Need.METADATA: lambda log: log.topic == "__cluster_metadata",
         Need.SHARE_OFFSETS: lambda log: len(log.leader.share_offsets) > 0,
         Need.LOST_FILES: lambda log: any(c.orphans or not c.segments for c in log.replicas),
+        Need.STARTS: lambda log: any(c.log_dir in log.cluster.starts for c in log.replicas),
         Need.MEMORY: lambda log: log.leader.producer_memory is not None or log.leader.coordinator_memory is not None,
     }
 )

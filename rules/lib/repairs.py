@@ -576,6 +576,20 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
     return _copied_first(replica, f"{cuts} when it starts", then)
 
 
+def before_a_start(replica: ReplicaFacts, repair: str) -> Advice:
+    """Advise to repair a file at which a start stops, or loses a partition."""
+    stopped = True if replica.clean_shutdown else None
+    return Advice(
+        Verdict.LOOK,
+        "do not start the broker before the file is repaired",
+        (
+            Condition(f"broker {replica.broker_id} is stopped", stopped, ".kafka_cleanshutdown" if stopped else "ps"),
+            Condition("its log directory is copied", None, "not in the input"),
+        ),
+        then=f"only once that is so: {repair}",
+    )
+
+
 def _some(values: Collection[object], most: int = 5) -> str:
     named = [str(value) for value in values][:most]
     more = f" and {len(values) - most} more" if len(values) > most else ""

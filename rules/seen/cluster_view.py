@@ -14,6 +14,7 @@ from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import StateRecord
+from auditor.facts.crash_recovery import StartStep
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -181,7 +182,9 @@ COUNT_SETTINGS = {
 DEFAULT_COUNT = 50
 
 
-_OF_THE_INPUT = ("policy", "scope", "absent", "whole", "without_segments", "mixed", "clock_given", "at_once")
+_OF_THE_INPUT = (
+    "policy", "scope", "absent", "whole", "without_segments", "mixed", "clock_given", "at_once", "starts", "start_of",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -227,8 +230,10 @@ class Cluster:
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
     (``--whole``). ``whole``: that option was given; ``without_segments``: log directories without any segment.
-    ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches
-    of its leader replica with an unverified checksum.
+    ``starts``: by log directory, what a start does at files that are not as they should be, ``start_of`` the first log
+    there, which reports those outside of partitions; ``next_release``: what a newer release refuses. ``scope``: what
+    was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches of its leader
+    replica with an unverified checksum.
     """
 
     as_of: int
@@ -288,6 +293,9 @@ class Cluster:
     unverified: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     copies: WhichCopies = WhichCopies()  # noqa: RUF009 (a tuple)
     other_topics: dict[str, Cluster] = field(default_factory=dict)
+    starts: dict[str, list[StartStep]] = field(default_factory=dict)
+    start_of: dict[str, tuple[str, int]] = field(default_factory=dict)
+    next_release: dict[str, list[str]] = field(default_factory=dict)
 
     def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
         """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""

@@ -21,30 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.broker.cluster import Cluster, Driver, segment_bytes
-from tests.starts import DAMAGES, LOG, Damage
+from tests.broker.jars import resolved
+from tests.starts import DAMAGES, Damage
 
 DATA = Path(__file__).parents[1] / "data" / "starts"
-LOG4J = (
-    "log4j.rootLogger=INFO, out\nlog4j.appender.out=org.apache.log4j.ConsoleAppender\nlog4j.appender.out.layout="
-    "org.apache.log4j.PatternLayout\nlog4j.appender.out.layout.ConversionPattern=%p %m%n\n"
-)
-LOG4J2 = (
-    "status=error\nappender.out.type=Console\nappender.out.name=out\nappender.out.layout.type=PatternLayout\n"
-    "appender.out.layout.pattern=%p %m%n\nrootLogger.level=info\nrootLogger.appenderRef.out.ref=out\n"
-)
+LOGGING = "org.slf4j:slf4j-simple:1.7.36"  # to which a broker from Maven logs; its own tools bring Log4j
 PATIENCE_S = 90
-TELLING = re.compile(
-    r"^(?:ERROR|FATAL|WARN)|Exception|-stray|[Rr]ebuil|[Rr]ecover|[Tt]runcat|corrupt|[Ll]oading producer"
-)
-
-
-def logging_to(folder: Path) -> None:
-    """Have every JVM of this process print its log."""
-    (folder / "log4j.properties").write_text(LOG4J)
-    (folder / "log4j2.properties").write_text(LOG4J2)
-    os.environ["JAVA_TOOL_OPTIONS"] = (
-        f"-Dlog4j.configuration=file:{folder}/log4j.properties -Dlog4j2.configurationFile={folder}/log4j2.properties"
-    )
+TELLING = re.compile(r"ERROR|FATAL|^(?!INFO|WARN).*Exception|-stray")
 
 
 def made(version: str, folder: Path) -> Cluster:
@@ -65,6 +48,7 @@ def made(version: str, folder: Path) -> Cluster:
         say("close plain")
         say("close tx")
     cluster.stop()
+    cluster.jars += os.pathsep + resolved("slf4j-simple", LOGGING)
     return cluster
 
 
@@ -75,17 +59,13 @@ def starts(cluster: Cluster) -> bool:
     while time.monotonic() < until and process.poll() is None:
         with socket.socket() as s:
             if s.connect_ex(("127.0.0.1", cluster.ports[0])) == 0:
-                time.sleep(4)  # strays are renamed once the metadata is loaded
+                time.sleep(4 if cluster.kraft else 25)  # until it has read its metadata, or heard of the controller
                 return process.poll() is None
         time.sleep(0.2)
     return False
 
 
-def sizes(folder: Path) -> dict[str, int]:
-    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
-
-
-def outcome(cluster: Cluster, damage: Damage, base: dict[str, int]) -> dict[str, Any]:
+def outcome(cluster: Cluster, damage: Damage) -> dict[str, Any]:
     """Start on the damaged directory, stop again, and look at what is there."""
     root = cluster.log_dir()
     out = cluster.folder / "broker-1.out"
@@ -95,18 +75,12 @@ def outcome(cluster: Cluster, damage: Damage, base: dict[str, int]) -> dict[str,
         cluster.stop()
     else:
         cluster.kill()
-    lines = [line.strip() for line in out.read_text(errors="replace").splitlines()]
-    after = sizes(root)
-    names = sorted(p.name for p in root.iterdir() if p.is_dir())
-    data = {n: sum(s for f, s in after.items() if f.startswith(n + "/") and f.endswith(".log")) for n in (LOG,)}
-    before = sum(s for f, s in base.items() if f.startswith(LOG + "/") and f.endswith(".log"))
+    lines = [line.strip().replace(str(cluster.folder), "") for line in out.read_text(errors="replace").splitlines()]
     return {
         "damage": damage.name,
         "starts": started,
-        "folders": names,
-        "data_bytes": [before, data[LOG]],
-        "file_after": {f: after.get(f) for f in damage.files(root) if f in after or f in base},
-        "lines": [line.replace(str(cluster.folder), "") for line in lines if TELLING.search(line)][:40],
+        "stray": sorted({path.name.rpartition(".")[0] for path in root.rglob("*-stray")}),
+        "lines": [line[:240] for line in lines if TELLING.search(line)][:4],
     }
 
 
@@ -117,10 +91,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=DATA)
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
+    os.environ["JAVA_TOOL_OPTIONS"] = "-Dorg.slf4j.simpleLogger.showThreadName=false"
     for version in args.versions:
         with tempfile.TemporaryDirectory(prefix="starts-") as temporary:
             folder = Path(temporary)
-            logging_to(folder)
             cluster = made(version, folder / "cluster")
             base = folder / "base"
             shutil.copytree(cluster.log_dir(), base)
@@ -136,7 +110,7 @@ def main() -> None:
                 shutil.rmtree(cluster.log_dir())
                 shutil.copytree(base, cluster.log_dir())
                 damage.do(cluster.log_dir())
-                found.append(outcome(cluster, damage, sizes(base)))
+                found.append(outcome(cluster, damage))
                 print(version, damage.name, "starts" if found[-1]["starts"] else "ends", flush=True)
                 name = f"{version}.json" if args.only == "*" else f"{version}-some.json"
                 (args.out / name).write_text(json.dumps(found, indent=1) + "\n")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, StartFile
 from auditor.connectors.codec.small_files import MetaProperties, Offsets
 from auditor.connectors.logdir.copy_view import CopyView
 from auditor.connectors.logdir.files import (
@@ -68,6 +68,7 @@ LOG_DIRS = st.builds(
     texts=st.lists(st.builds(TextFile, NAMES, NUMBERS, NAMES), max_size=1).map(tuple), small_files=SOME_FILES,
     copied=st.booleans(), listed=NUMBERS, machine=NAMES,
     read_at=st.dictionaries(NAMES, st.tuples(NUMBERS, NUMBERS), max_size=1),
+    start_files=st.lists(st.builds(StartFile, NAMES, NAMES, NAMES), max_size=1).map(tuple),
 )  # fmt: skip
 REMOTE = st.builds(
     RemoteFolder, NAMES, NUMBERS, NAMES,

@@ -587,6 +587,8 @@ class SegmentChecks:
             self.end = int(chunk.rows[-1, walking.POSITION] + chunk.rows[-1, walking.SIZE])
         self.unread += [(error.position, error.position + error.length) for error in chunk.errors]
         self.all_read = self.all_read and not chunk.errors and not chunk.body_errors
+        if chunk.errors:
+            self._note_refused(chunk.errors)
         self.scan.take(chunk)
         _note_times(self.scan.scan, chunk.rows)
         if self.outcome.digests is not None:
@@ -596,6 +598,19 @@ class SegmentChecks:
         if self.times is not None:
             s = chunk.summary
             self.times.take(chunk.rows, None if s is None else largest_times(chunk.batches, s, *self.bounds))
+
+    def _note_refused(self, errors: list[DecodeError]) -> None:
+        # FileLogInputStream.nextBatch: a size below that of a record fails, unless no whole prefix is left.
+        scan = self.scan.scan
+        if self.offsets is None or scan.refused >= 0:
+            return
+        begin, last = self.offsets.last_below(scan.size), scan.size - walking.PREFIX
+        positions = [
+            max(begin, e.position)
+            for e in errors
+            if e.reason in ("zero_filled", "bad_size") and e.position + e.length > begin
+        ]
+        scan.refused = min((position for position in positions if position < last), default=-1)
 
     def point(self, chunk: Chunk) -> SegmentPoint | None:
         """Return the resume point after the last chunk; None if there were any findings so far."""
