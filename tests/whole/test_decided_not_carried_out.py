@@ -7,11 +7,17 @@ than min.insync.replicas (Partition.appendRecordsToLeader), at most as many as t
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from auditor.base.advice import text as advice_text
+from auditor.connectors.codec.cluster_metadata import BrokerState, ClusterMetadata, PartitionState
+from auditor.pipeline.cluster_context import brief, build
+from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.rules.seen.cluster_view import UnderMinIsr
 from auditor.rules.seen.view import Finding
+from tests import made
 from tests.audited import opened
 from tests.controller_records import Controller
 from tests.whole.test_incidents_transactions import (
@@ -128,3 +134,34 @@ def test_a_coordinator_below_its_minimum_cannot_abort_what_is_overdue(tmp_path: 
     tell(bank, STATE_LOG, (1,), OF_THREE)
     (f,) = [f for f in bank.findings(BUSY_SINCE + 60 * MINUTE_MS) if f.kind == "timeout-not-enforced"]
     assert "ring broker 2 or 3 back, so that enough replicas of __transaction_state-1 are in sync" in remedy(f)
+
+
+HOUR_MS, NOW = 60 * MINUTE_MS, DECIDED
+TOPIC, OF_BROKER, OF_CLUSTER = {"t": {MINIMUM: "2"}}, {"1": {MINIMUM: "2"}}, {"": {MINIMUM: "2"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "short"),
+    [
+        ({"topic_configs": TOPIC}, True),
+        ({"broker_configs": OF_BROKER}, True),
+        ({"broker_configs": OF_CLUSTER}, True),
+        ({"broker_configs": {"2": {MINIMUM: "2"}}}, False),  # another broker's file
+        ({"topic_configs": {"t": {MINIMUM: "1"}}, "broker_configs": OF_BROKER}, False),  # the topic's own counts
+        ({}, False),  # 1 by default
+        ({"topic_configs": TOPIC, "whole": False}, False),  # lost records may have changed who is in sync
+        ({"topic_configs": TOPIC, "stopped": {("id", 0): (2,)}, "sessions": {2: NOW - MINUTE_MS}}, False),
+        ({"topic_configs": TOPIC, "stopped": {("id", 0): (2,)}, "sessions": {2: NOW - HOUR_MS}}, True),
+        ({"topic_configs": TOPIC, "stopped": {("id", 0): (2,)}, "sessions": {}}, False),  # not known since when
+    ],
+)
+def test_which_partitions_refuse_markers(given: dict[str, Any], short: bool) -> None:
+    """One of two replicas is in sync, and its broker leads."""
+    metadata = ClusterMetadata()
+    metadata.partitions["id", 0] = PartitionState("t", 0, "id", (1, 2), (1,), 1, 0, 0)
+    settings = ClusterSettings(metadata=metadata, newest_time=NOW, **{"whole": True, **given})
+    for fenced in (False, True):
+        metadata.brokers[1] = BrokerState(1, 7, "id", fenced, False)
+        (cluster,) = build([brief(made.facts(broker_time=NOW, log_end=9))], {"cluster": settings}, NOW).values()
+        expected = {"t-0": UnderMinIsr((1,), 2, (2,))} if short and not fenced else {}
+        assert cluster.under_min_isr == expected
