@@ -652,7 +652,7 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
         return
     after = "the log went on"
     if over and was_begun:
-        waited, after = log.cluster.newest_time - begun, "their copy was begun"
+        waited, after = log.cluster.newest_time - begun, "a copy was begun"
     stay = f", and {over:,} bytes stay on broker {replica.broker_id} beyond local retention" if over else ""
     yield log.finding(
         "warning" if proved or over else "info",

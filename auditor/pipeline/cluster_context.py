@@ -690,7 +690,7 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
 
 
 def _under_min_isr(settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> UnderMinIsr | None:
-    """Whether a leader that is up refuses markers for want of replicas in sync. Source: Partition.effectiveMinIsr.
+    """Return how a partition whose leader is up refuses markers; None where it takes them (Partition.effectiveMinIsr).
 
     A replica whose broker was stopped cleanly a moment ago still counts: the cluster may be restarting, or stopped as a
     whole.
