@@ -310,8 +310,8 @@ def _why_stuck(log: LogView, entry: StateRecord, lacking: list[str], away: list[
         return f"{_some(refused)} {verb} its marker ({repairs.too_few_in_sync(cluster, refused[0])})"
     if lacking:
         return f"{_some(lacking)} {'have' if len(lacking) > 1 else 'has'} not taken its marker"
-    if without_its_marker(cluster, entry) or not entry.partitions:
-        return f"not known {'whether' if len(entry.partitions) == 1 else 'which of'} {named} took its marker"
+    if (unmarked := without_its_marker(cluster, entry)) or not entry.partitions:
+        return f"not known {'whether' if len(unmarked) == 1 else 'which of'} {_some(unmarked)} took its marker"
     short = log.name in cluster.under_min_isr
     why = (
         f"{log.name} takes no record ({repairs.too_few_in_sync(cluster, log.name)})"
