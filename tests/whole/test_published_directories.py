@@ -77,6 +77,7 @@ def by_windows(root: Path) -> None:
     for folder in folders(root):
         put(folder / "desktop.ini", "[.ShellClassInfo]\r\nIconResource=C:\\x.dll,1\r\n")
         put(folder / "Thumbs.db", b"\xd0\xcf\x11\xe0" + bytes(508))
+        put(folder / "DESKTOP.INI")
     put(root / "System Volume Information" / "IndexerVolumeGuid", b"{\0")
     put(root / "$RECYCLE.BIN" / "desktop.ini", "[.ShellClassInfo]\r\n")
 
@@ -233,3 +234,12 @@ def test_dumps_of_containers_and_of_windows_are_read_as_others(tmp_path: Path, e
     assert [f.message for f in above_info(of_windows.findings)] == [f.message for f in above_info(plain.findings)]
     assert above_info(plain.findings)
     assert of_windows.exit_code() == plain.exit_code() == 1
+
+
+def test_names_in_capitals_are_no_segments(tmp_path: Path) -> None:
+    """A broker does not read them either; without a segment nothing is sound."""
+    root = corpora.copy("healthy-41", tmp_path)
+    for path in files(root):
+        if path.suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
+            path.rename(path.with_name(path.name.upper()))
+    assert opened(root, as_of=corpora.manifest("healthy-41")["copied_at"]).exit_code() == 3
