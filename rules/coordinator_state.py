@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.base.advice import Advice, CheckCommand, Verdict, for_flink, may_be_flinks
+from auditor.base.advice import Advice, Verdict, may_be_flinks
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
@@ -38,7 +38,13 @@ from auditor.rules.resolution.resolve import by_cause, count
 from auditor.rules.seen.cluster_view import COUNT_SETTINGS, TRANSACTION_STATE, OpenHere
 from auditor.rules.seen.view import Finding, LogView, iso
 from auditor.rules.transactions import blocking
-from auditor.rules.transactions.making import of_coordinator, still_open, undeliverable
+from auditor.rules.transactions.making import (
+    of_coordinator,
+    refusing,
+    still_open,
+    undeliverable,
+    without_its_marker,
+)
 from auditor.transactions.record import Transaction
 
 # ``__transaction_state`` record by record: the transitions of each id.
@@ -242,10 +248,13 @@ def stuck_prepare(log: LogView) -> Iterator[Finding]:
     newer and neither this log nor one in which the transaction is open goes on behind that time.
     Can be wrong: the coordinator was down for long; the copy is much older than --as-of. Which partitions lack the
     marker is known of those in the input that have data of it; one that was added and never written to is not seen.
-    What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean);
-    if it does not go on then, let another in-sync replica lead the owning __transaction_state partition, so that its
-    markers are sent again. Never abort it by hand.
-    Source: KIP-98
+    Where the metadata has fewer replicas of a partition in sync than min.insync.replicas, it says that these refuse the
+    marker; where all markers are there, that only clients of the id wait.
+    What to do: start a broker that is in sync for each partition without a leader (never elect another one unclean),
+    and replicas for each partition below min.insync.replicas, __transaction_state too; if it does not go on then, let
+    another in-sync replica lead the owning __transaction_state partition, so that its markers are sent again. Never
+    abort it by hand.
+    Source: KIP-98; Partition.appendRecordsToLeader
     """
     yield from made(log, _stuck(log))
 
@@ -258,20 +267,20 @@ def _stuck(log: LogView) -> Iterator[Unmade]:
 
 
 def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: str) -> Finding:
-    lacking = {name: here.first_offset for name, here in still_open(log.cluster, entry).items()}
-    away, doubt = undeliverable(log.cluster, entry), t.may_have_ended
-    unseen = sorted(name for name in entry.partitions if split(name) not in log.cluster.bounds)
-    not_read = [name for name in unseen if not log.cluster.scope.wants_log(*split(name))]
-    which = "whether" if len(entry.partitions) == 1 else "which of"
-    named = _some([*lacking]) if lacking else f"not known {which} {_some(sorted(entry.partitions))}"
-    waits = f"nobody leads {_some(away)}" if away else named
-    marker_state = f"{'have' if len(lacking) > 1 else 'has'} not taken its marker" if lacking else "took its marker"
-    lacks = "to take its marker" if away else marker_state
+    cluster, doubt = log.cluster, t.may_have_ended
+    lacking = {name: here.first_offset for name, here in still_open(cluster, entry).items()}
+    away, unmarked, refused = (
+        undeliverable(cluster, entry),
+        without_its_marker(cluster, entry),
+        refusing(cluster, entry),
+    )
+    unseen = sorted(name for name in entry.partitions if split(name) not in cluster.bounds)
+    not_read = [name for name in unseen if not cluster.scope.wants_log(*split(name))]
     return at_entry(
         log,
         severity,
         f"The transaction of {entry.transactional_id} has been in {entry.state} for {duration(t.age_ms)}"
-        + (f", or has ended since: {doubt}" if doubt else f": {waits} {lacks}"),
+        + (f", or has ended since: {doubt}" if doubt else f": {_why_stuck(log, entry, [*lacking], away, refused)}"),
         entry,
         doubt=t.is_unknown,
         evidence={
@@ -282,32 +291,34 @@ def _stuck_finding(log: LogView, t: Transaction, entry: StateRecord, severity: s
             "not_in_input": [name for name in unseen if name not in not_read] or None,
             "not_read": not_read or None,
             "without_leader": away or None,
+            "under_min_isr": {name: cluster.under_min_isr[name].isr for name in refused} or None,
             "may_have_ended": doubt,
             "decided": iso(entry.time),
         },
-        advice=_carried_out(log, entry, away),
+        advice=blocking.completed_late(cluster, entry)
+        if entry.partitions and not unmarked
+        else blocking.carried_out(cluster, unmarked, entry),
     )
 
 
-def _carried_out(log: LogView, entry: StateRecord, away: list[str]) -> Advice:
-    first = (
-        f"first {repairs.leader_back(log.cluster, away)}"
-        if away
-        else "let those that have no leader have one, not by an unclean election"
+def _why_stuck(log: LogView, entry: StateRecord, lacking: list[str], away: list[str], refused: list[str]) -> str:
+    cluster, named = log.cluster, _some(sorted(entry.partitions))
+    if away:
+        return f"nobody leads {_some(away)} to take its marker"
+    if refused:
+        verb = "refuse" if len(refused) > 1 else "refuses"
+        return f"{_some(refused)} {verb} its marker ({repairs.too_few_in_sync(cluster, refused[0])})"
+    if lacking:
+        return f"{_some(lacking)} {'have' if len(lacking) > 1 else 'has'} not taken its marker"
+    if (unmarked := without_its_marker(cluster, entry)) or not entry.partitions:
+        return f"not known {'whether' if len(unmarked) == 1 else 'which of'} {_some(unmarked)} took its marker"
+    short = log.name in cluster.under_min_isr
+    why = (
+        f"{log.name} takes no record ({repairs.too_few_in_sync(cluster, log.name)})"
+        if short
+        else "its completion is not"
     )
-    advice = Advice(
-        Verdict.WAIT if entry.state == "PrepareAbort" else Verdict.DO_NOT_ACT,
-        "nothing is lost by waiting" if entry.state == "PrepareAbort" else blocking.COMMITTED,
-        look=(
-            CheckCommand(repairs.UNAVAILABLE, f"it lists {_some(away) if away else 'a partition of the transaction'}"),
-        ),
-        then=f"{first}. Only then, if it does not go on, "
-        f"{blocking.other_coordinator(log.cluster, log.partition)}, so that its markers are "
-        "sent again. Do not abort it by hand",
-    )
-    return blocking.reloaded(
-        log.cluster, log.partition, entry.transactional_id, for_flink(entry.transactional_id, advice)
-    )
+    return f"all its markers are written ({named}), {why}, and only clients of {entry.transactional_id} wait"
 
 
 def _some(partitions: list[str]) -> str:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
@@ -24,6 +25,7 @@ from auditor.facts.crash_recovery import (
     start_steps,
 )
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.model.log_maintenance import LogSegment, RetentionSettings, retention_verdicts
 from auditor.rules.catalogue.registry import rule
 from auditor.rules.lib import repairs
 from auditor.rules.lib.lost_batches import lost_of, tail_advice, unsent
@@ -701,12 +703,16 @@ def _twice(finished: Iterable[RemoteSegment]) -> list[RemoteSegment]:
     return out
 
 
-@rule("remote-copy-behind", when={"info": "where only the producers' clocks tell how long"})
+@rule(
+    "remote-copy-behind", when={"info": "where only producers' clocks tell how long, and retention keeps them locally"}
+)
 def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     """Closed segments of a tiered log wait to be copied
 
     Checks: local segments behind which another one begins, below the last stable offset, that no finished remote
-    segment has an hour after the log went beyond them. Not judged where remote.copy.disable is set.
+    segment has an hour after the log went beyond them, or an hour after a copy of the first one was begun
+    (COPY_SEGMENT_STARTED) where local.retention.ms or local.retention.bytes would have deleted it by then: the bytes
+    that stay are named. Not judged where remote.log.copy.disable is set.
     Why it matters: brokers delete no local segment before it is copied, whatever local.retention.* says: the disk fills
     up, and what is not copied is lost with the replicas.
     Can be wrong: the storage or its quota (remote.log.manager.copy.max.bytes.per.second) is slow after a burst.
@@ -717,27 +723,66 @@ def remote_copy_behind(log: LogView) -> Iterator[Finding]:
     remote, replica = log.remote, log.leader
     if remote is None or not remote.whole or log.cluster.setting(log.topic, "remote.storage.enable") != "true":
         return
-    if log.cluster.setting(log.topic, "remote.copy.disable") == "true" or replica.local_start < 0:
+    if log.cluster.setting(log.topic, "remote.log.copy.disable") == "true" or replica.local_start < 0:
         return
     waiting = _waiting(log, remote)
     if not waiting:
         return
     first, behind = waiting[0][0], waiting[-1][1]
     waited, proved = _waited(log, waiting[0][1])
-    if waited > HOUR_MS:
-        yield log.finding(
-            "warning" if proved else "info",
-            f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
-            f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after the log went on",
-            offset=first,
-            last_offset=behind - 1,
-            evidence={
-                "segments": len(waiting),
-                "waited_ms": waited,
-                "copied_last": iso(max((s.changed_at for s in remote.finished()), default=-1)),
-                "confidence": "proved" if proved else "likely",
-            },
-        )
+    begun = _begun_copy(remote, *waiting[0])
+    was_begun = log.cluster.newest_time - begun > HOUR_MS
+    over = _beyond_retention(log, first) if was_begun or (proved and waited > HOUR_MS) else 0
+    if waited <= HOUR_MS and not over:
+        return
+    after = "the log went on"
+    if over and was_begun:
+        waited, after = log.cluster.newest_time - begun, "a copy was begun"
+    stay = f", and {over:,} bytes stay on broker {replica.broker_id} beyond local retention" if over else ""
+    yield log.finding(
+        "warning" if proved or over else "info",
+        f"{plural(len(waiting), 'closed segment')} of {log.name} (offsets {first} to {behind - 1}) "
+        f"{'is' if len(waiting) == 1 else 'are'} not in remote storage {waited // HOUR_MS} h after {after}{stay}",
+        offset=first,
+        last_offset=behind - 1,
+        evidence={
+            "segments": len(waiting),
+            "waited_ms": waited,
+            "copied_last": iso(max((s.changed_at for s in remote.finished()), default=-1)),
+            "copy_begun": iso(begun) if was_begun else None,
+            "held_bytes": over or None,
+            "confidence": "proved" if proved or over else "likely",
+        },
+    )
+
+
+def _begun_copy(remote: RemotePartition, first: int, behind: int) -> int:
+    # When (ms, by a broker's clock) the oldest copy of these offsets was begun that is not finished.
+    begun = [s for s in remote.segments.values() if s.state == RemoteSegmentState.COPY_SEGMENT_STARTED]
+    times = [s.changed_at for s in begun if s.start_offset < behind and s.end_offset >= first and s.changed_at >= 0]
+    return min(times, default=1 << 62)
+
+
+def _beyond_retention(log: LogView, first: int) -> int:
+    # Bytes of closed segments from an offset on that a broker deletes once they are in remote storage.
+    replica, hour_ago = log.leader, log.cluster.newest_time - HOUR_MS
+    scans = [scan for k, scan in enumerate(replica.scans) if not replica.is_remote(k)]
+    segments = [LogSegment(scan.base_offset, scan.size, scan.largest_time) for scan in scans]
+    rules = RetentionSettings(True, _local_retention(log, "retention.ms"), _local_retention(log, "retention.bytes"))
+    start = max(replica.local_start, replica.log_start)
+    verdicts = retention_verdicts(segments, start, replica.log_end, log.high_watermark, rules, hour_ago)
+    closed = zip(pairwise(segments), verdicts, strict=False)  # all but the active one, which is not copied
+    return sum(one.size for (one, behind), verdict in closed if verdict.goes and behind.base > first)
+
+
+def _local_retention(log: LogView, name: str) -> int:
+    # local.retention.* of a topic, -2 for retention.*, as far as the input shows it; -1: no limit is known.
+    for of in (f"local.{name}", name):
+        own = log.cluster.setting(log.topic, of)
+        value = setting_number(own or log.cluster.broker_setting(log.leader.broker_id, f"log.{of}"), least=-2)
+        if value is not None and value != -2:
+            return value
+    return -1
 
 
 def _waiting(log: LogView, remote: RemotePartition) -> list[tuple[int, int]]:

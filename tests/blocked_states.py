@@ -113,7 +113,9 @@ def forged(root: Path, state: str, below: bool, replicas: Replicas | None = None
 
 
 # An option without a value, with a word of the sentence behind it, which would be pasted too.
-SWALLOWED = re.compile(r"--(?:describe|unavailable-partitions|dry-run|execute|print-data-log|reset-offsets) [^-]")
+SWALLOWED = re.compile(
+    r"--(?:describe|unavailable-partitions|under-min-isr-partitions|dry-run|execute|print-data-log|reset-offsets) [^-]"
+)
 COMMANDS = ("terminal", "page", "markdown", "slack", "pagerduty")  # surfaces that show what to paste
 
 

@@ -15,7 +15,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.evidence import horizons
-from auditor.evidence.cluster_clocks import Era, LogEras, clocks, eras_of, newest_of, up_until
+from auditor.evidence.cluster_clocks import RESTART_MS, Era, LogEras, clocks, eras_of, newest_of, up_until
 from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
 from auditor.evidence.which_copy import (
     CopyEnd,
@@ -54,6 +54,7 @@ from auditor.rules.seen.cluster_view import (
     LeaderBounds,
     Offline,
     OpenHere,
+    UnderMinIsr,
 )
 from auditor.rules.seen.view import iso
 
@@ -663,6 +664,8 @@ def _by_metadata(cluster: Cluster, settings: ClusterSettings, metadata: ClusterM
         if not_in_it := in_sync.keys() - set(state.isr):
             cluster.eligible[(state.topic, state.partition)] = tuple(not_in_it)
         _note_stops(cluster, settings, metadata, state)
+        if (short := _under_min_isr(settings, metadata, state)) is not None:
+            cluster.under_min_isr[f"{state.topic}-{state.partition}"] = short
     cluster.made_anew, cluster.metadata_committed = dict(metadata.made_anew), settings.committed
     cluster.not_committed_from = settings.not_committed_from
     cluster.elections, cluster.leaderless = settings.elections, settings.leaderless
@@ -687,6 +690,24 @@ def _note_stops(cluster: Cluster, settings: ClusterSettings, metadata: ClusterMe
         for broker in state.isr:
             first, count = cluster.short_without.get(broker, (f"{state.topic}-{state.partition}", 0))
             cluster.short_without[broker] = first, count + 1
+
+
+def _under_min_isr(settings: ClusterSettings, metadata: ClusterMetadata, state: PartitionState) -> UnderMinIsr | None:
+    """Return how a partition whose leader is up refuses markers; None where it takes them (Partition.effectiveMinIsr).
+
+    A replica whose broker was stopped cleanly a moment ago still counts: the cluster may be restarting, or stopped as a
+    whole.
+    """
+    value = setting_number(settings.topic_setting(state.topic, MIN_IN_SYNC, state.leader))
+    least = min(1 if value is None else value, len(state.replicas))
+    if len(state.isr) >= least or _away(metadata, state):
+        return None
+    stopped = settings.stopped.get((state.topic_id, state.partition), ())
+    ended = {b: settings.sessions.get(b) or -1 for b in stopped}
+    moment_ago = [b for b, time in ended.items() if time < 0 or settings.newest_time - time <= RESTART_MS]
+    if len({*state.isr, *moment_ago}) >= least:
+        return None
+    return UnderMinIsr(state.isr, least, tuple(b for b in state.replicas if b not in state.isr))
 
 
 def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int, Alone]:

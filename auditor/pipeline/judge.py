@@ -285,7 +285,7 @@ def _absent(log: LogView, t: Transaction, entry: StateRecord) -> Iterator[Fields
         if not listed or (topic, partition) in log.cluster.bounds or not log.cluster.scope.wants_log(topic, partition):
             continue
         advice = (
-            blocking.undelivered(log.cluster, name, entry.transactional_id, entry.state or "", log.partition)
+            blocking.undelivered(log.cluster, name, entry)
             if t.is_prepared
             else blocking.unended(log.cluster, entry, log.partition, "its records")
         )

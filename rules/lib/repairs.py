@@ -25,6 +25,7 @@ TRANSACTIONS = "kafka-transactions.sh --bootstrap-server B"
 LIST_IDS = f"{TRANSACTIONS} list"
 DESCRIBE_TOPICS = "kafka-topics.sh --bootstrap-server B --describe"
 UNAVAILABLE = f"{DESCRIBE_TOPICS} --unavailable-partitions"
+UNDER_MIN_ISR = f"{DESCRIBE_TOPICS} --under-min-isr-partitions"
 UNDER_REPLICATED = f"{DESCRIBE_TOPICS} --under-replicated-partitions"
 QUORUM = "kafka-metadata-quorum.sh --bootstrap-server B describe --replication"  # the lag of each voter
 ADD_VOTER = "kafka-metadata-quorum.sh --bootstrap-server B --command-config ITS_PROPERTIES add-controller"
@@ -443,6 +444,19 @@ def leader_back(cluster: Cluster, names: Collection[str]) -> str:
         f"bring a leader of {_some(sorted(names))} back: {start}; never by an unclean election, which drops what only "
         "the replicas in sync have"
     )
+
+
+def in_sync_again(cluster: Cluster, names: Collection[str]) -> str:
+    """Describe how partitions (``topic-partition``) below min.insync.replicas take markers again."""
+    brokers = sorted({broker for name in names for broker in cluster.under_min_isr[name].others})
+    enough = f"enough replicas of {few(sorted(names))} are in sync (now {too_few_in_sync(cluster, min(names))})"
+    return f"bring broker {_some(brokers)} back, so that {enough}"
+
+
+def too_few_in_sync(cluster: Cluster, name: str) -> str:
+    """Describe how many replicas of a partition below min.insync.replicas are in sync."""
+    short = cluster.under_min_isr[name]
+    return f"{len(short.isr)} in sync, {MIN_IN_SYNC} is {short.least}"
 
 
 def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advice:

@@ -116,6 +116,18 @@ class Alone(NamedTuple):
     producers: tuple[int, ...] = ()
 
 
+class UnderMinIsr(NamedTuple):
+    """A partition whose leader is up and refuses appends with acks=all, as markers are: too few replicas in sync.
+
+    ``isr``: the replicas in sync, fewer than ``least`` (min.insync.replicas, at most the number of replicas);
+    ``others``: its other replicas.
+    """
+
+    isr: tuple[int, ...]
+    least: int
+    others: tuple[int, ...]
+
+
 Elections = dict[tuple[str, int], list[Election]]
 Leaderless = dict[tuple[str, int], list[WithoutLeader]]
 
@@ -208,7 +220,8 @@ class Cluster:
     it is down, including partitions of one replica; ``voters``: of the quorum, by its log; ``leaderless``: times
     without a leader. ``clock_given``: ``as_of`` is the user's, not the newest time in the input. ``away``: partitions
     (``topic-partition``) that are leaderless by the metadata, or whose leader is fenced or shutting down while others
-    are up; ``offline``: the leaderless ones. ``directory_ids``: the directory.id of each log directory, by name.
+    are up; ``offline``: the leaderless ones. ``under_min_isr``: by ``topic-partition`` those that refuse writes with
+    acks=all, after more than a restart. ``directory_ids``: the directory.id of each log directory, by name.
     ``remote``: what is in tiered storage, as far as the input shows it. ``abort_indexes``: whether any ``.txnindex`` is
     in the input.
 
@@ -265,6 +278,7 @@ class Cluster:
     clock_given: bool = True
     away: frozenset[str] = frozenset()
     offline: dict[tuple[str, int], Offline] = field(default_factory=dict)
+    under_min_isr: dict[str, UnderMinIsr] = field(default_factory=dict)
     absent: tuple[Absent, ...] = ()
     whole: bool = False
     without_segments: frozenset[str] = frozenset()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -335,7 +335,7 @@ def _confirm(log: LogView, t: Transaction, missing: str, cost: str = ALIVE) -> A
 def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool) -> Advice:
     # An abort by hand would contradict what the coordinator decides or has decided.
     if entry.state in PREPARED:
-        return undelivered(log.cluster, log.name, entry.transactional_id, entry.state, entry.partition)
+        return undelivered(log.cluster, log.name, entry)
     loses = "nothing" if gone else _records(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(entry, loses)
@@ -381,18 +381,20 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
     transactional_id, history = entry.transactional_id, cluster.coordinator
     if history is not None and history.may_lack_since(coordinator, entry.time):
         return for_flink(transactional_id, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
+    name, short = f"{TRANSACTION_STATE}-{coordinator}", ""
+    if name in cluster.under_min_isr:  # then its coordinator can neither abort it nor take its client's decision
+        short = f"{repairs.in_sync_again(cluster, [name])}: its coordinator can write no decision before. "
     advice = Advice(
         Verdict.LOOK,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
         (_open_at_its_coordinator(transactional_id),),
         (
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(
-                repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {TRANSACTION_STATE}-{coordinator}"
-            ),
+            CheckCommand(repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {name}"),
         ),
         loses=loses,
-        then=("" if may_be_flinks(transactional_id) else RESTARTED)
+        then=short
+        + ("" if may_be_flinks(transactional_id) else RESTARTED)
         + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
     return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
@@ -429,29 +431,70 @@ def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: 
     return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
 
 
-def undelivered(cluster: Cluster, name: str, transactional_id: str, state: str, coordinator: int) -> Advice:
+def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:
     """Advise on a decided transaction whose marker is not in partition ``name`` yet.
 
-    ``coordinator``: the partition of ``__transaction_state`` that has it.
+    ``entry``: the last record of its id, with the decision.
     """
-    commit = state == "PrepareCommit"
-    away = name in cluster.away
-    back = f"first {repairs.leader_back(cluster, [name])}" if away else "first give those without a leader one"
-    decides = Condition("its coordinator has ended it", False, f"it has decided ({state}) and will write the marker")
+    advice = carried_out(cluster, [name], entry)
+    decides = Condition(
+        "its coordinator has ended it", False, f"it has decided ({entry.state}) and will write the marker"
+    )
+    look = (*advice.look, _in_state(entry.transactional_id, entry.state or ""))
+    return replace(advice, conditions=(decides, *advice.conditions), look=look)
+
+
+def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) -> Advice:
+    """Advise on a decided transaction whose marker is not known to be in the partitions ``lacking``, by name."""
+    commit = entry.state == "PrepareCommit"
     advice = Advice(
         Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
-        (decides,),
-        (
-            CheckCommand(
-                repairs.UNAVAILABLE, f"it lists {name}" if away else "it lists a partition of the transaction"
-            ),
-            _in_state(transactional_id, state),
-        ),
-        then=f"{back}; if it does not go on then, {other_coordinator(cluster, coordinator)}, so that its markers are "
-        "sent again. Do not abort it by hand",
+        then="Do not abort it by hand",
     )
-    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
+    away, short = sorted(cluster.away.intersection(lacking)), sorted(cluster.under_min_isr.keys() & {*lacking})
+    if not away and short:
+        look = CheckCommand(repairs.UNDER_MIN_ISR, f"it lists {few(short)}")
+        then = (
+            f"{repairs.in_sync_again(cluster, short)}: its coordinator sends the markers again by itself, and another "
+            f"coordinator changes nothing before. {advice.then}"
+        )
+        return for_flink(entry.transactional_id, replace(advice, look=(look,), then=then))
+    if away:
+        looks = [CheckCommand(repairs.UNAVAILABLE, f"it lists {few(away)}")]
+        first = f"first {repairs.leader_back(cluster, away)}"
+    else:
+        either = "this command or the other one lists a partition of the transaction"
+        looks = [CheckCommand(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
+        first = (
+            "let those that have no leader have one, not by an unclean election, and those with too few replicas in "
+            "sync have enough"
+        )
+    return _sent_again(cluster, entry, replace(advice, look=tuple(looks)), first)
+
+
+def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
+    """Advise on a decided transaction that has all its markers: its coordinator has not written that it is complete."""
+    name = f"{TRANSACTION_STATE}-{entry.partition}"
+    advice = Advice(
+        Verdict.WAIT,
+        f"all its markers are written: no consumer waits, only clients of {entry.transactional_id} do",
+        look=(_in_state(entry.transactional_id, entry.state or ""),),
+    )
+    if name in cluster.under_min_isr:
+        listed = CheckCommand(repairs.UNDER_MIN_ISR, f"it lists {name}")
+        then = f"{repairs.in_sync_again(cluster, [name])}: its coordinator then completes it by itself"
+        return for_flink(entry.transactional_id, replace(advice, look=(listed, *advice.look), then=then))
+    refused = f"it lists {name}, or the broker that leads it has errors of WriteTxnMarkers requests in its log"
+    advice = replace(advice, look=(*advice.look, CheckCommand(repairs.UNDER_MIN_ISR, refused)))
+    return _sent_again(cluster, entry, advice, f"let enough replicas of {name} be in sync (min.insync.replicas)")
+
+
+def _sent_again(cluster: Cluster, entry: StateRecord, advice: Advice, first: str) -> Advice:
+    again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are sent again"
+    then = f"{first}. Only then, if it does not go on, {again}. Do not abort it by hand"
+    advice = for_flink(entry.transactional_id, replace(advice, then=then))
+    return reloaded(cluster, entry.partition, entry.transactional_id, advice)
 
 
 def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:

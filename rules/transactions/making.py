@@ -597,7 +597,29 @@ def of_coordinator(log: LogView, entry: StateRecord) -> Transaction | None:
 
 def undeliverable(cluster: Cluster, entry: StateRecord) -> list[str]:
     """Return the leaderless partitions of a decided transaction, where its markers cannot be written."""
-    return sorted(entry.partitions & cluster.away) if entry.state in PREPARED else []
+    away = entry.partitions & cluster.away if entry.state in PREPARED else ()
+    return sorted(name for name in away if not _has_its_marker(cluster, entry, name))
+
+
+def without_its_marker(cluster: Cluster, entry: StateRecord) -> list[str]:
+    """Return the partitions of a decided transaction that are not known to have its marker."""
+    return sorted(name for name in entry.partitions if not _has_its_marker(cluster, entry, name))
+
+
+def refusing(cluster: Cluster, entry: StateRecord) -> list[str]:
+    """Return the partitions of a decided transaction that lack its marker, and are below min.insync.replicas."""
+    short = entry.partitions & cluster.under_min_isr.keys() if entry.state in PREPARED else ()
+    return sorted(name for name in short if not _has_its_marker(cluster, entry, name))
+
+
+def _has_its_marker(cluster: Cluster, entry: StateRecord, name: str) -> bool:
+    # A marker before the decision, of a transaction before, has the same epoch up to transaction.version 1.
+    coordinator, commit = coordinator_of(cluster, entry), entry.state == "PrepareCommit"
+    return name not in still_open(cluster, entry) and any(
+        (marker.name, marker.epoch, marker.commit) == (name, entry.producer_epoch, commit)
+        and marker.time >= entry.time - apart_ms(marker.broker_id, coordinator)
+        for marker in cluster.ended.get(entry.producer_id, ())
+    )
 
 
 # Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
@@ -622,7 +644,7 @@ def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
     }
 
 
-def _went_on(cluster: Cluster, entry: StateRecord) -> str | None:
+def _went_on(cluster: Cluster, entry: StateRecord, due: int | None = None) -> str | None:
     # How the input shows that it ended after its coordinator's log was copied; None if it does not. A marker was
     # written after the record that contradicts it, and no partition with the open transaction was copied later.
     history = cluster.coordinator
@@ -635,7 +657,14 @@ def _went_on(cluster: Cluster, entry: StateRecord) -> str | None:
     if time is not None and all(_copied(cluster, name) <= time + TWO_CLOCKS_MS for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
     all_present = bool(entry.partitions) and all(_bounds(cluster, name) is not None for name in entry.partitions)
-    if entry.state in PREPARED and not opened and all_present and _is_marked(cluster, entry, entry.time):
+    ends_before = due is None or cluster.horizon(*place_of(_log_of(entry)), committed=True).until < due
+    if (
+        entry.state in PREPARED
+        and not opened
+        and all_present
+        and ends_before
+        and _is_marked(cluster, entry, entry.time)
+    ):
         return "all its partitions have taken their markers, and its coordinator's log ends before them"
     return None
 
@@ -661,7 +690,7 @@ def _unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
     # Why it may have ended by ``due`` (ms). Besides _went_on: the coordinator's log and the logs with the open
     # transaction end before that, while other logs of the input are newer.
     history = cluster.coordinator
-    if (how := _went_on(cluster, entry)) is not None:
+    if (how := _went_on(cluster, entry, due)) is not None:
         return how
     if history is None or _is_of_one_moment(cluster, entry):
         return None

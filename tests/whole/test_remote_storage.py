@@ -178,6 +178,40 @@ def test_closed_segments_that_wait_for_an_hour(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("settings", "held"),
+    [
+        ({"local.retention.bytes": "1"}, True),
+        ({"local.retention.bytes": "-1", "local.retention.ms": "60000"}, True),
+        ({"local.retention.bytes": "-2", "local.retention.ms": "-2", "retention.ms": "60000"}, True),
+        ({}, False),  # 20000 bytes, which the local segments that may go do not exceed
+        ({"local.retention.bytes": "-1", "local.retention.ms": "86400000"}, False),
+        ({"remote.log.copy.disable": "true", "local.retention.bytes": "1"}, False),
+    ],
+)
+def test_a_copy_that_never_finishes_holds_back_local_retention(
+    tmp_path: Path, settings: dict[str, str], held: bool
+) -> None:
+    """The first local segment of plain-0 (1080) was begun to be copied, which its broker's record of that dates."""
+    path = local_part(tmp_path)
+    change(path, plain_records(path).popitem()[0], state(RemoteSegmentState.COPY_SEGMENT_STARTED))
+    files = sorted((path / "broker-1" / "plain-0").glob("*.log"))
+    starts = [int(file.stem) for file in files]
+    first = max(start for start in plain_records(path).values())
+    for later_ms in (0, 2 * HOUR):
+        logs = logs_below(path)
+        cluster = logs[0].cluster
+        cluster.topic_configs["plain"] |= settings
+        cluster.as_of += later_ms
+        cluster.newest_time += later_ms
+        found = [f for f in judge(logs, "remote-copy-behind") if f.severity != "info"]
+        expected = sum(f.stat().st_size for f, start in zip(files[:-1], starts, strict=False) if start >= first)
+        assert [(f.topic, f.offset, f.evidence["held_bytes"]) for f in found] == (
+            [("plain", first, expected)] if held and later_ms else []
+        )
+        assert not found or f"and {expected:,} bytes stay on broker 1 beyond local retention" in found[0].message
+
+
 def segment(start: int, end: int, *epochs: tuple[int, int]) -> RemoteSegment:
     return RemoteSegment(
         "s", start, end, epochs or ((0, start),), 1, RemoteSegmentState.COPY_SEGMENT_FINISHED, 1, 0, start
