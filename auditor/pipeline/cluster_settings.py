@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -12,7 +12,6 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, Limits, StartFile, setting_number
 from auditor.base.remote_segments import RemoteLogs
-from auditor.base.words import few
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import (
     TOPIC_RESOURCE,
@@ -25,7 +24,7 @@ from auditor.connectors.codec.cluster_metadata import (
 )
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
-from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, in_two_places
+from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, parted
 from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
@@ -321,23 +320,6 @@ def _by_cluster(
         for number, of in enumerate(several_clusters(some)):
             apart[f"{key} of {of[0].log_dir}" if number else key] = tuple(c.log_dir for c in of)
     return parted(inventory, apart), apart
-
-
-def parted(inventory: Inventory, apart: Mapping[str, Sequence[str]]) -> Inventory:
-    """Return the inventory with a join key for each of several clusters of one id; a note says so."""
-    if not apart:
-        return inventory
-    key_of = {name: key for key, log_dirs in apart.items() for name in log_dirs}
-    names = " and ".join(some[0] + f" (and {len(some) - 1} more)" * (len(some) > 1) for some in apart.values())
-    ids = sorted({d.cluster_id for d in inventory.log_dirs if d.name in key_of and d.cluster_id})
-    note = (
-        f"{names} claim to be one node of cluster {few(ids)}, and cannot be: their metadata logs have no topic in "
-        f"common. They are audited apart, as {len(apart)} clusters"
-    )
-    log_dirs = tuple(replace(d, join_key=key_of.get(d.name, d.join_key)) for d in inventory.log_dirs)
-    of_one = {*in_two_places(inventory.log_dirs)} - {*in_two_places(log_dirs)}
-    notes = (note, *(other for other in inventory.notes if other not in of_one))
-    return replace(inventory, log_dirs=log_dirs, notes=notes)
 
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.at_rest import RowsAtRest
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, StartFile, parse_int
+from auditor.base.words import few
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import (
     OF_BROKERS,
@@ -487,6 +488,23 @@ def in_two_places(log_dirs: Iterable[LogDir]) -> list[str]:
             where = f"{one.name} and {other.name} of broker {broker_id}"
             notes += [f"{topic}-{n} is live in {where}" for topic, n in sorted(shared, key=str) if topic is not None]
     return notes
+
+
+def parted(inventory: Inventory, apart: Mapping[str, Sequence[str]]) -> Inventory:
+    """Return the inventory with a join key for each of several clusters of one id; a note says so."""
+    if not apart:
+        return inventory
+    key_of = {name: key for key, log_dirs in apart.items() for name in log_dirs}
+    names = " and ".join(some[0] + f" (and {len(some) - 1} more)" * (len(some) > 1) for some in apart.values())
+    ids = sorted({d.cluster_id for d in inventory.log_dirs if d.name in key_of and d.cluster_id})
+    note = (
+        f"{names} claim to be one node of cluster {few(ids)}, and cannot be: their metadata logs have no topic in "
+        f"common. They are audited apart, as {len(apart)} clusters"
+    )
+    log_dirs = tuple(replace(d, join_key=key_of.get(d.name, d.join_key)) for d in inventory.log_dirs)
+    of_one = {*in_two_places(inventory.log_dirs)} - {*in_two_places(log_dirs)}
+    notes = (note, *(other for other in inventory.notes if other not in of_one))
+    return replace(inventory, log_dirs=log_dirs, notes=notes)
 
 
 def small_files(small: dict[str, int]) -> tuple[DataFile, ...]:
