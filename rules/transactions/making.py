@@ -598,28 +598,30 @@ def of_coordinator(log: LogView, entry: StateRecord) -> Transaction | None:
 def undeliverable(cluster: Cluster, entry: StateRecord) -> list[str]:
     """Return the leaderless partitions of a decided transaction, where its markers cannot be written."""
     away = entry.partitions & cluster.away if entry.state in PREPARED else ()
-    return sorted(name for name in away if not _has_its_marker(cluster, entry, name))
+    return sorted(away - _with_its_marker(cluster, entry)) if away else []
 
 
 def without_its_marker(cluster: Cluster, entry: StateRecord) -> list[str]:
     """Return the partitions of a decided transaction that are not known to have its marker."""
-    return sorted(name for name in entry.partitions if not _has_its_marker(cluster, entry, name))
+    return sorted(entry.partitions - _with_its_marker(cluster, entry))
 
 
 def refusing(cluster: Cluster, entry: StateRecord) -> list[str]:
     """Return the partitions of a decided transaction that lack its marker, and are below min.insync.replicas."""
     short = entry.partitions & cluster.under_min_isr.keys() if entry.state in PREPARED else ()
-    return sorted(name for name in short if not _has_its_marker(cluster, entry, name))
+    return sorted(short - _with_its_marker(cluster, entry)) if short else []
 
 
-def _has_its_marker(cluster: Cluster, entry: StateRecord, name: str) -> bool:
+def _with_its_marker(cluster: Cluster, entry: StateRecord) -> set[str]:
     # A marker before the decision, of a transaction before, has the same epoch up to transaction.version 1.
     coordinator, commit = coordinator_of(cluster, entry), entry.state == "PrepareCommit"
-    return name not in still_open(cluster, entry) and any(
-        (marker.name, marker.epoch, marker.commit) == (name, entry.producer_epoch, commit)
-        and marker.time >= entry.time - apart_ms(marker.broker_id, coordinator)
+    marked = {
+        marker.name
         for marker in cluster.ended.get(entry.producer_id, ())
-    )
+        if (marker.epoch, marker.commit) == (entry.producer_epoch, commit)
+        and marker.time >= entry.time - apart_ms(marker.broker_id, coordinator)
+    }
+    return marked - still_open(cluster, entry).keys() if marked else marked
 
 
 # Whether a coordinator's log may have been copied before a transaction ended that it has as open or decided.
