@@ -431,7 +431,7 @@ def _of_log_dir(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
 
 @rule(
     "start-fails",
-    when={"critical": "where the only replica is lost"},
+    when={"critical": "where the only replica is lost", "info": "where that replica is empty"},
 )
 def start_fails(log: LogView) -> Iterator[Finding]:
     """A broker does not start on its files, or loses a partition when it does
@@ -453,10 +453,11 @@ def start_fails(log: LogView) -> Iterator[Finding]:
         for step in [s for s in steps if s.kind != METADATA_LOG] + cut[:1]:
             replicas = 1 if step.kind == METADATA_LOG else log.cluster.replicas.get((log.topic, log.partition))
             alone = step.outcome == LOST and replicas == 1
+            empty = step.kind == "partition.metadata" and step.outcome == LOST and not c.log_end  # of a new topic
             what = "loses" if step.outcome == LOST else "stops at"
             more = f" and {len(cut) - 1} more" if step.kind == METADATA_LOG and len(cut) > 1 else ""
             yield log.finding(
-                "critical" if alone else "error",
+                "info" if empty else "critical" if alone else "error",
                 f"A start of broker {c.broker_id} {what} {step.says}{more}",
                 replica=c,
                 verified=True,

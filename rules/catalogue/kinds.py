@@ -527,7 +527,7 @@ _ROWS = (
         row("replica-absent",                       "",                              "critical info",               "at_risk",
             needs=(Need.METADATA,),
             evidence=(PartitionsEvidence,)),
-        row("start-fails",                          "",                              "error critical",              "at_risk",
+        row("start-fails",                          "",                              "error critical info",         "at_risk",
             needs=(Need.STARTS, Need.ERRORS)),
         row("replica-of-removed-topic",             "replica-out-of-place",          "info warning",                "",
             needs=(Need.OF_ANOTHER,)),

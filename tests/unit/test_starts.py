@@ -113,6 +113,14 @@ def test_zeros_in_the_last_segment_of_a_clean_stop(change: str, starts: bool, tm
     assert all("a start of broker 1 ends at them" in f.message and ".kafka_cleanshutdown" in f.remedy for f in errors)
 
 
+def test_the_loss_of_an_empty_partition_is_an_info(tmp_path: Path) -> None:
+    """A topic that was made right before the copy may not have the file yet, and nothing is lost."""
+    folder = base("4.3.1", tmp_path)
+    empty = [log for log in folder.glob("__transaction_state-*/*.log") if not log.stat().st_size]
+    (empty[0].parent / "partition.metadata").unlink()
+    assert [f.severity for f in opened(tmp_path).findings if f.kind == "start-fails"] == ["info"]
+
+
 def test_a_newer_release_refuses_small_segments(tmp_path: Path) -> None:
     """A 4.3.1 ended on the directory of a 3.9.1 with segment.bytes=16384."""
     assert [row["starts"] for row in recorded("next-release") if row["damage"] == "3.9.1 on 4.3.1"] == [False]
