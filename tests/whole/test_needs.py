@@ -71,7 +71,7 @@ def test_each_need_is_told_apart_by_logs_of_real_brokers() -> None:
         "tiered-43",
     )
     found = [there(log) for name in names for log in logs(name)]
-    # Running brokers alone show the first, incidents the second, damaged directories (tests/unit/test_starts.py) the third.
+    # Running brokers alone show the first, incidents the second, damaged directories the third (test_starts.py).
     for need in HAS.keys() - {Need.MEMORY, Need.LOST_FILES, Need.STARTS}:
         assert len({need in has for has in found}) == 2, need
 
