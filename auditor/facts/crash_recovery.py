@@ -80,7 +80,7 @@ READS: tuple[StartKind, ...] = (
               _MOVE + "it is written again; compacted logs are cleaned from their start"),
 )  # fmt: skip
 _KINDS = MappingProxyType({kind.kind: (number, kind) for number, kind in enumerate(READS)})
-NO_ID = "without a topic id it is renamed -stray, and an empty one is made"
+NO_ID = "missing: without a topic id it is renamed -stray, and an empty one is made"
 NULL = "an empty one ends the broker whatever other log directories it has"
 
 
