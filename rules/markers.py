@@ -143,6 +143,8 @@ def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1)
     if before >= max(end, 0):
         return True
     begin = window.start_time if window.start_time >= 0 else prepare.time
+    if log.cluster.clocks.spread_ms:
+        begin += ahead_ms(log, prepare.partition, prepare)
     first_time = _began(log)
     if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else TWO_CLOCKS_MS):
         return False
@@ -178,7 +180,7 @@ def _missing(log: LogView, window: TransactionWindow, between: tuple[int, int]) 
     assert prepare is not None
     assert complete is not None
     other = other_clock(log, prepare.partition)
-    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition)
+    end = -1 if window.end_time is None else window.end_time + ahead_ms(log, prepare.partition, complete)
     in_flight = log.doubt(end, other_clock=other, committed=True) and between[1] >= log.leader.log_end
     clocks = matching(log, window.producer_id).inconclusive
     opened = open_by_producer(log).get(window.producer_id, [])
@@ -300,7 +302,9 @@ def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
 def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     # After a downgrade it would be the marker of a transaction of version 1.
     since = log.cluster.levels_since.get(VERSION)
-    return own is None if since is None else since > t["prev_marker_time"] + TWO_CLOCKS_MS
+    if since is None:
+        return own is None or bool(own["commit"])
+    return since > t["prev_marker_time"] + TWO_CLOCKS_MS
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
@@ -455,8 +459,8 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     Checks: a marker of a producer and epoch for which the coordinator's whole history has no decision. One that ended a
     decided transaction as decided, where its own marker never came, is none (missing-marker says so). Under
     transaction.version 2 one with epoch and result of the marker before it that ended the next transaction's data may
-    be that transaction's, late: brokers before 4.2 take it (KIP-1228). Without the coordinator's log that is said of a
-    COMMIT after one that had raised the epoch, and before no other result.
+    be that transaction's, late: brokers before 4.2 accept it (KIP-1228). Without the coordinator's log this holds only
+    for a COMMIT after one that had raised the epoch, and before no other result.
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
     (then info).

@@ -105,6 +105,8 @@ def _hanging(log: LogView, t: Transaction, severity: str, by_stamps: str | None)
         f"{plural(held_back, 'offset')} before its end"
     )
     copied, held = "the files may have been copied at different times", duration(t.held.at_least_ms)
+    if log.may_be_removed:
+        copied = f"another topic {log.topic} is newer: this one may have been removed"
     if by_stamps:
         message = (
             f"The transaction of {who(t)} has been open in {log.name} since offset {offset} for {held} by the "

@@ -155,14 +155,18 @@ def replica_absent(log: LogView) -> Iterator[Finding]:
         yield finding
 
 
-@rule(OF_REMOVED, when={"warning": "where it is in sync and nothing shows that it was removed"})
+@rule(
+    OF_REMOVED,
+    when={"warning": "where it is in sync and nothing shows that it was removed, or one topic has two ids"},
+)
 def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
     """A broker has a directory of a topic that was removed
 
     Checks: directories whose topic id (partition.metadata) is not that of the topic of that name by __cluster_metadata,
     where that shows the removal, or another broker has a -delete directory of that id. Such a directory is no replica
     of the current topic: it is compared with none, and not judged. Without metadata, copies of one partition with
-    different topic ids: each is judged for itself, and this says which was probably removed.
+    different topic ids: each is judged for itself, and this says which was probably removed, or that they begin with
+    the same records and are one topic.
     Why it matters: the broker was down when the topic was removed. With KRaft its start renames the directory -stray
     (seen with 3.7, 3.9, 4.3); brokers before 3.7 delete it (seen with 3.5, 3.6). With ZooKeeper it refuses the
     partition: nothing is renamed or deleted.
@@ -210,6 +214,9 @@ def _rivals(log: LogView) -> Iterator[Finding]:
         own = next((r for r in others if r.topic_id == c.topic_id), None)
         if own is None or newest is None:
             continue
+        if log.cluster.incarnations.is_named_twice(log.topic, c.topic_id):
+            yield _named_twice(log, c, newest.topic_id)
+            continue
         times = BrokerTime(own.time, None), BrokerTime(newest.time, None)
         older = log.cluster.clocks.order(*times) is Order.BEFORE
         yield log.finding(
@@ -236,6 +243,23 @@ def _rivals(log: LogView) -> Iterator[Finding]:
                 (Condition("the topic id that the cluster has now", None, "the metadata is not in the input"),),
             ),
         )
+
+
+def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
+    return log.finding(
+        "warning",
+        f"{log.name} has two topic ids: {c.topic_id} at broker {c.broker_id}, {other} elsewhere, and the same first "
+        "records: one topic whose id was given twice. Brokers refuse the partition where they have another id than the "
+        "controller (INCONSISTENT_TOPIC_ID)",
+        replica=c,
+        evidence={"topic_id": c.topic_id, "other_topic_id": other, "log_end": c.log_end, "confidence": "likely"},
+        advice=Advice(
+            Verdict.LOOK,
+            f"compare with the topic id that ZooKeeper has (/brokers/topics/{log.topic})",
+            then="remove partition.metadata at the brokers that have another one, before they start; nothing is "
+            "deleted by that",
+        ),
+    )
 
 
 def _is_strange(log: LogView, c: ReplicaFacts) -> bool:

@@ -252,12 +252,65 @@ def _era(rows: np.ndarray) -> Era:
     )
 
 
-def newest_of(log: LogEras) -> int:
+def newest_of(log: LogEras, clocks: Clocks | None = None) -> int:
     """Return the newest time of a log behind the last fall of its clock, ms; -1 without any.
 
-    Another leader's clock may be behind the last one's, which is no fall: the newest time of either counts.
+    Another leader's clock may be behind the last one's, which is no fall: the newest time of either counts, by the last
+    one's clock where ``clocks`` show how far they differ.
     """
-    return max((era.newest for era in dict(log.eras).values()), default=-1)
+    by = {leader: 0 if clocks is None else clocks.ahead_ms(log.eras[-1][0], leader) for leader, _ in log.eras}
+    return max((era.newest + by[leader] for leader, era in dict(log.eras).items()), default=-1)
+
+
+def written_by(log: LogEras, time: int) -> int | None:
+    """Return the broker that wrote a time (ms) in a log, None where it may have been another one."""
+    brokers = {leader for leader, era in log.eras if era.oldest <= time <= era.newest}
+    return brokers.pop() if len(brokers) == 1 else None
+
+
+class Lag(NamedTuple):
+    """A decision and its marker: their brokers, and how far the marker's clock is ahead, ms, at least and at most."""
+
+    decided_by: int
+    written_by: int
+    least: int
+    most: int
+
+
+def differences(lags: Iterable[Lag]) -> dict[int | None, tuple[int, int]]:
+    """Return by broker how far (ms) its clock is ahead of the first broker's that it is compared with, and that one.
+
+    By the difference of two clocks that fits most of their markers, two or more.
+    """
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for lag in lags:
+        if lag.decided_by < lag.written_by:
+            spans.setdefault((lag.decided_by, lag.written_by), []).append((lag.least, lag.most))
+        elif lag.decided_by > lag.written_by:
+            spans.setdefault((lag.written_by, lag.decided_by), []).append((-lag.most, -lag.least))
+    ahead: dict[int, dict[int, int]] = {}
+    for (one, other), of_pair in spans.items():
+        if (by := _of_most(np.array(of_pair))) is not None:
+            ahead.setdefault(one, {})[other], ahead.setdefault(other, {})[one] = by, -by
+    out: dict[int | None, tuple[int, int]] = {}
+    for first in sorted(ahead):
+        reached = [] if first in out else [first]
+        for broker in reached:
+            out[broker] = (0 if broker == first else out[broker][0]), first
+            for other, by in ahead[broker].items():
+                if other not in out:
+                    out[other] = out[broker][0] + by, first
+                    reached.append(other)
+    return out
+
+
+def _of_most(spans: np.ndarray) -> int | None:
+    least, most = np.sort(spans[:, 0] - ONE_CLOCK_MS), np.sort(spans[:, 1] + ONE_CLOCK_MS)
+    count = np.arange(1, len(least) + 1) - most.searchsorted(least, "left")
+    best = int(count.argmax())
+    if count[best] < 2 or 2 * count[best] <= len(spans):
+        return None
+    return int(most[most.searchsorted(least[best], "left")]) - ONE_CLOCK_MS  # markers come soon
 
 
 def _falls(log: LogEras) -> Iterator[Fall]:
@@ -277,7 +330,9 @@ class Clocks:
 
     ``cluster_now``: the evaluation time, by ``given`` that of the user, which then is that of every broker; ``newest``:
     the newest time that each broker (None: an unknown one) wrote, behind the last fall of its clock; ``up_until``:
-    until when each broker looked at timeouts, as far as the metadata shows; ``intervals``: how often it looks.
+    until when each broker looked at timeouts, as far as the metadata shows; ``intervals``: how often it looks;
+    ``apart``: how far clocks differ, of :func:`differences`; ``spread_ms``: how far a time of an unknown clock may be
+    from any broker's, beyond what clocks usually differ by.
     """
 
     cluster_now: int = -1
@@ -286,6 +341,8 @@ class Clocks:
     up_until: Mapping[int | None, int] = field(default_factory=dict)
     intervals: Mapping[int | None, int] = field(default_factory=dict)
     falls: tuple[Fall, ...] = ()
+    apart: Mapping[int | None, tuple[int, int]] = field(default_factory=dict)
+    spread_ms: int = 0
 
     def now(self) -> BrokerTime:
         """Return the evaluation time of the cluster."""
@@ -335,6 +392,25 @@ class Clocks:
         slack = ONE_CLOCK_MS if same else TWO_CLOCKS_MS
         apart = one.ms_for_display() - other.ms_for_display()
         return Order.BEFORE if apart < -slack else Order.AFTER if apart > slack else Order.EITHER
+
+    def ahead_ms(self, one: int | None, other: int | None) -> int:
+        """Return how far (ms) one broker's clock is ahead of another's; 0 for what two clocks usually differ by."""
+        by = self.measured_ms(one, other) or 0
+        return by if abs(by) > TWO_CLOCKS_MS else 0
+
+    def measured_ms(self, one: int | None, other: int | None) -> int | None:
+        """Return how far (ms) one broker's clock is ahead of another's, None where nothing shows it."""
+        (by, first), (than, its) = self.apart.get(one, (0, -1)), self.apart.get(other, (0, -2))
+        return by - than if first == its else 0 if one == other and one is not None else None
+
+    def compare(self, lags: Iterable[Lag]) -> None:
+        """Note how far clocks differ, by decisions and their markers."""
+        self.apart = differences(lags)
+        groups: dict[int, list[int]] = {}
+        for by, first in self.apart.values():
+            groups.setdefault(first, []).append(by)
+        apart = max((max(some) - min(some) for some in groups.values()), default=0)
+        self.spread_ms = apart if apart > TWO_CLOCKS_MS else 0
 
     def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray:
         """Return by how much the clocks of some brokers fell across each of these times (ms), 0 where they did not.

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Lag, LogEras, written_by
 from auditor.facts.coordinator_history import (
+    COMMIT,
     NONE,
     CoordinatorHistory,
     EpochChange,
@@ -80,7 +81,8 @@ class LogEnd(NamedTuple):
     ``replication-offset-checkpoint``; ``epoch_start``: where its last leader epoch began; ``is_text``: from dumps;
     ``is_cut``: its end could not be read; ``whole``: all its markers are there, from offset 0 on. ``first_markers``,
     ``last_markers``: of each producer, rows of :data:`ENDED`; ``commits``: COMMIT markers, some of each stretch of
-    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators.
+    time. ``decided``: the newest two transactions that were completed and name the log, by the coordinators. ``ahead``:
+    how far (ms) the clock of ``newest`` is ahead of the broker's own, as far as that is measured.
     """
 
     log_dir: str
@@ -99,6 +101,7 @@ class LogEnd(NamedTuple):
     last_markers: np.ndarray = NO_MARKERS
     commits: np.ndarray = NO_COMMITS
     decided: Decided = ()
+    ahead: int = 0
 
     @property
     def place(self) -> Place:
@@ -114,7 +117,7 @@ class LogEnd(NamedTuple):
     def by_its_broker(self) -> int:
         """``newest``, as early as the clock of the log's own broker may have shown then."""
         apart = 0 if self.is_text or (self.leader is not None and self.leader == self.broker_id) else TWO_CLOCKS_MS
-        return max(self.newest - apart, -1)
+        return max(self.newest - self.ahead - apart, -1)
 
 
 class LastMarker(NamedTuple):
@@ -136,6 +139,76 @@ class LastMarker(NamedTuple):
 def apart_ms(one: int | None, other: int | None) -> int:
     """Return by how much (ms) times that two brokers wrote may differ; None: an unknown broker."""
     return ONE_CLOCK_MS if one is not None and one == other else TWO_CLOCKS_MS
+
+
+# How far the clocks of brokers differ, by decisions and their markers.
+
+
+MOST_MARKED, MOST_COMPARED = 8, 50  # logs of a leader, and producers of a log, that are asked
+
+
+class Marked(NamedTuple):
+    """A log, with the first and the last marker of each producer (:data:`ENDED`). ``whole``: all its markers are there.
+
+    ``leads``: the broker that led it last.
+    """
+
+    log: LogEras
+    leads: int | None
+    first: np.ndarray
+    last: np.ndarray
+    whole: bool
+
+
+def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapping[int, LogEras]) -> Iterator[Lag]:
+    """Yield markers with their decisions, matched by order and epoch alone, where different brokers wrote both.
+
+    ``coordinators``: their logs, by partition. Cost: a few logs of each leader.
+    """
+    asked: dict[int | None, int] = {}
+    for marked in sorted(logs, key=lambda marked: -len(marked.last)):
+        asked[marked.leads] = asked.get(marked.leads, 0) + 1
+        if asked[marked.leads] > MOST_MARKED or marked.leads is None:
+            continue
+        named = history.named(marked.log.name)
+        if named.left_out:
+            continue
+        for rows, begins in ((marked.first[:MOST_COMPARED], True), (marked.last[-MOST_COMPARED:], False)):
+            for marker in rows:
+                windows = named.rows[named.of(int(marker["producer_id"]))]
+                window = _decision_of(marker, windows[windows["decision"] != NONE], history, marked.whole, begins)
+                coordinator = None if window is None else coordinators.get(int(window["partition"]))
+                if window is None or coordinator is None:
+                    continue
+                decided, wrote = (
+                    written_by(coordinator, int(window["prepared"])),
+                    written_by(marked.log, int(marker["time"])),
+                )
+                if decided is not None and wrote is not None:
+                    time = int(marker["time"])
+                    yield Lag(decided, wrote, time - int(window["ended"]), time - int(window["prepared"]))
+
+
+def _decision_of(
+    marker: np.void, windows: np.ndarray, history: CoordinatorHistory, whole: bool, begins: bool
+) -> np.void | None:
+    """Return the completed transaction of a producer's first (``begins``) or last marker, where no other may be it."""
+    if not len(windows):
+        return None
+    epochs = windows["epoch"]
+    if len(windows) > 1 and len(np.unique(epochs)) == len(windows):  # each end raises the epoch (version 2)
+        windows = windows[epochs == marker["epoch"]]
+    else:
+        owner = history.owner(int(marker["producer_id"]))
+        if not whole or owner is None or not history.complete(owner):
+            return None
+        if not begins and marker["count"] != len(windows):
+            return None
+    window = windows[0 if begins else -1] if len(windows) else None
+    if window is None or not (window["has_prepare"] and window["has_complete"]):
+        return None
+    same = window["epoch"] == marker["epoch"] and (window["decision"] == COMMIT) == (marker["commit"] == 1)
+    return window if same else None
 
 
 # The horizon of each log directory.
@@ -318,7 +391,7 @@ def outdated(
 # The beginning of ``__transaction_state``.
 
 
-def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLate | None:
+def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd], spread_ms: int = 0) -> StartsLate | None:
     """The oldest marker of a producer id that no record names, if older than every record of the topic.
 
     A log that is complete from its first offset on may still be a re-created one. Each partition begins when its first
@@ -331,7 +404,7 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
     for log in logs:
         unknown = log.first_markers[history.each_written_in(log.first_markers["producer_id"]) < 0]
         same = set(history.brokers.values()) == {log.broker_id}
-        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS) < begins]
+        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS + spread_ms) < begins]
         markers += [
             (time, log.name, pid) for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
@@ -342,18 +415,22 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd]) -> StartsLa
 
 
 def restored(
-    history: CoordinatorHistory, changes: Mapping[int, Iterable[EpochChange]], logs: Sequence[LogEnd]
+    history: CoordinatorHistory,
+    changes: Mapping[int, Iterable[EpochChange]],
+    logs: Sequence[LogEnd],
+    spread_ms: int = 0,
 ) -> dict[int, Restored]:
     """Return the partitions of ``__transaction_state`` that lost their newest records, and then went on.
 
-    As after a restore from an older backup. ``changes``: of leader epochs, by partition. Between two records that
-    follow each other across one, COMMIT markers were written, two or more, and whole logs have more markers of their
-    producers than the coordinator's log has decisions, from which nothing was cleaned: so no clock is ahead.
+    As after a restore from an older backup. ``changes``: of leader epochs, by partition; ``spread_ms``: how far clocks
+    differ beyond what is usual. Between two records that follow each other across one, COMMIT markers were written, two
+    or more, and whole logs have more markers of their producers than the coordinator's log has decisions, from which
+    nothing was cleaned: so no clock is ahead.
     """
     out: dict[int, Restored] = {}
     whole = (p for p in changes if history.whole_log.get(p))  # a cleaner removes decisions too
     for partition, change in ((p, change) for p in whole for change in changes[p]):
-        begin, end = change.begin + TWO_CLOCKS_MS, change.end - TWO_CLOCKS_MS
+        begin, end = change.begin + TWO_CLOCKS_MS + spread_ms, change.end - TWO_CLOCKS_MS - spread_ms
         lost: dict[tuple[str, int], int] = {}
         for log in logs if begin < end else ():
             during = log.commits["producer_id"][(log.commits["time"] > begin) & (log.commits["time"] < end)]

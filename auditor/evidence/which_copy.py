@@ -197,6 +197,46 @@ def _names(keys: Collection[LogKey]) -> str:
     return f"{first[0]}-{first[1]}" + (f" and {len(keys) - 1} more" if len(keys) > 1 else "")
 
 
+# Clusters that were given one id, as tutorials and compose files have it.
+
+
+class ClusterCopy(NamedTuple):
+    """A log directory. ``topics``: ids of all topics that its metadata log shows from its first record on, None without
+    that; ``has``: those of its partitions."""
+
+    log_dir: str
+    broker_id: int | None
+    directory_id: str | None
+    topics: frozenset[str] | None
+    has: frozenset[str]
+
+
+def several_clusters(copies: Sequence[ClusterCopy]) -> list[list[ClusterCopy]]:
+    """Return the log directories of each of several clusters that have one id; empty where nothing shows several.
+
+    Two directories of one broker have metadata logs without a common topic: a broker has one such log.
+    """
+    groups: list[tuple[frozenset[str], list[ClusterCopy]]] = []
+    for copy in copies:
+        if copy.topics:
+            same = [group for group in groups if group[0] & copy.topics]
+            groups = [group for group in groups if group not in same]
+            groups.append((copy.topics.union(*(ids for ids, _ in same)), [*(c for _, of in same for c in of), copy]))
+    twice = (
+        one.broker_id is not None and one.broker_id == other.broker_id and one.directory_id != other.directory_id
+        for (_, some), (_, others) in combinations(groups, 2)
+        for one in some
+        for other in others
+        if None not in (one.directory_id, other.directory_id)
+    )
+    if not any(twice):
+        return []
+    for copy in copies:
+        if not copy.topics:
+            max(groups, key=lambda group: len(group[0] & copy.has))[1].append(copy)
+    return [of for _, of in groups]
+
+
 # Directories of partitions: the topic id says whose they are, not the name.
 
 
@@ -288,7 +328,8 @@ T = TypeVar("T", bound=OfTopic)
 class KnownCopy(NamedTuple):
     """A copy of a partition: its topic, topic id (None: unknown), its newest broker-written time and of all, ms.
 
-    ``at_rest``: its broker was stopped cleanly, and the metadata that it had then is in the input.
+    ``at_rest``: its broker was stopped cleanly, and the metadata that it had then is in the input. ``first_batches``:
+    its partition, with a checksum over its first batches, None where unknown.
     """
 
     topic: str
@@ -296,13 +337,19 @@ class KnownCopy(NamedTuple):
     time: int
     any_time: int = -1
     at_rest: bool = False
+    first_batches: tuple[int, int] | None = None
 
 
 class Rival(NamedTuple):
-    """One of several topics of one name, and the newest time in its copies (ms)."""
+    """One of several topics of one name, and the newest time in its copies (ms).
+
+    ``by_broker``: the newest that a broker wrote; any time where none did. ``first_batches``: of its copies.
+    """
 
     topic_id: str
     time: int
+    by_broker: int
+    first_batches: frozenset[tuple[int, int]] = frozenset()
 
 
 NOBODY = ""  # the id of a topic of which every copy is of a removed one
@@ -330,6 +377,19 @@ class Incarnations(NamedTuple):
     def is_outlived(self, topic: str, topic_id: str | None) -> bool:
         """Whether a topic has a rival of its name that was written after it, as far as anything shows."""
         return topic_id in {r.topic_id for r in self.rivals.get(topic, ())[1:]}
+
+    def may_be_removed(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a topic may be the removed one of its name: no time of it is newer than the other's by its broker."""
+        rivals = self.rivals.get(topic, ())
+        own = next((r for r in rivals if r.topic_id == topic_id), None)
+        others = [r for r in rivals if own is not None and not r.first_batches & own.first_batches]
+        return own is not None and any(r.by_broker >= own.time for r in others if r is not own)
+
+    def is_named_twice(self, topic: str, topic_id: str | None) -> bool:
+        """Whether a topic has the first records of the newest one of its name: it is one topic with two ids."""
+        newest, *others = self.rivals.get(topic, (None,))
+        own = next((r for r in others if r.topic_id == topic_id), None)
+        return newest is not None and own is not None and bool(own.first_batches & newest.first_batches)
 
     def parted(self, copies: Sequence[T]) -> tuple[list[T], list[T]]:
         """Split the copies of a partition into its replicas and copies of another topic."""
@@ -385,12 +445,18 @@ def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clock
         elif current in living and len(ids) > 1:
             now[topic] = max(living, key=lambda i: _order(i == current, living[i], topics.time))
         elif len(living) > 1:
-            newest = [Rival(i, max(max(c.time, c.any_time) for c in ids[i])) for i in living]
+            newest = [_rival(i, ids[i]) for i in living]
             rivals[topic] = tuple(sorted(newest, key=lambda r: (-r.time, r.topic_id)))
             now[topic] = rivals[topic][0].topic_id
         elif len(ids) > 1:
             now[topic] = next(iter(living))
     return Incarnations(now, topics.removed, rivals, frozenset(strange), topics.since_start)
+
+
+def _rival(topic_id: str, copies: Sequence[KnownCopy]) -> Rival:
+    by_broker, of_any = max(c.time for c in copies), max(c.any_time for c in copies)
+    first = frozenset(c.first_batches for c in copies if c.first_batches is not None)
+    return Rival(topic_id, max(by_broker, of_any), by_broker if by_broker >= 0 else of_any, first)
 
 
 def _is_strange(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clocks) -> bool:

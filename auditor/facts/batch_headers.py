@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -158,6 +159,20 @@ NAMES = ("base_offset", *COMPARED, "crc_ok", "magic")  # what a comparison looks
 SPAN = ("base_offset", "last_offset")
 LINEAGE = ("base_offset", "partition_leader_epoch", "crc_ok", "magic")
 PIECES_AT_HAND = 2  # a stretch of one replica may end within a piece of the other
+
+
+FIRST, FIRST_COLUMNS = 16, ("base_offset", "crc", "partition_leader_epoch")
+
+
+def first_batches(replica: ReplicaFacts) -> int:
+    """Return a checksum over the first batches of a replica, which tells their records; -1 where they are not kept."""
+    kept = replica.digests
+    if isinstance(kept, BatchSums) or not kept:
+        return -1
+    if isinstance(kept, PackedColumns):
+        kept = kept.piece(0, FIRST_COLUMNS) if kept.piece_count() else {}
+    columns = [np.asarray(kept[name][:FIRST], np.int64) for name in FIRST_COLUMNS] if kept else []
+    return zlib.crc32(np.concatenate(columns).tobytes()) if columns and len(columns[0]) else -1
 
 
 class ReplicaBatches:

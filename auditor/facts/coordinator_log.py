@@ -758,9 +758,9 @@ def _replayed(
         if number != columns["id"][row]:
             number = int(columns["id"][row])
             sure = appended(number)
-        anew = account is None or begin > reached
-        entries = state_log.entries(columns, slice(begin if anew else reached + 1, row + 2))
-        if account is None or anew:
+        starts_over = account is None or begin > reached
+        entries = state_log.entries(columns, slice(begin if starts_over else reached + 1, row + 2))
+        if account is None or starts_over:
             latest.append(next(entries))
             known = not parted[begin] or latest[-1].offset in sure
             account = IdAccount(value(latest[-1]), latest[-1].leader_epoch, known=known)

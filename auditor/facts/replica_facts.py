@@ -119,6 +119,9 @@ ENDED = np.dtype(
     [("producer_id", "i8"), ("epoch", "i4"), ("time", "i8"), ("before", "i8"), ("commit", "i1"), ("count", "i4")]
 )
 COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
+NOTHING_ENDED, NO_COMMITS = np.empty(0, ENDED), np.empty(0, COMMITTED)
+MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 33 bytes each
+MOST_COMMITS = 128  # of a log, 16 bytes each
 
 
 # One row per sampled broker-written time of this replica, in offset order; ``offset`` is the first one of its batch.
@@ -129,6 +132,43 @@ COMMITTED = np.dtype([("producer_id", "i8"), ("time", "i8")])  # a COMMIT marker
 STAMP = np.dtype([("offset", "i8"), ("time", "i8"), ("leader_epoch", "i4"), ("era", "i4")])
 NO_STAMPS = np.empty(0, STAMP)
 FALL_MS = 1_000  # two readings of one clock, which threads of a broker may write in another order
+
+
+def marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
+    """Return the first or the last marker of each producer as :data:`ENDED` rows.
+
+    At most :data:`MOST_ENDED`: the oldest of the first markers, the newest of the last ones.
+    """
+    if not len(transactions):
+        return NOTHING_ENDED
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
+    markers = np.zeros(len(rows), ENDED)
+    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
+    for name, column in zip(ENDED.names or (), columns, strict=False):
+        markers[name] = rows[column]
+    _, which, counts = np.unique(rows["producer_id"], return_inverse=True, return_counts=True)
+    markers["count"] = counts[which]
+    markers = markers[np.lexsort((rows["marker_offset"], markers["producer_id"]))]
+    other = np.ones(len(markers), bool)
+    if first:
+        other[1:] = markers["producer_id"][1:] != markers["producer_id"][:-1]
+    else:
+        other[:-1] = markers["producer_id"][1:] != markers["producer_id"][:-1]
+    markers = markers[other]
+    in_order = markers[np.argsort(markers["time"], kind="stable")]
+    return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
+
+
+def commits(transactions: np.ndarray) -> np.ndarray:
+    """Return up to :data:`MOST_COMMITS` COMMIT markers, evenly spread over the time in which they were written."""
+    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["commit"] == 1)]
+    rows = rows[np.argsort(rows["marker_timestamp"], kind="stable")]
+    if len(rows) > MOST_COMMITS:
+        times = rows["marker_timestamp"]
+        rows = rows[np.unique(times.searchsorted(np.linspace(times[0], times[-1], MOST_COMMITS).astype(np.int64)))]
+    out = np.zeros(len(rows), COMMITTED)
+    out["producer_id"], out["time"] = rows["producer_id"], rows["marker_timestamp"]
+    return out if len(out) else NO_COMMITS
 
 
 # Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
@@ -656,6 +696,8 @@ class ClockFacts(Protocol):
     """The clocks of a cluster; :class:`auditor.evidence.cluster_clocks.Clocks` describes them."""
 
     def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray: ...
+    @property
+    def spread_ms(self) -> int: ...
 
 
 class ClusterFacts(Protocol):

@@ -28,10 +28,18 @@ from auditor.evidence.which_copy import (
     leader_of,
     which_copies,
 )
+from auditor.facts.batch_headers import first_batches
 from auditor.facts.coordinator_history import CoordinatorHistory, EpochChange, changes_of, join, newest_decided
 from auditor.facts.coordinator_log import ONGOING, PREPARE_ABORT, PREPARE_COMMIT, CoordinatorLog, StateRecord, pack
 from auditor.facts.events import HOLES, EventKind, events_of, hole_of
-from auditor.facts.replica_facts import COMMITTED, ENDED, ReplicaFacts, without_defaults
+from auditor.facts.replica_facts import (
+    NO_COMMITS,
+    NOTHING_ENDED,
+    ReplicaFacts,
+    commits,
+    marker_per_producer,
+    without_defaults,
+)
 from auditor.model import policies
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
 from auditor.pipeline.options import AuditOptions
@@ -54,10 +62,8 @@ from auditor.rules.seen.view import iso
 
 TRANSACTION_STATE = "__transaction_state"
 MOST_OPEN = 50_000  # open transactions of a replica that are known everywhere, the oldest
-NOTHING_ENDED, NOTHING_UNDECIDED = np.empty(0, ENDED), np.empty(0, np.int64)
+NOTHING_UNDECIDED = np.empty(0, np.int64)
 NOTHING_OPEN: dict[int, OpenHere] = {}
-MOST_ENDED = 1_000  # producers of a log whose newest marker is known everywhere: 33 bytes each
-NO_COMMITS, MOST_COMMITS = np.empty(0, COMMITTED), 128  # of a log, 16 bytes each
 INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
@@ -91,6 +97,8 @@ class Brief:
     ended: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)
     undecided: np.ndarray = field(default_factory=lambda: NOTHING_UNDECIDED)  # producer ids of unfinished ids
     eras: list[Era] = field(default_factory=list)
+    led: list[int | None] = field(default_factory=list)  # the leader of each era
+    first_batches: int = -1
     oldest: np.ndarray = field(default_factory=lambda: NOTHING_ENDED)  # the first markers
     unverified: list[tuple[int, int]] = field(default_factory=list)
     markers_whole: bool = False  # all its markers are there
@@ -147,10 +155,11 @@ def brief(facts: ReplicaFacts) -> Brief:
         coordinator_log=coordinator_log,
         broken_at=max((b for b in broken if b >= 0), default=None),
         open_here=opened,
-        ended=_marker_per_producer(facts.transactions, first=False),
+        ended=marker_per_producer(facts.transactions, first=False),
         undecided=NOTHING_UNDECIDED if coordinator_log is None else _undecided(coordinator_log),
         eras=eras_of(facts.track),
-        oldest=_marker_per_producer(facts.transactions, first=True),
+        first_batches=first_batches(facts) if facts.topic_id is not None else -1,
+        oldest=marker_per_producer(facts.transactions, first=True),
         unverified=facts.unverified,
         markers_whole=facts.own_start == 0
         and facts.intact_from <= 0
@@ -158,7 +167,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         and max(broken, default=-1) < 0,
         decided={} if coordinator_log is None else newest_decided(coordinator_log),
         changes=[] if coordinator_log is None else changes_of(coordinator_log),
-        commits=_commits(facts.transactions),
+        commits=commits(facts.transactions),
     )
 
 
@@ -190,43 +199,6 @@ def open_here(transactions: np.ndarray) -> dict[int, OpenHere]:
         )
         for t in begun
     }
-
-
-def _marker_per_producer(transactions: np.ndarray, *, first: bool) -> np.ndarray:
-    """The first or the last marker of each producer as :data:`ENDED` rows.
-
-    At most :data:`MOST_ENDED`: the oldest of the first markers, the newest of the last ones.
-    """
-    if not len(transactions):
-        return NOTHING_ENDED
-    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["repeated"] == 0)]
-    markers = np.zeros(len(rows), ENDED)
-    columns = ("producer_id", "marker_epoch", "marker_timestamp", "prev_marker_time", "commit")
-    for name, column in zip(ENDED.names or (), columns, strict=False):
-        markers[name] = rows[column]
-    _, which, counts = np.unique(rows["producer_id"], return_inverse=True, return_counts=True)
-    markers["count"] = counts[which]
-    markers = markers[np.lexsort((rows["marker_offset"], markers["producer_id"]))]
-    other = np.ones(len(markers), bool)
-    if first:
-        other[1:] = markers["producer_id"][1:] != markers["producer_id"][:-1]
-    else:
-        other[:-1] = markers["producer_id"][1:] != markers["producer_id"][:-1]
-    markers = markers[other]
-    in_order = markers[np.argsort(markers["time"], kind="stable")]
-    return in_order[:MOST_ENDED] if first else in_order[-MOST_ENDED:]
-
-
-def _commits(transactions: np.ndarray) -> np.ndarray:
-    """Up to :data:`MOST_COMMITS` COMMIT markers, evenly spread over the time in which they were written."""
-    rows = transactions[(transactions["marker_offset"] >= 0) & (transactions["commit"] == 1)]
-    rows = rows[np.argsort(rows["marker_timestamp"], kind="stable")]
-    if len(rows) > MOST_COMMITS:
-        times = rows["marker_timestamp"]
-        rows = rows[np.unique(times.searchsorted(np.linspace(times[0], times[-1], MOST_COMMITS).astype(np.int64)))]
-    out = np.zeros(len(rows), COMMITTED)
-    out["producer_id"], out["time"] = rows["producer_id"], rows["marker_timestamp"]
-    return out if len(out) else NO_COMMITS
 
 
 def _undecided(log: CoordinatorLog) -> np.ndarray:
@@ -368,6 +340,7 @@ def _incarnations(briefs: Iterable[Brief], settings: ClusterSettings, cluster: C
             b.broker_time,
             b.any_time,
             b.bounds.clean_shutdown and b.broker_id in settings.metadata_ends and b.broker_id not in settings.went_on,
+            (b.partition, b.first_batches) if b.first_batches >= 0 else None,
         )
         for b in briefs
     )
@@ -427,6 +400,14 @@ def _cluster(
     cluster.incarnations = _incarnations(briefs, settings, cluster).seen_from(rival)
     briefs = [b for b in briefs if not cluster.incarnations.is_of_another(b.topic, b.bounds.topic_id)]
     leading = leaders(briefs, cluster)
+    for topic, partition in [*cluster.leaders, *leading]:
+        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
+    of_coordinators = [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE]
+    cluster.coordinator = _coordinator(cluster, of_coordinators, metadata)
+    if cluster.coordinator is not None:
+        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
+        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
+    _compare_clocks(cluster, briefs, leading)
     cluster.alone = _alone(cluster, leading)
     cluster.went_on = settings.went_on
     cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
@@ -435,18 +416,11 @@ def _cluster(
     ran_on = (key for key, b in leading.items() if b.broker_id in cluster.went_on or b.log_dir in older)
     for key in {*lagging, *ran_on}:
         leading[key].bounds = leading[key].bounds._replace(clean_shutdown=False, out_of_sync=True)
-    cluster.until = _until(briefs, settings)
+    cluster.until = _until(cluster, briefs, settings)
     cluster.bounds = {
         key: b.bounds._replace(until=cluster.until[b.log_dir]) if b.log_dir in cluster.until else b.bounds
         for key, b in leading.items()
     }
-    for topic, partition in [*cluster.leaders, *leading]:
-        cluster.partition_counts[topic] = max(cluster.partition_counts.get(topic, 0), partition + 1)
-    of_coordinators = [b for (topic, _), b in leading.items() if topic == TRANSACTION_STATE]
-    cluster.coordinator = _coordinator(cluster, of_coordinators, metadata)
-    if cluster.coordinator is not None:
-        logs = [b.coordinator_log for b in briefs if b.topic == TRANSACTION_STATE and b.coordinator_log is not None]
-        cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
     _note_horizons(cluster, briefs, leading, copying, read_at)
     for key, b in leading.items():
         times, moment = cluster.read_at.get((b.log_dir, *key)), cluster.moment(b.log_dir, *key)
@@ -479,13 +453,13 @@ def _note_horizons(
     if history is not None:
         undecided = _undecided_in(leading)
         newest = {p: cluster.bounds[TRANSACTION_STATE, p].copy_time for p in history.brokers}
-        history.starts_late = horizons.starts_late(history, led)
+        history.starts_late = horizons.starts_late(history, led, cluster.clocks.spread_ms)
         history.outdated = horizons.outdated(history, led, undecided, newest)
         changes = {b.partition: b.changes for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
-        history.restored = horizons.restored(history, changes, led)
+        history.restored = horizons.restored(history, changes, led, cluster.clocks.spread_ms)
         lacking = {*history.outdated, *horizons.lacking(history, cluster.ended, cluster.open_here.__contains__)}
     behind = [e for e in ends if e.topic == TRANSACTION_STATE and e.partition in lacking and e.newest >= 0]
-    before = [(end.log_dir, end.newest) for end in behind]
+    before = [(end.log_dir, end.newest - end.ahead) for end in behind]
     others = led + [end for end in ends if end.topic == horizons.METADATA_TOPIC]
     before += horizons.copied_before(others, partial(_read_until, cluster), partial(_skipped, cluster))
     cluster.moments = horizons.complete_until(ends, copying, before)
@@ -495,15 +469,11 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
     """Set the clocks of a cluster, and the newest time of each log behind the last fall of its clock."""
     logs, alone = [], settings.metadata is None and len({b.broker_id for b in briefs}) == 1
     for b in briefs:
-        led = [cluster.led(b.topic, b.partition, era.leader_epoch) for era in b.eras]
+        b.led = [cluster.led(b.topic, b.partition, era.leader_epoch) for era in b.eras]
         if alone or b.topic == TRANSACTION_STATE:  # nothing shows another leader
-            led = [b.broker_id if broker is None else broker for broker in led]
-        eras = [*zip(led, b.eras, strict=True)]
-        log = LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)
-        b.broker_time = newest_of(log)
-        copy_time = b.broker_time if b.broker_time >= 0 else b.any_time
-        b.bounds = b.bounds._replace(copy_time=copy_time, broker_time=b.broker_time)
-        logs.append(log)
+            b.led = [b.broker_id if broker is None else broker for broker in b.led]
+        logs.append(log := _eras_of(b))
+        _set_newest(b, newest_of(log))
     times = [b.broker_time for b in briefs if b.broker_time >= 0]
     cluster.newest_time = max(times, default=-1)
     brokers = {b.broker_id for b in briefs} | settings.sessions.keys()
@@ -528,6 +498,34 @@ def _by_clients(briefs: list[Brief], settings: ClusterSettings) -> dict[int | No
         if not b.eras and b.broker_id not in settings.sessions and settings.newest_time >= 0 <= b.any_time:
             newest[b.broker_id] = max(min(b.any_time, settings.newest_time), newest.get(b.broker_id, -1))
     return newest
+
+
+def _eras_of(b: Brief) -> LogEras:
+    eras = [*zip(b.led, b.eras, strict=True)]
+    return LogEras(f"{b.topic}-{b.partition}", b.broker_id, eras, b.topic == METADATA_TOPIC)
+
+
+def _set_newest(b: Brief, time: int) -> None:
+    b.broker_time, copy_time = time, time if time >= 0 else b.any_time
+    clock = b.led[-1] if b.led else None
+    b.bounds = b.bounds._replace(copy_time=copy_time, broker_time=time, clock=clock)
+
+
+def _compare_clocks(cluster: Cluster, briefs: list[Brief], leading: dict[tuple[str, int], Brief]) -> None:
+    """Measure how far clocks differ; the newest time of each log is then by the clock of its last leader."""
+    history = cluster.coordinator
+    if history is None or len({broker for b in briefs for broker in b.led}) < 2:
+        return
+    logs = (
+        horizons.Marked(_eras_of(b), b.led[-1], b.oldest, b.ended, b.markers_whole)
+        for b in leading.values()
+        if b.topic != TRANSACTION_STATE and b.led and len(b.ended)
+    )
+    coordinators = {b.partition: _eras_of(b) for (topic, _), b in leading.items() if topic == TRANSACTION_STATE}
+    cluster.clocks.compare(horizons.lags(history, logs, coordinators))
+    if cluster.clocks.spread_ms:
+        for b in briefs:
+            _set_newest(b, newest_of(_eras_of(b), cluster.clocks))
 
 
 def _up_until(settings: ClusterSettings, logs: list[LogEras]) -> dict[int | None, int]:
@@ -600,6 +598,7 @@ def _log_end(b: Brief, cluster: Cluster, decided: Mapping[str, horizons.Decided]
         last_markers=b.ended,
         commits=b.commits,
         decided=decided.get(f"{b.topic}-{b.partition}", ()),
+        ahead=cluster.clocks.ahead_ms(b.bounds.clock, b.broker_id),
     )
 
 
@@ -710,7 +709,7 @@ def _alone(cluster: Cluster, leading: dict[tuple[str, int], Brief]) -> dict[int,
     }
 
 
-def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
+def _until(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
     """Newest broker-written time (ms) of each directory whose own metadata is missing, if there are several brokers.
 
     Such a directory may lack whatever others have from later: nothing shows that its broker was not restarted.
@@ -719,7 +718,8 @@ def _until(briefs: list[Brief], settings: ClusterSettings) -> dict[str, int]:
     if len({b.broker_id for b in briefs}) > 1:
         for b in briefs:
             if b.bounds.clean_shutdown and b.broker_id not in settings.metadata_ends:
-                newest[b.log_dir] = max(b.broker_time, newest.get(b.log_dir, -1))
+                time = b.broker_time - cluster.clocks.ahead_ms(b.bounds.clock, b.broker_id)
+                newest[b.log_dir] = max(time, newest.get(b.log_dir, -1))
     return {log_dir: time for log_dir, time in newest.items() if time >= 0}
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, Limits, setting_number
 from auditor.base.remote_segments import RemoteLogs
+from auditor.base.words import few
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import (
     TOPIC_RESOURCE,
@@ -24,10 +25,11 @@ from auditor.connectors.codec.cluster_metadata import (
 )
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
-from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica
+from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, in_two_places
 from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
+from auditor.evidence.which_copy import ClusterCopy, several_clusters
 from auditor.model import policies
 from auditor.model.policies import UNKNOWN, Policy, ReleaseEvidence, policy_at, shown_by
 from auditor.processes.isolation import Pool
@@ -141,7 +143,7 @@ class ClusterSettings:
     the partitions, with their topic ids, that its own metadata gives it, and when that says they were made.
     ``sessions``: of the brokers that were up in the records of the metadata. ``removed``: ids of topics that are gone;
     ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
-    behind the moment that their directories are of.
+    behind the moment that their directories are of. ``apart``: its log directories, where other clusters have its id.
     """
 
     metadata: ClusterMetadata | None = None
@@ -168,6 +170,7 @@ class ClusterSettings:
     stopped: Stopped = field(default_factory=dict)
     sessions: Sessions = field(default_factory=dict)
     sound: tuple[int, int] = (-1, -1)
+    apart: tuple[str, ...] = ()
 
     @property
     def levels(self) -> dict[str, int]:
@@ -262,8 +265,12 @@ def read_settings(
     tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in replicas]
     errors: list[tuple[str, DecodeError]] = []
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
+    inventory, apart = _by_cluster(inventory, [(d.name, c, r) for (d, c), r in zip(replicas, reads, strict=True)])
+    clusters |= {key: ClusterSettings(apart=log_dirs) for key, log_dirs in apart.items()}
+    by_name = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
     copies: dict[str, list[_MetadataPass]] = {}
-    for (log_dir, replica), read in zip(replicas, reads, strict=True):
+    for (read_dir, replica), read in zip(replicas, reads, strict=True):
+        log_dir = by_name[read_dir.name]
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
@@ -283,6 +290,50 @@ def read_settings(
         before = releases.get(log_dir.broker_id, policies.UNKNOWN)
         releases[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
     return clusters, errors
+
+
+def _by_cluster(
+    inventory: Inventory, reads: Sequence[tuple[str, Replica, MetadataRead]]
+) -> tuple[Inventory, dict[str, tuple[str, ...]]]:
+    """Return the inventory, and by join key the log directories of each cluster, where several have one id."""
+    topics = {
+        name: frozenset([*read.metadata.topics.values(), *read.metadata.removed])
+        for name, replica, read in reads
+        if read.whole and replica.segments and replica.segments[0].base_offset == 0
+    }
+    apart: dict[str, tuple[str, ...]] = {}
+    for key in dict.fromkeys(d.join_key for d in inventory.log_dirs) if len(topics) > 1 else ():
+        some = [
+            ClusterCopy(
+                d.name,
+                d.broker_id,
+                None if d.meta is None else d.meta.directory_id,
+                topics.get(d.name),
+                frozenset(c.topic_id for c in d.replicas if c.topic_id is not None),
+            )
+            for d in inventory.log_dirs
+            if d.join_key == key
+        ]
+        for number, of in enumerate(several_clusters(some)):
+            apart[f"{key} of {of[0].log_dir}" if number else key] = tuple(c.log_dir for c in of)
+    return parted(inventory, apart), apart
+
+
+def parted(inventory: Inventory, apart: Mapping[str, Sequence[str]]) -> Inventory:
+    """Return the inventory with a join key for each of several clusters of one id; a note says so."""
+    if not apart:
+        return inventory
+    key_of = {name: key for key, log_dirs in apart.items() for name in log_dirs}
+    names = " and ".join(some[0] + f" (and {len(some) - 1} more)" * (len(some) > 1) for some in apart.values())
+    ids = sorted({d.cluster_id for d in inventory.log_dirs if d.name in key_of and d.cluster_id})
+    note = (
+        f"{names} claim to be one node of cluster {few(ids)}, and cannot be: their metadata logs have no topic in "
+        f"common. They are audited apart, as {len(apart)} clusters"
+    )
+    log_dirs = tuple(replace(d, join_key=key_of.get(d.name, d.join_key)) for d in inventory.log_dirs)
+    of_one = {*in_two_places(inventory.log_dirs)} - {*in_two_places(log_dirs)}
+    notes = (note, *(other for other in inventory.notes if other not in of_one))
+    return replace(inventory, log_dirs=log_dirs, notes=notes)
 
 
 def _remote(inventory: Inventory, limits: Limits, pool: Pool | None) -> dict[str, RemoteLogs]:

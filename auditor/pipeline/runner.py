@@ -28,8 +28,8 @@ from auditor.base.errors import AuditInputError, DecodeError
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
-from auditor.facts.replica_facts import ReplicaFacts, at_rest
-from auditor.pipeline.cluster_context import NOTHING_ENDED, NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
+from auditor.facts.replica_facts import NOTHING_ENDED, ReplicaFacts, at_rest
+from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask

@@ -330,7 +330,8 @@ class ReadAudit:
     @cached_property
     def inventory(self) -> Inventory:
         """Everything below the paths, partitions by topic id, tiered logs with their remote part."""
-        inventory = plan.by_topic_id(self._found, self.settings)
+        apart = {key: cluster.apart for key, cluster in self.settings.items() if cluster.apart}
+        inventory = plan.by_topic_id(cluster_settings.parted(self._found, apart), self.settings)
         if not inventory.remote:
             return inventory
         remote = {key: remote.remote for key, remote in self.settings.items()}

@@ -641,6 +641,11 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
     return (begin - slack <= stamp) & (~windows["has_complete"] | (stamp <= windows["ended"] + slack))
 
 
+def _of_clients(log: LogFacts) -> int:
+    # How far (ms) a client's clock and a coordinator's may differ.
+    return SKEW_MS + log.cluster.clocks.spread_ms
+
+
 def _slacks(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     return np.array([skew(log, p if p >= 0 else None) for p in partitions.tolist()], np.int64)[which]
@@ -735,6 +740,7 @@ def _may_be_of_one_before(log: LogFacts, window: TransactionWindow, t: np.void) 
     if history is None or prepare is None or history.known_since(prepare, int(t["marker_timestamp"])):
         return False
     end = prepare.time if window.end_time is None else window.end_time
+    end += log.cluster.clocks.spread_ms
     return log.doubt(end, other_clock=other_clock(log, prepare.partition), committed=True)
 
 
@@ -759,9 +765,11 @@ def own_window(log: LogFacts, t: np.void) -> TransactionWindow | None:
     same_epoch = np.where(added, windows["added_epoch"] == epoch, after)
     begun = np.where(added, windows["added_time"], windows["begun"])
     slack = _slacks(log, windows)
-    latest = np.minimum(data_time + SKEW_MS, int(t["marker_timestamp"]) + slack)
+    latest = np.minimum(data_time + _of_clients(log), int(t["marker_timestamp"]) + slack)
     fits = behind & (windows["decision"] != NONE) & same_epoch & (begun >= 0) & (begun <= latest)
-    window = _first(matched, fits & (data_time <= windows["decided_time"] + slack))
+    window = _first(
+        matched, fits & (data_time <= windows["decided_time"] + np.maximum(slack, log.cluster.clocks.spread_ms))
+    )
     return None if window is None or _may_be_of_one_before(log, window, t) else window
 
 
@@ -834,7 +842,7 @@ def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
     else:
         later = _may_follow(log, windows, int(t["prev_marker_time"]))
     later &= (windows["added_row"] >= 0) & (windows["added_epoch"] == t["producer_epoch"])
-    later &= windows["added_time"] <= log.time(t["first_time"]) + np.maximum(_slacks(log, windows), SKEW_MS)
+    later &= windows["added_time"] <= log.time(t["first_time"]) + np.maximum(_slacks(log, windows), _of_clients(log))
     carried_out = matched.numbers[(matched.markers <= t["prev_marker_offset"]) & (matched.numbers >= 0)]
     later[carried_out] = False
     return _first(matched, later)

@@ -13,6 +13,7 @@ from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clock
 from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import CoordinatorHistory
+from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
@@ -130,7 +131,8 @@ class LeaderBounds(NamedTuple):
     then their begin. ``out_of_sync``: its broker is not in sync by the metadata, and none in the input is as far; or it
     ran on, or again, after the copy. ``until``: it was stopped cleanly, but may have run on after this time (ms).
     ``end_damaged``: a batch with a CRC mismatch follows ``log_end``, with unknown offsets. ``broker_time`` (ms): the
-    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any.
+    newest that a broker wrote, behind the last fall of its clock; ``copy_time`` is that, or a client's without any;
+    ``clock``: the broker whose clock it is of.
     """
 
     log_start: int
@@ -148,6 +150,7 @@ class LeaderBounds(NamedTuple):
     read: ReadTimes | None = None
     end_damaged: bool = False
     broker_time: int = -1
+    clock: int | None = None
 
 
 class OpenHere(NamedTuple):
@@ -389,12 +392,22 @@ class Cluster:
         if self.at_once:
             return [Horizon(ALWAYS, HorizonSource.AT_ONCE)]
         if bounds.clean_shutdown:
-            return [Horizon(bounds.until if bounds.until >= 0 else ALWAYS, HorizonSource.CLEAN_SHUTDOWN)]
+            until = bounds.until if bounds.until >= 0 else ALWAYS
+            return [self._of_holder(bounds, until, HorizonSource.CLEAN_SHUTDOWN)]
         by_directory = HorizonSource.DIRECTORY if bounds.read is None else HorizonSource.READ_TIMES
-        horizons = [Horizon(bounds.copy_time, HorizonSource.OWN_STAMPS), Horizon(bounds.moment, by_directory)]
+        horizons = [
+            Horizon(bounds.copy_time, HorizonSource.OWN_STAMPS),
+            self._of_holder(bounds, bounds.moment, by_directory),
+        ]
         if committed:
-            horizons.append(Horizon(self.passes.get((topic, partition), ("", -1))[1], HorizonSource.CHECKPOINT))
+            passed = self.passes.get((topic, partition), ("", -1))[1]
+            horizons.append(self._of_holder(bounds, passed, HorizonSource.CHECKPOINT))
         return horizons
+
+    def _of_holder(self, bounds: LeaderBounds, until: int, by: HorizonSource) -> Horizon:
+        # A time of the broker that has the copy, by the clock of the log.
+        ahead = self.clocks.ahead_ms(bounds.clock, bounds.broker_id)
+        return Horizon(until + ahead if 0 <= until < ALWAYS else until, by)
 
     def lacks(self, topic: str, partition: int, needed_by: int, *, other_clock: bool, committed: bool = False) -> bool:
         """Whether what a log lacks may be missing only because its file was copied before ``needed_by`` (ms).
@@ -424,6 +437,12 @@ class Cluster:
         written = self.coordinator.written_in(producer_id)
         partitions = range(self.coordinator.partition_count) if written is None else (written,)
         return any(self.lacks(TRANSACTION_STATE, p, needed_by, other_clock=True) for p in partitions)
+
+    def coordinator_of(self, partition: int, entry: StateRecord | None = None) -> int | None:
+        """Return the broker that wrote a record of a coordinator's log, or its newest ones: their clock."""
+        led = None if entry is None else self.led(TRANSACTION_STATE, partition, entry.leader_epoch)
+        bounds = self.bounds.get((TRANSACTION_STATE, partition))
+        return bounds.clock if led is None and bounds is not None else led
 
     def writer(self, topic: str, partition: int) -> int | None:
         """Return the broker whose clock a log goes by: its last leader, otherwise that of the leader replica."""

@@ -268,6 +268,11 @@ class LogView:
         return self.cluster.remote.of(self.topic, self.partition, self.leader.topic_id)
 
     @property
+    def may_be_removed(self) -> bool:
+        """Whether it is a log of a topic that may have been removed: the input has a newer one of that name."""
+        return self.cluster.incarnations.may_be_removed(self.topic, self.leader.topic_id)
+
+    @property
     def has_sequences(self) -> bool:
         """Whether producers number their records in this topic."""
         return self.topic not in SEQUENCE_FREE_TOPICS
@@ -373,9 +378,9 @@ class LogView:
         if (self.at_rest(c) and not c.cut_short) or self.cluster.at_once:
             return False
         if c.log_dir in self.cluster.until and not c.cut_short and c.broker_id not in self.cluster.went_on:
-            return self.cluster.until[c.log_dir] < needed_by
+            return self.cluster.until[c.log_dir] - self.cluster.clocks.spread_ms < needed_by
         moment = -1 if c.lacks_end else self.cluster.moment(c.log_dir, self.topic, self.partition)
-        horizon = Horizon(max(self.copy_time(c), moment), HorizonSource.DIRECTORY)
+        horizon = Horizon(max(self.copy_time(c), moment) - self.cluster.clocks.spread_ms, HorizonSource.DIRECTORY)
         return not horizon.reaches(needed_by, other_clock=other_clock)
 
     def finding(

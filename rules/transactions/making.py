@@ -165,16 +165,23 @@ def closed(log: LogView) -> np.ndarray:
     return rows[(rows["marker_offset"] >= 0) & (rows["first_offset"] >= 0)]
 
 
-def ahead_ms(log: LogView, partition: int) -> int:
+def ahead_ms(log: LogView, partition: int, entry: StateRecord | None = None) -> int:
     """Return by how many ms a log's clock is ahead of a coordinator's, as pairs of decisions and markers show it.
 
-    Negative for behind; 0 where one broker writes both, where the difference is within what two clocks may differ by,
-    or nothing shows it. Another partition of the same coordinator counts where this one has no pairs.
+    ``entry``: a record of the coordinator, which may have been another broker then. Negative for behind; 0 where one
+    broker writes both, where the difference is within what two clocks may differ by, or nothing shows it. Another
+    partition of the same coordinator counts where this one has no pairs.
     """
+    history, bounds = log.cluster.coordinator, log.cluster.bounds.get((log.topic, log.partition))
+    if bounds is not None and log.cluster.clocks.spread_ms:
+        broker = log.cluster.coordinator_of(partition, entry)
+        measured = log.cluster.clocks.measured_ms(bounds.clock, broker)
+        if measured is not None:
+            return measured
     writer = log.cluster.writer(log.topic, log.partition)
     if writer is not None and writer == log.cluster.writer(TRANSACTION_STATE, partition):
         return 0
-    ahead, history = _clocks_ahead(log), log.cluster.coordinator
+    ahead = _clocks_ahead(log)
     if partition in ahead or history is None:
         return ahead.get(partition, 0)
     broker = history.brokers.get(partition)
@@ -229,8 +236,9 @@ def _made(log: LogView, row: np.void) -> Transaction:
     case, reason, in_flight, missing = _case(log, row, entry)
     memory = log.leader.producer_memory  # a running cluster was asked twice, and nothing moved
     unchanged = memory is not None and (int(row["producer_id"]), int(row["first_offset"])) in memory.settled
-    in_flight, completed = (in_flight and not unchanged) or log.cluster.mixed, False
-    if entry is not None and in_flight and not log.cluster.mixed and case in (Case.HANGING, Case.GHOST):
+    unsure, completed = log.cluster.mixed or log.may_be_removed, False
+    in_flight = (in_flight and not unchanged) or unsure
+    if entry is not None and in_flight and not unsure and case in (Case.HANGING, Case.GHOST):
         completed = _ended_since(log, row, entry, clocks.ended_after_ms(coordinator, timeout))
     if completed:
         case, reason, in_flight = Case.ACTIVE, "it was open when this log was read, and has ended since", False
@@ -391,7 +399,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
         return True  # what the cleaner has taken away may have ended it
     other = other_clock(log, entry.partition)
     ends, ahead = lost_ends(log, row), ahead_ms(log, entry.partition)
-    if any(log.doubt(w.end_time + ahead, other_clock=other, committed=True) for w in ends if w.end_time):
+    ended = (w.end_time + ahead_ms(log, entry.partition, w.complete) for w in ends if w.end_time)
+    if any(log.doubt(time, other_clock=other, committed=True) for time in ended):
         return True
     by_broker = ahead if row["first_append_time"] == 1 else 0
     latest = log.time(row["first_time"]) - by_broker + (TWO_CLOCKS_MS if other else 0)
@@ -403,7 +412,9 @@ def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     """Return completed transactions without a marker here that open data may belong to."""
     windows = [(w, w.complete) for w in unmarked_behind(log, row) if w.end_time is not None and w.complete is not None]
     time, by_broker = log.time(row["last_time"]), row["first_append_time"] == 1
-    return [w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition) if by_broker else 0))]
+    return [
+        w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition, done) if by_broker else 0))
+    ]
 
 
 # Since when a transaction is open, and its status.
@@ -511,7 +522,8 @@ def _is_single_partition(cluster: Cluster) -> bool:
 
 def _is_held_too_long(log: LogView, t: Transaction) -> bool:
     # By its own log, whatever the age of other files. Its marker must not be there unseen.
-    unseen = t.completed or t.end_unknown or log.cluster.mixed or "control_type" in log.leader.cannot_show
+    unsure = t.completed or t.end_unknown or log.cluster.mixed or log.may_be_removed
+    unseen = unsure or "control_type" in log.leader.cannot_show
     return not unseen and t.timeout_ms != NO_TIMEOUT_MS and t.held.at_least_ms > t.overdue_after_ms
 
 

@@ -14,11 +14,14 @@ from auditor.evidence.cluster_clocks import (
     Clocks,
     Era,
     Fall,
+    Lag,
     LogEras,
     clocks,
+    differences,
     eras_of,
     newest_of,
     up_until,
+    written_by,
 )
 from auditor.facts.replica_facts import STAMP
 from auditor.pipeline.cluster_context import brief, build
@@ -238,3 +241,49 @@ def test_clients_show_until_when_a_broker_took_records_where_no_session_is_known
     replica.any_time = NOW + DAY
     known = build([brief(replica)], {"cluster": ClusterSettings(newest_time=NOW + DAY)}, None)["cluster"].clocks
     assert until(known, 1) == NOW
+
+
+# How far clocks differ.
+
+
+def test_the_clocks_of_brokers_are_compared_by_most_of_their_markers() -> None:
+    """Broker 2 is 10 min ahead of broker 1, and broker 3 is 5 min behind broker 2; one marker came late."""
+    pairs = [(1, 2, 10 * MIN - 20, 10 * MIN + 30), (1, 2, 10 * MIN - 400, 10 * MIN + 5), (1, 2, 50 * MIN, 51 * MIN)]
+    pairs += [(3, 2, 5 * MIN - 10, 5 * MIN + 15), (2, 3, -5 * MIN - 30, -5 * MIN + 10)]
+    known = Clocks(NOW)
+    known.compare(Lag(*pair) for pair in pairs)
+    assert known.apart.keys() == {1, 2, 3}
+    assert abs(known.ahead_ms(2, 1) - 10 * MIN) < S
+    assert abs(known.ahead_ms(3, 2) + 5 * MIN) < S
+    assert abs(known.ahead_ms(3, 1) - 5 * MIN) < S
+    assert abs(known.spread_ms - 10 * MIN) < S
+    assert (known.measured_ms(1, 9), known.measured_ms(9, 9), known.measured_ms(None, None)) == (None, 0, None)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(1, 2, HOUR, HOUR + 50)],  # one alone may be a marker that was written by hand
+        [(1, 2, HOUR, HOUR + 50), (1, 2, DAY, DAY + 50)],
+        [(1, 2, HOUR, HOUR + 50)] * 2 + [(1, 2, n * DAY, n * DAY + 50) for n in (1, 2)],
+        [(1, 1, HOUR, HOUR + 50)] * 3,
+    ],
+)
+def test_few_markers_do_not_show_it(pairs: list[tuple[int, int, int, int]]) -> None:
+    assert differences(Lag(*pair) for pair in pairs) == {}
+
+
+def test_what_two_clocks_usually_differ_by_moves_nothing() -> None:
+    known = Clocks(NOW)
+    known.compare(Lag(1, 2, 29 * S, 29 * S + 50) for _ in range(3))
+    assert (known.ahead_ms(2, 1), known.spread_ms) == (0, 0)
+
+
+def test_the_newest_time_is_by_the_last_leaders_clock() -> None:
+    """Broker 1 led for ten minutes, then broker 2, whose clock is an hour behind, for two."""
+    eras = log(NOW, NOW + 10 * MIN, NOW - 49 * MIN, NOW - 48 * MIN, epochs=(0, 0, 1, 1))
+    known = Clocks(NOW)
+    known.compare(Lag(1, 2, -HOUR, -HOUR + 20) for _ in range(2))
+    assert newest_of(eras) == NOW + 10 * MIN
+    assert abs(newest_of(eras, known) - (NOW - 48 * MIN)) < S
+    assert [written_by(eras, time) for time in (NOW + MIN, NOW - 48 * MIN, NOW - DAY)] == [1, 2, None]

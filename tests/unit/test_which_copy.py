@@ -10,6 +10,7 @@ import pytest
 from auditor.evidence.cluster_clocks import Clocks
 from auditor.evidence.which_copy import (
     NOBODY,
+    ClusterCopy,
     CopyEnd,
     DirectoryCopy,
     DirectoryIdentity,
@@ -21,6 +22,7 @@ from auditor.evidence.which_copy import (
     incarnations,
     leader_of,
     names_by_id,
+    several_clusters,
     which_copies,
 )
 
@@ -274,3 +276,52 @@ def test_a_topic_that_the_cluster_has_not(copy: KnownCopy, whole: bool, expected
     found = incarnations([copy], topics, CLOCKS)
     assert (copy.topic_id in found.strange) == expected
     assert (found.now.get("t") == NOBODY) == (expected or copy.topic_id == OLD)
+
+
+@pytest.mark.parametrize(
+    ("open_until", "others", "doubted"),
+    [
+        ((-1, 60), (50, 50), False),  # newer than all of the other by its broker, as far as its producers say
+        ((-1, 60), (-1, 70), True),
+        ((-1, 60), (60, 10), True),
+        ((55, 60), (50, 90), False),  # the other's producers may have stamped ahead
+        ((55, 55), (70, 70), True),
+    ],
+)
+def test_a_topic_may_be_the_removed_one(open_until: tuple[int, int], others: tuple[int, int], doubted: bool) -> None:
+    copies = [KnownCopy("t", OLD, *open_until), KnownCopy("t", NEW, *others)]
+    found = incarnations(copies, KnownTopics(), CLOCKS)
+    assert found.may_be_removed("t", OLD) == doubted
+    assert not found.may_be_removed("u", OLD)
+    alike = [copy._replace(first_batches=(0, 77)) for copy in copies]
+    found = incarnations(alike, KnownTopics(), CLOCKS)
+    assert not found.may_be_removed("t", OLD)
+    assert sorted(found.is_named_twice("t", i) for i in (OLD, NEW)) == [False, True]
+
+
+def cluster_copy(name: str, broker: int | None, topics: str | None, has: str = "", own: bool = True) -> ClusterCopy:
+    ids = None if topics is None else frozenset(topics)
+    return ClusterCopy(name, broker, name if own else None, ids, frozenset(has or topics or ""))
+
+
+@pytest.mark.parametrize(
+    ("copies", "expected"),
+    [
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 1, "cd")], [["x"], ["y"]]),
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 1, "bc")], []),  # two copies of one
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 2, "cd")], []),  # nothing shows that it is one node
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 1, "cd", own=False)], []),
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 1, "")], []),  # perhaps before its first topic
+        ([cluster_copy("x", 1, "ab"), cluster_copy("y", 1, None, "cd")], []),
+        (
+            [cluster_copy("x", 1, "ab"), cluster_copy("y", 1, "cd"), cluster_copy("z", 2, "ad", "a")],
+            [],  # a third one has topics of both
+        ),
+        (
+            [cluster_copy(*of) for of in (("x", 1, "ab"), ("y", 1, "cd"), ("z", 2, "d"), ("j", 1, None, "b"))],
+            [["x", "j"], ["y", "z"]],
+        ),
+    ],
+)
+def test_clusters_that_were_given_one_id(copies: list[ClusterCopy], expected: list[list[str]]) -> None:
+    assert sorted([c.log_dir for c in of] for of in several_clusters(copies)) == expected

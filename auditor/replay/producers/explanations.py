@@ -422,7 +422,7 @@ def _zero_base_offset(table: np.ndarray, born: np.record) -> int:
     return table[born.later].zero_base_offset if born.later >= 0 else born.first_offset
 
 
-# Batches that a producer sends again in its next epoch: it numbers what is in flight anew (KIP-360), also what was
+# Batches that a producer sends again in its next epoch: it renumbers from 0 what is in flight (KIP-360), also what was
 # stored but not acknowledged. The records are the same bytes then.
 
 
