@@ -151,6 +151,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         abort_indexes=bool(facts.abort_indexes),
         nothing_read=bool(facts.segments)
         and not facts.sums.get("batches")
+        and all(error.reason != "vanished" for error in facts.errors)
         and (facts.high_watermark or 0) > facts.segment_bases[0],
         coordinator_log=coordinator_log,
         broken_at=max((b for b in broken if b >= 0), default=None),

@@ -203,7 +203,8 @@ def damaged_kinds(unread: Iterable[tuple[str, DecodeError]], briefs: Iterable[Br
     for log_dir, error in unread:
         name = error.file.rpartition("/")[2]
         kind = METADATA_CHECKPOINT if name.endswith(".checkpoint") else name
-        if kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER):
+        known = kind in (LEADER_EPOCHS, PARTITION_METADATA, QUORUM_STATE, METADATA_CHECKPOINT, *OF_A_BROKER)
+        if known and error.reason != "vanished":  # a broker that runs replaces and deletes them
             files.append((kind, f"{log_dir}/{error.file}"))
     for b in briefs:
         if b.topic == TRANSACTION_STATE and not b.text and b.nothing_read:
