@@ -448,7 +448,8 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
         indexes = sorted({base for base, _ in replica.orphans})
         if not (checkpoints or snapshots or indexes):
             continue
-        known = _has_all_files(log, replica) or (log.cluster.whole and _is_in_sync(log, replica))
+        listed = log.cluster.whole or _was_listed(log, replica)
+        known = _has_all_files(log, replica) or (listed and _is_in_sync(log, replica))
         shown = [f"the {name} is {value}" for name, value in checkpoints.items()]
         shown += [f"indexes of {_segments(indexes)} exist"] if indexes else []
         shown += [f"producer snapshots at {few(snapshots)} exist"] if snapshots else []
@@ -484,6 +485,12 @@ def _has_all_files(log: LogView, replica: ReplicaFacts) -> bool:
     if log.cluster.at_once:
         return True
     return log.at_rest(replica) and replica.log_dir not in log.cluster.without_segments
+
+
+def _was_listed(log: LogView, replica: ReplicaFacts) -> bool:
+    # By the list of a copy of the running broker, whose logs each have an active segment.
+    listed = (replica.log_dir, log.topic, log.partition) in log.cluster.read_at
+    return listed and replica.log_dir not in log.cluster.without_segments
 
 
 def _is_in_sync(log: LogView, replica: ReplicaFacts) -> bool:

@@ -6,6 +6,7 @@ A few corpora with one kind of file removed or emptied at a time; every corpus i
 from __future__ import annotations
 
 import datetime
+import fcntl
 import itertools
 import json
 import random
@@ -229,6 +230,17 @@ def test_a_copy_says_what_its_directory_does(tmp_path: Path) -> None:
         copy_logs([str(root)], tmp_path / f"copy-{number}")
         assert (of_files := about_files(audit_folder(root, as_of)))
         assert about_files(audit_folder(tmp_path / f"copy-{number}", as_of)) == of_files
+
+
+def test_a_copy_made_beside_its_broker_shows_that_a_log_was_lost(tmp_path: Path) -> None:
+    root, as_of = running(tmp_path / "in")
+    for file in root.glob(f"{ORDERS}/*.log"):  # an open log always has an active segment
+        file.unlink()
+    with (root / "broker-1" / ".lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)  # as Java's FileChannel.tryLock does
+        copy_logs([str(root)], tmp_path / "copy")
+    found = about_files(audit_folder(tmp_path / "copy", as_of))
+    assert ("missing-segment", "critical", "shop.orders-0") in found
 
 
 def test_a_copy_of_some_partitions_lacks_no_segment(tmp_path: Path) -> None:
