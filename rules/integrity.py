@@ -95,6 +95,9 @@ def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:
     return bool(e["segment"] == len(replica.segments) - 1 and e["base_offset"] >= replica.log_end)
 
 
+RECOVER = "move .kafka_cleanshutdown out of the log directory: a start then cuts these bytes, and appends behind none"
+
+
 @rule(
     "torn-tail",
     when={
@@ -111,10 +114,11 @@ def torn_tail(log: LogView) -> Iterator[Finding]:
     Checks: bytes behind the last whole batch of a segment: a batch that breaks off, zeros, or nothing that a batch
     could be.
     Why it matters: a crash left it. Recovery cuts it off; if the high watermark lies in it, acknowledged data is lost.
-    After a clean stop nothing is recovered: a broker ends at zeros there.
+    After a clean stop nothing is recovered: a broker ends at zeros there, and appends behind a batch that breaks off.
     Can be wrong: a live broker was writing; preallocated segments end in zeros.
-    What to do: nothing if the high watermark is not in it; otherwise keep a copy of the folder before the broker starts
-    (it cuts the bytes off), and let an in-sync replica that has the records lead.
+    What to do: after a crash nothing if the high watermark is not in it; otherwise keep a copy of the folder before the
+    broker starts (it cuts the bytes off), and let an in-sync replica that has the records lead. After a clean stop move
+    .kafka_cleanshutdown away first.
     Source: LogSegment.recover, LogSegment.readNextOffset, FileLogInputStream.nextBatch
     """
     for replica in log.replicas:
@@ -155,8 +159,8 @@ def _tail(log: LogView, replica: ReplicaFacts, error: DecodeError, length: int) 
         },
         doubt=written,
         outcome="at_risk" if steps else "",
-        advice=repairs.before_a_start(replica, steps[0].repair)
-        if steps and not beyond
+        advice=repairs.before_a_start(replica, steps[0].repair if steps else RECOVER)
+        if not beyond and (steps or (newest and replica.clean_shutdown and not preallocated))
         else repairs.torn_tail(log, replica, newest=newest, lost=beyond),
     )
 
