@@ -358,6 +358,11 @@ class Clocks:
         known = [times[broker] for times in (self.newest, self.up_until) if broker in times]
         return BrokerTime(max(known, default=self.cluster_now), broker)
 
+    def beyond_ms(self, broker: int | None, time: int) -> int:
+        """Return how far (ms) a time of a broker is ahead of all that shows when it was up: its clock was wrong then."""
+        beyond = 0 if self.given else time - self.enforced_until(broker).ms_for_display()
+        return beyond if beyond > ONE_CLOCK_MS else 0
+
     def age_ms(self, begun: BrokerTime) -> int:
         """Return for how long something of a broker is open for certain, while that broker was up."""
         return max(0, self.enforced_until(begun.broker).ms_for_display() - begun.ms_for_display())
