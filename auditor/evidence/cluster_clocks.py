@@ -256,10 +256,15 @@ def newest_of(log: LogEras, clocks: Clocks | None = None) -> int:
     """Return the newest time of a log behind the last fall of its clock, ms; -1 without any.
 
     Another leader's clock may be behind the last one's, which is no fall: the newest time of either counts, by the last
-    one's clock where ``clocks`` show how far they differ.
+    one's clock where ``clocks`` show how far they differ. Where they show that clocks differ by far, but not by how
+    much these two do, only the last leader's times count: it wrote them last.
     """
-    by = {leader: 0 if clocks is None else clocks.ahead_ms(log.eras[-1][0], leader) for leader, _ in log.eras}
-    return max((era.newest + by[leader] for leader, era in dict(log.eras).items()), default=-1)
+    last = log.eras[-1][0] if log.eras else None
+    times = {leader: era.newest for leader, era in log.eras}
+    if clocks is not None:
+        measured = {leader for leader in times if leader == last or clocks.measured_ms(last, leader) is not None}
+        times = {leader: times[leader] + clocks.ahead_ms(last, leader) for leader in measured}
+    return max(times.values(), default=-1)
 
 
 def written_by(log: LogEras, time: int) -> int | None:
