@@ -364,7 +364,7 @@ class Clocks:
         return BrokerTime(max(known, default=self.cluster_now), broker)
 
     def beyond_ms(self, broker: int | None, time: int) -> int:
-        """Return how far (ms) a time of a broker is ahead of all that shows when it was up: its clock was wrong then."""
+        """Return how far (ms) a time of a broker is ahead of all that shows when it was up, by a wrong clock."""
         beyond = 0 if self.given else time - self.enforced_until(broker).ms_for_display()
         return beyond if beyond > ONE_CLOCK_MS else 0
 

@@ -116,7 +116,8 @@ def test_a_batch_is_no_older_than_what_stands_before_it(prior: int, expected: li
 
 
 @pytest.mark.parametrize(("prior", "expected"), [
-    (ADDED - 11_000 + 25_000, [("warning", "likely")]), (ADDED + 25_000, []), (ADDED + 60_000, [("warning", "likely")])])  # fmt: skip
+    (ADDED - 11_000 + 25_000, [("warning", "likely")]), (ADDED + 25_000, []),
+    (ADDED + 60_000, [("warning", "likely")])])  # fmt: skip
 def test_after_an_outage_a_clients_clock_may_be_ahead(prior: int, expected: list[Any]) -> None:
     """By 25 s, as its other transactions show, whose stamps are later than their coordinator's."""
     view = late(3, 11_000, prior_time=prior)
