@@ -728,16 +728,17 @@ def _markers_near(log: LogView, t: np.void) -> np.ndarray:
 def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     # Likely: the client's timestamps begin before the coordinator added the partition, and continue after it.
     stamp = log.time(t["first_time"])
-    began = max(stamp, log.time(_prior_time(t)))
-    lead = added.time - began
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    if t["batches"] < 2 or stamp < 0 or lead <= ONE_CLOCK_MS or previous > stamp:
+    if t["batches"] < 2 or stamp < 0 or added.time - stamp <= ONE_CLOCK_MS or previous > stamp:
         return None
     stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
     if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
+    began = max(stamp, log.time(_prior_time(t, others)))
+    if (lead := added.time - began) <= ONE_CLOCK_MS:
+        return None
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
     if as_usual or (one_clock and lead <= TWO_CLOCKS_MS):
         return None
@@ -748,9 +749,13 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     return Merged(began, lead, "warning" if strange else "info", "likely", why)
 
 
-def _prior_time(t: np.void) -> int:
-    # A batch is no older than what stands before it. Before a marker no clock can show more than the marker does.
-    return int(t["prior_time"]) if t["prior_time"] <= t["marker_timestamp"] else -1
+def _prior_time(t: np.void, leads: list[int]) -> int:
+    # A batch is no older than what stands before it. Before a marker no clock can show more than the marker does, but
+    # for a client's that is ahead of the brokers': by as much as the producer's other transactions begin early.
+    prior = int(t["prior_time"])
+    if prior > t["marker_timestamp"] and len(leads) >= ENOUGH:
+        prior -= max(0, -int(np.median(leads)))
+    return prior if prior <= t["marker_timestamp"] else -1
 
 
 def _other_leads(log: LogView, t: np.void) -> list[int]:

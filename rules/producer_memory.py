@@ -516,7 +516,8 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
     Can be wrong: CreateTime of replayed data, which says how old the events are and not how long the producer was idle:
     info where a broker-written time before the batch shows that, or where the log has none that could show it (a
     back-fill into a partition without end markers). A clock that was set back shows idle times too: clock-skew has
-    those. The setting is taken as one day where the input does not show it.
+    those; and so does one that is ahead of all else its broker wrote: info. The setting is taken as one day where the
+    input does not show it.
     What to do: look for records that were sent again where it went on: no broker could tell; let it write more often
     than it is forgotten.
     Source: KIP-360
@@ -553,8 +554,11 @@ def _step_ms(log: LogView, e: Event, limit: int) -> int | None:
     # By how much a clock was set, where that alone makes the producer look idle for so long.
     idle, time = e["idle_ms"], e["timestamp"]
     own = step_between(falls(log.leader.track), e["previous_last_offset"], time - idle, e["base_offset"], time)
-    step = own or log.cluster.clocks.explains(log.cluster.writer(log.topic, log.partition), idle, time)
-    return step.by_ms if step is not None and idle - step.by_ms < limit else None
+    clocks, writer = log.cluster.clocks, log.cluster.writer(log.topic, log.partition)
+    step = own or clocks.explains(writer, idle, time)
+    by_broker = time <= e["broker_time"]
+    by_ms = step.by_ms if step is not None else clocks.beyond_ms(writer, time) if by_broker else 0
+    return by_ms if by_ms and idle - by_ms < limit else None
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:

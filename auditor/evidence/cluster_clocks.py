@@ -256,10 +256,15 @@ def newest_of(log: LogEras, clocks: Clocks | None = None) -> int:
     """Return the newest time of a log behind the last fall of its clock, ms; -1 without any.
 
     Another leader's clock may be behind the last one's, which is no fall: the newest time of either counts, by the last
-    one's clock where ``clocks`` show how far they differ.
+    one's clock where ``clocks`` show how far they differ. Where they show that clocks differ by far, but not by how
+    much these two do, only the last leader's times count: it wrote them last.
     """
-    by = {leader: 0 if clocks is None else clocks.ahead_ms(log.eras[-1][0], leader) for leader, _ in log.eras}
-    return max((era.newest + by[leader] for leader, era in dict(log.eras).items()), default=-1)
+    last = log.eras[-1][0] if log.eras else None
+    times = {leader: era.newest for leader, era in log.eras}
+    if clocks is not None:
+        measured = {leader for leader in times if leader == last or clocks.measured_ms(last, leader) is not None}
+        times = {leader: times[leader] + clocks.ahead_ms(last, leader) for leader in measured}
+    return max(times.values(), default=-1)
 
 
 def written_by(log: LogEras, time: int) -> int | None:
@@ -357,6 +362,11 @@ class Clocks:
             return BrokerTime(self.cluster_now, broker)
         known = [times[broker] for times in (self.newest, self.up_until) if broker in times]
         return BrokerTime(max(known, default=self.cluster_now), broker)
+
+    def beyond_ms(self, broker: int | None, time: int) -> int:
+        """Return how far (ms) a time of a broker is ahead of all that shows when it was up, by a wrong clock."""
+        beyond = 0 if self.given else time - self.enforced_until(broker).ms_for_display()
+        return beyond if beyond > ONE_CLOCK_MS else 0
 
     def age_ms(self, begun: BrokerTime) -> int:
         """Return for how long something of a broker is open for certain, while that broker was up."""

@@ -545,7 +545,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     rows = replica.transactions
     is_open = rows["marker_offset"] < 0
     classes: dict[tuple[int, int], str] = {}
-    if replica is log.leader:
+    if replica is log.leader and not log.is_gone:
         classes = {(t.producer_id, t.first_offset): str(t.klass) for t in open_transactions(log)}
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])

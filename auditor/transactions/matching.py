@@ -48,6 +48,7 @@ def paired(
     may_be_skipped: Asked,
     other_clocks: bool,
     until: int,
+    ahead: int = 0,
 ) -> Pairs:
     """Match each marker to the number of its window, -1 for none; a marker that was sent again has the same number.
 
@@ -58,11 +59,15 @@ def paired(
     ``delivered``: whether the partition has all that was ever written; ``is_open``: whether data follows the last
     marker; ``clocks_agree``: whether other producers show that the clocks do; ``may_be_skipped``: whether the
     coordinator may have completed windows without a marker here. ``other_clocks``: whether different brokers may have
-    written both. ``until``: the time (ms) of the last marker in the partition, of any producer.
+    written both. ``until``: the time (ms) of the last marker in the partition, of any producer. ``ahead``: how far (ms)
+    the markers' clock is ahead, as far as other producers show it: what fits better then is right.
 
     Cost: a few passes over both; more only where clocks leave unmatched rows on both sides.
     """
     numbers, exact = _by_time(windows, given, slack)
+    if ahead:
+        corrected, fit = _by_time(windows, given, slack, ahead)
+        numbers, exact = (corrected, fit) if fit > exact else (numbers, exact)
     if not _left_on_both_sides(windows, given, numbers):
         return Pairs(numbers)
     behind = _all_behind(windows, numbers, until - slack) and not whole()
@@ -510,7 +515,11 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
         return Matching(named, rows.start, windows[:0], offset, numbers, np.empty(0, np.int64), unsure=True)
     if len(windows) and len(offset):
         decided = windows[windows["decision"] != NONE]
-        slack = base_skew(log, int(decided["partition"][0]) if len(decided) else None)
+        coordinator = int(decided["partition"][0]) if len(decided) else -1
+        slack = base_skew(log, coordinator if len(decided) else None)
+        brokers = (
+            log.cluster.writer(*place) for place in ((log.topic, log.partition), (TRANSACTION_STATE, coordinator))
+        )
         several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
         whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
         numbers, inconclusive = paired(
@@ -525,6 +534,7 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
             may_be_skipped=partial(_may_be_skipped, log, windows),
             other_clocks=several,
             until=int(markers["marker_timestamp"].max()),
+            ahead=log.cluster.clocks.ahead_ms(*brokers),
         )
     used = np.zeros(len(windows), np.bool_)
     used[numbers[numbers >= 0]] = True

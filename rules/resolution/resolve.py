@@ -18,7 +18,7 @@ from auditor.rules.catalogue.registry import Kind, Together
 from auditor.rules.catalogue.relations import Tie
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import ENTRIES, is_summed
-from auditor.rules.seen.view import MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
+from auditor.rules.seen.view import GRAVE, MADE_OF, NO_OUTCOME, Finding, highest, in_order, iso_text
 
 # Advices that conflict: a replica that one fetches again is no source for another.
 
@@ -79,8 +79,11 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
     listed = _but_for_void(list(findings), catalogue)
     cause = _explained(listed, catalogue)
     steps, head = _chains(cause)
+    settled = [n for n in set(head.values()) if _is_settled(listed[n], catalogue)]
     for number in sorted(cause, key=lambda n: -steps[n]):  # the farthest first, so that severities climb
         _absorb(listed[cause[number]], listed[head[number]], listed[number])
+    for number in settled:
+        listed[number].if_true = None
     for number in set(head.values()):
         read(Evidence, listed[number].evidence)["also"].sort(
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
@@ -176,6 +179,12 @@ def _chains(cause: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
             steps[step] = steps.get(cause[step], 0) + 1
             head[step] = head.get(top, top)
     return steps, head
+
+
+def _is_settled(f: Finding, catalogue: Mapping[str, Kind]) -> bool:
+    # Nothing is in doubt in the record of its transaction, whatever is in what it explains.
+    about = f.kind in catalogue and catalogue[f.kind].hold is not None
+    return about and f.if_true is None and f.severity in GRAVE
 
 
 def _absorb(cause: Finding, head: Finding, f: Finding) -> None:

@@ -286,4 +286,6 @@ def test_the_newest_time_is_by_the_last_leaders_clock() -> None:
     known.compare(Lag(1, 2, -HOUR, -HOUR + 20) for _ in range(2))
     assert newest_of(eras) == NOW + 10 * MIN
     assert abs(newest_of(eras, known) - (NOW - 48 * MIN)) < S
+    known.compare(Lag(1, 3, -HOUR, -HOUR + 20) for _ in range(2))
+    assert newest_of(eras, known) == NOW - 48 * MIN, "by how much these two differ is unknown"
     assert [written_by(eras, time) for time in (NOW + MIN, NOW - 48 * MIN, NOW - DAY)] == [1, 2, None]

@@ -264,7 +264,7 @@ HELD = {"topic": "t", "partition": 0, "producer_id": 7, "offset": 5}
         (("info", "critical"), ("error", None), ("error", "critical")),
         (("info", "critical"), ("info", "error"), ("info", "critical")),  # both in doubt
         (("critical", None), ("info", "error"), ("critical", None)),
-        (("error", None), ("info", "critical"), ("error", "critical")),
+        (("error", None), ("info", "critical"), ("error", None)),  # as its record says, in the rows too
     ],
 )
 def test_doubt_lowers_first_and_the_head_is_as_grave_as_what_it_explains(

@@ -97,3 +97,13 @@ def test_a_partition_without_a_leader_may_have_been_skipped() -> None:
     """So a marker that is not found is missing, whatever clocks show, unless one difference fits most."""
     assert matched(LEFT[:1], CLEANED, apart=True, delivered=True, may_be_skipped=True).inconclusive is False
     assert matched(LEFT, CLEANED, apart=True, delivered=True, may_be_skipped=True).numbers.max() == 3
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(100_000, [0, 1]), (99_998, [0, 1]), (0, [2, 3])])
+def test_of_alike_transactions_those_fit_by_how_far_clocks_are_known_to_differ(ahead: int, expected: list[int]) -> None:
+    """Every 40 s one is decided. The markers' clock is 100 s ahead: they are 20 s behind those two further on, too."""
+    decided, given = windows(*range(10_000, 330_000, 40_000)), markers(110_002, 150_002)
+    asked: dict[str, Asked] = dict.fromkeys(("whole", "complete", "delivered", "is_open"), bool)
+    asked |= dict.fromkeys(("clocks_agree", "may_be_skipped"), bool)
+    numbers = paired(decided, given, 30_000, other_clocks=True, until=150_002, ahead=ahead, **asked).numbers
+    assert numbers.tolist() == expected

@@ -115,6 +115,17 @@ def test_a_batch_is_no_older_than_what_stands_before_it(prior: int, expected: li
     assert said(found(late(3, 36_000, prior_time=prior))) == expected
 
 
+@pytest.mark.parametrize(("prior", "expected"), [
+    (ADDED - 11_000 + 25_000, [("warning", "likely")]), (ADDED + 25_000, []),
+    (ADDED + 60_000, [("warning", "likely")])])  # fmt: skip
+def test_after_an_outage_a_clients_clock_may_be_ahead(prior: int, expected: list[Any]) -> None:
+    """By 25 s, as its other transactions show, whose stamps are later than their coordinator's."""
+    view = late(3, 11_000, prior_time=prior)
+    assert not said(found(late(3, 11_000, prior_time=ADDED)))
+    view.leader.transactions["first_timestamp"][:3] += 25_000
+    assert said(found(view)) == expected
+
+
 def test_a_producer_that_often_waits_for_its_coordinator_is_not_accused() -> None:
     view = late(3, 5_000)
     rows = view.leader.transactions

@@ -210,6 +210,18 @@ def test_a_clock_step_is_one_finding(stepped: bool, idle: bool, tmp_path: Path) 
     assert [(f.kind, f.producer_id) for f in sorted(found, key=lambda f: f.kind)] == expected
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_time_far_ahead_of_its_broker_shows_no_idle_producer(idle: bool, tmp_path: Path) -> None:
+    """Kind 4: the newest batch of w-0 is stamped a month ahead. If u-0 goes on as long, its producer was idle."""
+    brokers = Brokers(tmp_path, {"w-0": 1, "u-0": 1})
+    for number, time in enumerate((0, MINUTE, 30 * DAY)):
+        data(brokers.logs["w-0"], APP, 3 * number, BEGAN + time, attributes=LOG_APPEND_TIME)
+    brokers.transaction("u-0", BEGAN + (30 * DAY if idle else 2 * MINUTE))
+    brokers.save()
+    shutil.rmtree(brokers.paths[1] / METADATA)
+    assert kinds(above_info(opened(tmp_path).findings)) == ({"producer-expired-while-active"} if idle else set())
+
+
 # How complete is a log
 
 

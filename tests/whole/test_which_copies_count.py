@@ -13,6 +13,7 @@ from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import above_info
 from tests.facts import opened
+from tests.whole.test_one_standing import agree
 from tests.whole.test_removed_topics import with_id
 
 TWO_DAYS, TWO_TOPICS = "newer-copy-behind-the-older", "the-same-other-numbers"
@@ -171,3 +172,4 @@ def test_directories_of_another_cluster_are_one_finding(tmp_path: Path) -> None:
     assert (found.severity, found.broker_id, found.evidence["count"]) == ("error", 1, 4)
     assert [one for one in told(audit) if one[0] != found.kind] == before
     assert not [row for row in audit.blocked if row["topic"] == "hall.desk"]
+    agree(audit, tmp_path)
