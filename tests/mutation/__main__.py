@@ -106,25 +106,37 @@ def passes(tree: Path, arguments: list[str], patience_s: int, **more: str) -> bo
     return done.returncode == 0
 
 
-def survives(tree: Path, file: Path) -> bool:
-    """Whether the tests of a file pass in a tree: those of the model, and of this module of it, the proof of the
-    kernels, or those of findings that explain others. Those that read corpora take too long as plain Python."""
+def tests_of(tree: Path, file: Path) -> list[str]:
+    """Pytest's arguments for the tests of a file, all of ``make test``: those of the model, and of this module of it,
+    the proof of the kernels, or those of findings that explain others. Those that read corpora take too long as plain
+    Python."""
     unit = tree / "tests" / "unit"
     if file == RELATIONS:
-        return passes(tree, [str(unit / "test_relations.py"), *map(str, sorted(unit.glob("test_r*.py")))], 600)
+        return [str(unit / "test_relations.py"), *map(str, sorted(unit.glob("test_r*.py")))]
     without = "not corpus and not corpora"
     if file.parent == REPLAY:
-        return passes(tree, ["-k", without, *(str(unit / name) for name in PROOF)], 600)
+        return ["-k", without, *(str(unit / name) for name in PROOF)]
     tests = [unit / name for name in ALSO.get(file.name, ())] + sorted(unit.glob("test_model_*.py"))
     tests.append(unit / "test_conformance.py")
     without += " and not the_log_of and not no_log_can and not whose_log"
-    return passes(tree, ["-k", without, *map(str, tests)], 600, NUMBA_DISABLE_JIT="1")
+    return ["-k", without, *map(str, tests)]
 
 
-def killer(tree: Path, processes: str) -> str:
-    """The first tier that a tree turns red, "" for none: ``make test-all`` has all that ``make test`` has."""
+def survives(tree: Path, file: Path) -> bool:
+    """Whether the tests of a file pass in a tree, those of the model as plain Python."""
+    plain = {} if file == RELATIONS or file.parent == REPLAY else {"NUMBA_DISABLE_JIT": "1"}
+    return passes(tree, tests_of(tree, file), 600, **plain)
+
+
+def killer(tree: Path, file: Path, processes: str) -> str:
+    """The first tier that a tree turns red, "" for none: ``make test-all`` has all that ``make test`` has.
+
+    The tests of the file come first, since most mutants fail there."""
+    options = ["-n", processes, "--timeout", "900"]
+    if not passes(tree, [*options, *tests_of(tree, file)], 600):
+        return "make test"
     for name, arguments in TIERS.items():
-        if not passes(tree, ["-n", processes, "--timeout", "900", *arguments], PATIENCE_S):
+        if not passes(tree, [*options, *arguments], PATIENCE_S):
             return name
     return ""
 
@@ -159,7 +171,7 @@ def by_tiers(chosen: list[Mutant], processes: str) -> int:
     counts = Counter[str]()
 
     def lives(tree: Path, mutant: Mutant) -> bool:
-        name = killer(tree, processes)
+        name = killer(tree, mutant.file, processes)
         counts[name] += 1
         if name:
             print(f"{mutant}: red in {name}", flush=True)
