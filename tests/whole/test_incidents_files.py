@@ -103,7 +103,7 @@ def test_truncated_tail(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> None:
-    """What a crash leaves: no news of a running broker. One that stopped cleanly would not recover, and append behind."""
+    """What a crash leaves: no news of a running broker. After a clean stop a broker would append behind it."""
     lab, log = open_log(tmp_path)
     log.tails[189] = bytes(log.last.copy().set(base_offset=220).data[:100])
     log.save()
