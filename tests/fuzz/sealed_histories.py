@@ -313,7 +313,7 @@ class History:
             self.time += random_.choice((5, SECOND))
             self.decide(k, "PrepareCommit" if commit else "PrepareAbort", partitions, began)
         if steps > 2:
-            for name in [*names, *set(producer.open) - set(names)]:
+            for name in sorted({*names, *producer.open}):
                 if random_.random() < 0.97:
                     self.marker(name, producer, commit)
             self.time += 5
