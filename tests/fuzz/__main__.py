@@ -35,8 +35,11 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
     parser.add_argument("--whole", action="store_true", help="mutants of log directories, through the whole audit")
-    parser.add_argument("--sealed", action="store_true", help="histories with extreme numbers under right checksums, every way")
+    parser.add_argument(
+        "--sealed", action="store_true", help="histories with extreme numbers under right checksums, every way"
+    )
     parser.add_argument("--herds", action="store_true", help="the same, hundreds of mutated files in each directory")
+    parser.add_argument("--seconds", type=int, default=1 << 30, help="with --sealed: begin none after so many")
     parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file, or folder")
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
     args = parser.parse_args()
@@ -45,7 +48,7 @@ def main() -> int:
         return 0
     if args.sealed:
         numbers = range(args.start, args.start + args.mutants) if args.number is None else [args.number]
-        return run_sealed(numbers, args.seed, args.last, args.save)
+        return run_sealed(numbers, args.seed, args.last, args.save, args.seconds)
     if args.herds:
         if args.number is None:
             return run_herds(args.start, args.mutants, args.seed, args.last)
@@ -118,11 +121,14 @@ def run_herds(start: int, mutants: int, seed: int, last: Path | None) -> int:
     return run.end(f"{done} mutated files in {number - start} directories")
 
 
-def run_sealed(numbers: Sequence[int], seed: int, last: Path | None, save: Path | None = None) -> int:
+def run_sealed(numbers: Sequence[int], seed: int, last: Path | None, save: Path | None, seconds: int) -> int:
     """Histories under right checksums, every way; 1 if any fails. Each cause is printed whole once, and all at the end
     with the numbers that have it."""
-    began, causes = time.monotonic(), dict[str, list[int]]()
+    began, causes, done = time.monotonic(), dict[str, list[int]](), 0
     for number in numbers:
+        if time.monotonic() - began > seconds:
+            break
+        done += 1
         if last:
             last.write_text(f"--sealed {number}\n")
         for failure in every_way.failures(seed, number, save):
@@ -133,7 +139,7 @@ def run_sealed(numbers: Sequence[int], seed: int, last: Path | None, save: Path 
     for cause, failed in sorted(causes.items(), key=lambda item: -len(item[1])):
         print(f"{len(set(failed))} of seed {seed}: {cause}: {sorted(set(failed))[:10]}")
     failed = {number for of_cause in causes.values() for number in of_cause}
-    print(f"{len(numbers)} directories, {len(failed)} failed, {time.monotonic() - began:.0f} s")
+    print(f"{done} directories, {len(failed)} failed, {time.monotonic() - began:.0f} s")
     return int(bool(failed))
 
 

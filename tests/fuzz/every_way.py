@@ -26,7 +26,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from tests.facts import here
 from tests.fuzz import patience
-from tests.fuzz.mutated_directories import LIMITS, Tree, accounted, write
+from tests.fuzz.mutated_directories import LIMITS, accounted, write
 from tests.fuzz.sealed_histories import EDGES, History
 
 PATIENCE_S = 120  # of processor time, for all ways together
@@ -139,12 +139,33 @@ def every_way(root: Path, folder: Path, as_of: int | None) -> Iterator[Failure]:
         try:
             found[way] = run()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what this module looks for
-            last = traceback.extract_tb(error.__traceback__)[-1]
+            frames = traceback.extract_tb(error.__traceback__)
+            last = [frame for frame in frames if not frame.filename.endswith("auditor/base/compiled.py")][-1]
             cause = f"{type(error).__name__} {Path(last.filename).name}:{last.lineno} {last.name}"
             yield Failure(way, cause, traceback.format_exc())
     for one, other in (("forward", "back"), ("plain", "copy"), ("records", "copy with records")):
         if one in found and other in found and found[one] != found[other]:
-            was, now = found[one], found[other]
-            lines = [f"- {x}" for x in was if x not in now] + [f"+ {x}" for x in now if x not in was]
-            kinds = sorted({json.loads(line[2:])["rule"] for line in lines}) if lines and NOTHING[0] not in lines[0] else []
-            yield Failure(other, f"not as {one}: {', '.join(kinds) or 'other order'}", "\n".join(lines))
+            lines = differences(found[one], found[other])
+            kinds = sorted({line.split()[1] for line in lines})
+            yield Failure(other, f"not as {one}: {', '.join(kinds) or 'in another order'}", "\n".join(lines))
+
+
+def differences(was: list[str], now: list[str]) -> list[str]:
+    """What differs between findings: a line for each that one side lacks, or for each field of one that both have."""
+    before, after = (
+        {json.loads(x)["fingerprint"]: json.loads(x) for x in lines if x not in NOTHING} for lines in (was, now)
+    )
+    lines = []
+    for name in sorted({*before, *after}):
+        one, other = before.get(name), after.get(name)
+        if one is None or other is None:
+            found = one or other or {}
+            lines.append(f"{'-' if one else '+'} {found['rule']} {found['severity']}: {found['message'][:300]}")
+            continue
+        fields = [(key, one[key], other[key]) for key in one if key != "evidence"]
+        fields += [(key, one["evidence"].get(key), other["evidence"].get(key))
+                   for key in sorted({*one["evidence"], *other["evidence"]})]  # fmt: skip
+        lines += [
+            f"~ {one['rule']} {key}: {str(old)[:300]} | {str(new)[:300]}" for key, old, new in fields if old != new
+        ]
+    return lines

@@ -19,7 +19,16 @@ from kafka.record.util import calc_crc32c
 from tests import segments
 from tests.bare_broker import BEGAN
 from tests.controller_records import (
-    BROKER_CHANGE, CONFIG, FEATURE_LEVEL, KRAFT_VERSION, LEADER_CHANGE, NOTHING, OF_TOPIC, PARTITION, REGISTER, TOPIC,
+    BROKER_CHANGE,
+    CONFIG,
+    FEATURE_LEVEL,
+    KRAFT_VERSION,
+    LEADER_CHANGE,
+    NOTHING,
+    OF_TOPIC,
+    PARTITION,
+    REGISTER,
+    TOPIC,
 )  # fmt: skip
 from tests.coordinator_records import STATES, _compact, _plain
 from tests.forge import CONTROL, ENTRY, TRANSACTIONAL
@@ -349,8 +358,9 @@ class History:
         self.tree[f"{top}/meta.properties"] = meta.encode()
         if self.random.random() < 0.6:
             self.tree[f"{top}/.kafka_cleanshutdown"] = b'{"version":0,"brokerEpoch":"-1"}'
-        settings = {"log.retention.ms": 7 * 24 * 60 * MINUTE, "transaction.max.timeout.ms": 15 * MINUTE,
-                    "transactional.id.expiration.ms": 7 * 24 * 60 * MINUTE, "producer.id.expiration.ms": 24 * 60 * MINUTE,
+        day = 24 * 60 * MINUTE
+        settings = {"log.retention.ms": 7 * day, "transaction.max.timeout.ms": 15 * MINUTE,
+                    "transactional.id.expiration.ms": 7 * day, "producer.id.expiration.ms": day,
                     "log.segment.bytes": 1 << 30, "message.max.bytes": 1 << 20}  # fmt: skip
         lines = [f"{node}={broker}", f"log.dirs=broker-{broker}", "transaction.state.log.num.partitions=1",
                  *(f"{key}={self.number(value, 64)}" for key, value in settings.items())]  # fmt: skip
@@ -367,7 +377,9 @@ class History:
             few = entries[:: self.random.choice((1, 2, 5))]
             self.tree[f"{file}.index"] = b"".join(self.struct("ii", (o - base) & 0x7FFFFFFF, at) for o, at, _ in few)
             self.tree[f"{file}.timeindex"] = b"".join(self.struct("qi", t, (o - base) & 0x7FFFFFFF) for o, _, t in few)
-            aborted = [one for one in log.aborted if base <= one[2] < ([*sorted(log.logs), log.end + 1])[bases.index(base) + 1]]
+            aborted = [
+                one for one in log.aborted if base <= one[2] < ([*sorted(log.logs), log.end + 1])[bases.index(base) + 1]
+            ]
             if aborted:
                 self.tree[f"{file}.txnindex"] = b"".join(
                     self.struct("hqqqq", 0, pid, first, last, last + 1) for pid, first, last in aborted
@@ -411,4 +423,6 @@ class History:
             case _:
                 suffix = Path(name).suffix
                 if suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
-                    self.tree[f"{place}/{random_.choice([e for e in EDGES if 0 <= e < 1 << 63]):020}{suffix}"] = self.tree[name]
+                    self.tree[f"{place}/{random_.choice([e for e in EDGES if 0 <= e < 1 << 63]):020}{suffix}"] = (
+                        self.tree[name]
+                    )
