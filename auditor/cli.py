@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import errno
 import functools
 import gc
@@ -12,7 +11,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -68,28 +67,27 @@ class _Output(io.TextIOWrapper):
     is_all = False
 
     def write(self, text: str, /) -> int:
-        with self._failing():
-            super().write(text)
-        return len(text)
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._fail(error)
+            return len(text)
 
     def flush(self) -> None:
-        with self._failing():
-            super().flush()
-
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
         try:
-            yield
+            super().flush()
         except OSError as error:
-            _discard(self.fileno())
-            closed = isinstance(error, BrokenPipeError)
-            if closed and self.is_all:
-                raise
-            said = f"cannot write to standard output: {error.strerror}"
-            if self.is_all:
-                raise AuditFailure(f"{said}; what was printed is incomplete") from None
-            if self is sys.stdout and not closed:
-                print(f"auditor: {said}; the files are written all the same", file=sys.stderr)
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        _discard(self.fileno())
+        closed, problem = isinstance(error, BrokenPipeError), f"cannot write to standard output: {error.strerror}"
+        if closed and self.is_all:
+            raise error
+        if self.is_all:
+            raise AuditFailure(f"{problem}; what was printed is incomplete") from None
+        if self is sys.stdout and not closed:
+            print(f"auditor: {problem}; the files are written all the same", file=sys.stderr)
 
 
 def _discard(descriptor: int) -> None:
