@@ -115,7 +115,7 @@ nightly-cases: setup ## test-all with many more random cases (DIFFERENTIAL_HISTO
 
 nightly-fuzz: ## a tenth of make fuzz, of the day's seed: others every night
 	@seed=$${FUZZ_SEED:-$$(( $$(date +%s) / 86400 ))}; echo "nightly: FUZZ_SEED=$$seed"; $(MAKE) --no-print-directory fuzz \
-	  FUZZ_SEED=$$seed FUZZ_MUTANTS=$${FUZZ_MUTANTS:-2000000} FUZZ_HERDED=$${FUZZ_HERDED:-20000} FUZZ_DIRECTORIES=$${FUZZ_DIRECTORIES:-2000}
+	  FUZZ_SEED=$$seed FUZZ_MUTANTS=$${FUZZ_MUTANTS:-2000000} FUZZ_HERDED=$${FUZZ_HERDED:-20000} FUZZ_DIRECTORIES=$${FUZZ_DIRECTORIES:-2000} FUZZ_SEALED=$${FUZZ_SEALED:-1000}
 
 nightly-spot: test-spot
 
@@ -123,10 +123,11 @@ nightly-fleet: test-fleet
 
 nightly-versions: test-spark-oldest
 
-fuzz: setup ## twenty million mutants of files against every decoder; 200 000 of files in directories, and 20 000 directories, through the audit (seven hours a core)
+fuzz: setup ## twenty million mutants of files against every decoder; 200 000 of files in directories, and 20 000 directories, through the audit; 3 000 histories of extreme numbers, every way (nine hours a core)
 	@rm -f fuzz.last; NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --mutants $${FUZZ_MUTANTS:-20000000} --seed $${FUZZ_SEED:-2} --last fuzz.last
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --herds --mutants $${FUZZ_HERDED:-200000} --seed $${FUZZ_SEED:-2} --last fuzz.last
 	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --whole --mutants $${FUZZ_DIRECTORIES:-20000} --seed $${FUZZ_SEED:-2} --last fuzz.last
+	@NUMBA_BOUNDSCHECK=1 $(BIN)/python -m tests.fuzz --sealed --mutants $${FUZZ_SEALED:-3000} --seed $${FUZZ_SEED:-2} --last fuzz.last
 
 fuzz-coverage: setup ## mutants that reach new lines are kept: a minute a format (needs atheris, which is not locked)
 	@$(BIN)/python -m tests.fuzz.coverage_guided --seconds $${FUZZ_SECONDS:-60} --finds fuzz.finds

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import functools
 import gc
 import importlib
+import io
 import os
 import signal
 import sys
@@ -21,11 +23,13 @@ from auditor.commands.arguments import OneLineParser, TopParser, examples
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
     "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
-    "over time": ("history", "dashboard", "baseline", "expectations"),
+    "over time": ("history", "dashboard", "baseline", "expectations", "dashboard"),
     "your shell": ("completion",),
 }
 MODULES = dict.fromkeys(("lag", "space", "cleaner"), "one_table")  # of commands that share one
 COMMANDS = tuple(name for names in GROUPS.values() for name in names)
+# Commands whose results are files: what they print besides may fail.
+WRITING = ("demo", "audit", "live", "watch", "what-if", "copy", "baseline", "expectations", "dashboard")
 # How many objects more before Python looks for some that only refer to each other. By default it looks at every 700: of
 # many partitions, nearly all of whose objects stay, a tenth of the driver's time for nothing.
 OBJECTS = (20_000, 50, 20)
@@ -35,9 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; return its exit code. A usage error ends in one line and 2."""
     words = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(*OBJECTS)
+    out = _open_streams()
     try:
         args = parsed(words)
-        return _guarded(args)
+        if out is not None:
+            out.is_all = words[0] not in WRITING
+        code = _guarded(args)
+        sys.stdout.flush()
+        return code
     except AuditInputError as error:
         print(f"auditor: {error}", file=sys.stderr)
         return 2
@@ -45,11 +54,70 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"auditor: {error}", file=sys.stderr)
         return 4
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
         print("auditor: stopped", file=sys.stderr)
         return 128 + signal.SIGINT
+
+
+class _Output(io.TextIOWrapper):
+    """A standard stream whose failure changes no exit code, unless it ``is_all`` that the command makes."""
+
+    is_all = False
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._fail(error)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError as error:
+            self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        _discard(self.fileno())
+        closed, problem = isinstance(error, BrokenPipeError), f"cannot write to standard output: {error.strerror}"
+        if closed and self.is_all:
+            raise error
+        if self.is_all:
+            raise AuditFailure(f"{problem}; what was printed is incomplete") from None
+        if self is sys.stdout and not closed:
+            print(f"auditor: {problem}; the files are written all the same", file=sys.stderr)
+
+
+def _discard(descriptor: int) -> None:
+    """Let what is still to be written to a descriptor go nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    os.close(nowhere)
+
+
+def _open_streams() -> _Output | None:
+    """Open what is closed of the standard streams, so that no file takes their numbers, and let none that cannot be
+    written end a command. Returns standard output; None where somebody put another stream in its place.
+    """
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            os.open(os.devnull, os.O_WRONLY if descriptor == 2 else os.O_RDONLY)  # the lowest number that is free
+    outs = []
+    for name, descriptor in (("stderr", 2), ("stdout", 1)):
+        before = getattr(sys, name)
+        if before is getattr(sys, f"__{name}__"):
+            stream = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - for as long as the process lives
+            interactive, encoding = stream.isatty(), getattr(before, "encoding", "utf-8")
+            errors = "backslashreplace" if descriptor == 2 else getattr(before, "errors", "strict")
+            outs.append(_Output(stream, encoding, errors, line_buffering=interactive or descriptor == 2))
+            setattr(sys, name, outs[-1])
+    return outs[-1] if outs and outs[-1] is sys.stdout else None
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:

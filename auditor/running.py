@@ -292,6 +292,8 @@ def _hint(error: BaseException) -> str:
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in message:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return "a file would be larger than this process may write (ulimit -f), or than the file system takes"
     if isinstance(error, StoreTrouble):
         return "call again, or wait longer for it (AUDITOR_STORE_PATIENCE, in seconds)"
     if isinstance(error, ConnectionError) or _without_answer(error):

@@ -41,7 +41,8 @@ def _csv_cell(value: object) -> Any:
         value = json.dumps(value, ensure_ascii=False, sort_keys=True)
     if not isinstance(value, str):
         return value
-    return f"'{value}" if value.startswith(_FORMULA) else value
+    shown = "\n".join(visible(line) for line in value.split("\n"))
+    return f"'{shown}" if value.startswith(_FORMULA) else shown
 
 
 def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:

@@ -99,11 +99,7 @@ def render(template: str, **content: object) -> str:
     """Render a whole page as text, to be written as UTF-8. A name that ``template`` uses and ``content`` lacks
     raises."""
     style, script = _asset("report.css"), _asset("report.js")
-    return (
-        _environment()
-        .get_template(template)
-        .render(**content, style=style, script=script, policy=_content_policy(style, script))
-    )
+    return _environment().get_template(template).render(**content, style=style, script=script, policy=content_policy())
 
 
 @functools.cache
@@ -155,9 +151,11 @@ def _asset(name: str) -> Markup:
     return Markup(files("auditor.dashboards").joinpath("static", name).read_text(encoding="utf-8"))
 
 
-def _content_policy(style: str, script: str) -> str:
+def content_policy() -> str:
+    """Return the Content-Security-Policy of every page: its own style and script, and nothing from elsewhere."""
+    style, script = _digest(_asset("report.css")), _digest(_asset("report.js"))
     return (
-        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 

@@ -39,7 +39,14 @@ REFUSALS = {
     "SlowDown": (503, "SlowDown"),
     "InternalError": (500, "InternalError"),
 }
+PAGE_IN_PLACE = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Please sign in</body></html>"
+ENDLESS_LIST = (
+    "<ListBucketResult><KeyCount>1</KeyCount><IsTruncated>true</IsTruncated><NextContinuationToken>t{0}</NextContinuationToken>"
+    "<Contents><Key>broker-1/t-0/{0:020}.log</Key><Size>3</Size><LastModified>2026-11-24T00:00:00.000Z</LastModified>"
+    "</Contents></ListBucketResult>"
+)
 TIMES_OUT, BREAKS_OFF, TOO_SHORT = "times out", "breaks off", "too short"  # the last says that it is whole
+SHRUNK, HTML, ENDLESS = "shrunk", "HTML", "endless"  # half of an object; a page in place of anything; of a listing
 UNANSWERED = "unanswered"  # of a PUT or DELETE: it is carried out
 
 
@@ -178,6 +185,11 @@ class _Answer(BaseHTTPRequestHandler):
                 self._refused(*REFUSALS[what])
             elif bucket not in self.server.buckets:
                 self._refused(404, "NoSuchBucket")
+            elif what == HTML:
+                self._head(200, len(PAGE_IN_PLACE), Content_Type="text/html")
+                self.wfile.write(PAGE_IN_PLACE if self.command != "HEAD" else b"")
+            elif what == ENDLESS:
+                self._xml(ENDLESS_LIST.format(len(self.server.log)))
             elif method == "LIST":
                 self._list(bucket, query)
             elif method == "POST":
@@ -293,7 +305,7 @@ class _Answer(BaseHTTPRequestHandler):
         if not path.is_file() or ".." in key:
             self._refused(404, "NoSuchKey")
             return 0, 0
-        whole = path.stat().st_size
+        whole = path.stat().st_size // (2 if what == SHRUNK else 1)
         start, end = 0, whole
         if asked := re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", "")):
             start, end = int(asked[1]), min(whole, int(asked[2]) + 1 if asked[2] else whole)

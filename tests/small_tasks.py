@@ -19,7 +19,7 @@ CONSTANTS = {
 }  # most of a table's is opening
 
 # What is waited for a store that refuses is most often the user's mistake, or gone at the next request.
-WAITS = {storage: {"_FIRST_S": 0.5}, results: {"TRIAL_S": 0.5}, retries: {"MOST_WAIT_S": 0.5}}
+WAITS = {storage: {"_FIRST_S": 0.5, "LISTING_S": 2.0}, results: {"TRIAL_S": 0.5}, retries: {"MOST_WAIT_S": 0.5}}
 
 # The constants are set once their module has run, in whatever process loads it.
 SMALL = """

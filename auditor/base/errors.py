@@ -68,6 +68,11 @@ class DamagedField(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
 
+    @property
+    def hides(self) -> bool:
+        """Whether the batch is none, or another, as it is stored."""
+        return self.name not in ("base offset", "leader epoch")
+
     def error(self, file: str, position: int, length: int, first_offset: int, last_offset: int) -> DecodeError:
         """The decode error for this field; position and length (bytes) and the offsets are those of the batch."""
         certainty = "is right" if self.sure else "is likely"

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from auditor.outputs.site import Site
 
 PORT = 8765
-_NAMES = frozenset({"127.0.0.1", "localhost"})
+_NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d*)?", re.IGNORECASE)
+PATIENCE_S = 30  # for a request to come, and for an answer to be taken
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -113,9 +114,10 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
 class _Handler(BaseHTTPRequestHandler):
     site: Callable[[], Site]
+    timeout = PATIENCE_S
 
     def do_GET(self) -> None:
-        if (self.headers.get("Host") or "").rsplit(":", 1)[0] not in _NAMES:
+        if not _NAMES.fullmatch(self.headers.get("Host") or ""):
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         try:
             page = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
@@ -126,6 +128,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, "text/html", page)
 
     def _send(self, status: int, kind: str, text: str) -> None:
+        from auditor.dashboards import page
+
         body = text.encode("utf-8", "replace")
         self.send_response(status)
         for name, value in {
@@ -134,6 +138,7 @@ class _Handler(BaseHTTPRequestHandler):
             "Cache-Control": "no-store",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
+            "Content-Security-Policy": f"{page.content_policy()}; frame-ancestors 'none'",
         }.items():
             self.send_header(name, value)
         self.end_headers()

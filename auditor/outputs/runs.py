@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import itertools
 import json
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.base.words import few
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
@@ -92,7 +93,9 @@ def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts
         _sweep(target / name)
         return run
     except REFUSED as error:
-        raise AuditInputError(f"cannot write to {target.shown}: {why(error)}; choose another --history") from None
+        full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no wrong call
+        text = f"cannot write to {target.shown}: {why(error)}; make room there, or choose another --history"
+        raise (AuditFailure if full else AuditInputError)(text) from None
 
 
 def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import re
 from typing import Protocol
 
 import numpy as np
@@ -111,7 +113,11 @@ BUFFER = MIB
 
 
 class SeekableFile(Protocol):
-    """A binary file as ``open(path, "rb", buffering=0)``, pyarrow and fsspec give it."""
+    """A binary file as ``open(path, "rb", buffering=0)``, pyarrow and fsspec give it.
+
+    One that has ``is_object`` is a store's, which does not shrink while it is read; one that has ``data_from`` tells
+    where data is behind a hole.
+    """
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         """Move to a byte."""
@@ -178,6 +184,9 @@ class FileWindow:
                 self.failure = error
                 break
             if not got:
+                if getattr(self.f, "is_object", False):
+                    missing = self.size - self.origin - self.end
+                    self.failure = OSError(errno.EIO, f"the store has {missing} bytes less of it than it listed")
                 break
             self.end += got
         return self.end > remaining
@@ -218,6 +227,8 @@ class FileWindow:
             if self.data[self.at : self.end].any():
                 return False
             self.at = self.end
+            if data_from := getattr(self.f, "data_from", None):
+                self.go_to(min(max(self.position, data_from(self.position)), self.size))
             if not self.fill():
                 return self.failure is None
 
@@ -229,6 +240,7 @@ ANY_OFFSET = (0, 2**63 - 1)
 WORK = 16  # bytes that searches may read per byte of the segment, rejected candidates included
 LEAST_WORK = 64 * MIB
 MAX_SUSPECTS = 2_000  # batches with a CRC mismatch that are checked, 0.1 ms each; later ones are kept unchecked
+HTML = re.compile(rb"(?:\xef\xbb\xbf)?\s*<(?:!doctype|html)", re.IGNORECASE)
 MENDABLE = ("bad_size", "bad_magic", "batch_limit", "truncated")
 ENDS_WALK = ("unreadable", "vanished", "zero_filled")  # no batch is searched after these errors
 
@@ -426,6 +438,8 @@ class Gaps:
         window, file = self.window, self.file
         position, rest = window.position, window.size - window.position
         here = window.data[window.at : min(window.end, window.at + walking.PREFIX)]
+        if not position and HTML.match(here.tobytes()):
+            return DecodeError(file, 0, rest, "unreadable", "an HTML page, as of a login or a proxy, in place of a log")
         if why == walking.MORE:
             return DecodeError(file, position, rest, *self._torn(here))
         total = self._batch_size()

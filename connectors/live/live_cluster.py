@@ -156,7 +156,7 @@ class LiveCluster:
             if attempt:
                 self.sleep(PAUSE_S * attempt)
             try:
-                return self.manager.run(self._send, request(), node)
+                return without_nulls(self.manager.run(self._send, request(), node))
             except (KafkaError, OSError) as error:
                 problem = type(error).__name__
                 if not getattr(error, "retriable", True):
@@ -352,6 +352,22 @@ def _by_topic(names: Iterable[Name]) -> Iterator[tuple[str, list[int]]]:
     for topic, partition in sorted(names):
         grouped[topic].append(partition)
     yield from grouped.items()
+
+
+def without_nulls(answer: Any) -> Any:
+    """Return an answer, or a part of one, that has no null text or list where Kafka's schema has none.
+
+    Errors: ValueError for one that has. A topic's name is null only where it was asked for by its id.
+    """
+    for name, field in answer.fields.items():
+        value = getattr(answer, name)
+        if value is None and field.for_version_q(answer.version):
+            needed = name == "name" or not field.nullable_for_version_q(answer.version)
+            if needed and (field.type_str == "string" or field.is_array() or field.is_struct_array()):
+                raise ValueError(f"{name} is null")
+        for part in value or () if field.is_struct_array() else ():
+            without_nulls(part)
+    return answer
 
 
 def _number(value: int | None) -> int:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, DamagedField, DecodeError, Limits
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, DecodeError, Limits
 from auditor.connectors import kafka_names
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import (
@@ -294,7 +294,6 @@ def _columns(kind: str, data: bytes) -> tuple[np.ndarray, np.ndarray]:
 NOT_TAKEN = "its name alone was taken into the copy"
 LISTS = 64  # cached lists
 LEAST_BATCH = 26  # bytes, of any magic
-OF_OFFSETS = ("base offset", "leader epoch")  # a batch with these fields damaged is still one
 
 
 def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError | None:
@@ -543,9 +542,8 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def batch(self, position: int, limits: Limits) -> tuple[BatchColumns, Decoded] | None:
         """See :class:`auditor.connectors.codec.segment.StoredChunks`."""
-        here = [DamagedField.of(e) for e in self.taken.body_errors if e.position == position]
-        if not self.taken.records or any(field and field.name not in OF_OFFSETS for field in here):
-            return None  # stored so, it is no batch
+        if not self.taken.records:
+            return None
         try:
             above, rows = self._chunk_rows(position)
             number = int(np.searchsorted(rows[:, walking.POSITION], position))

@@ -23,6 +23,7 @@ from auditor.connectors.codec.cluster_metadata import (
     PartitionState,
 )
 from auditor.connectors.codec.damaged_fields import SegmentContext
+from auditor.connectors.codec.gaps import ANY_OFFSET, offset_range
 from auditor.connectors.codec.group_topics import OffsetCommitRow, decode_consumer_offsets, decode_share_group_state
 from auditor.connectors.codec.records import Decoded, Record, failures_of, records_of, sound
 from auditor.connectors.codec.remote_log_metadata import decode_remote_log_metadata
@@ -412,11 +413,14 @@ class MetadataLog:
 
     def snapshot(self, file: DataFile) -> Iterator[MetadataEntry]:
         """The records of a snapshot."""
-        return self._entries([(file.name, file.size)])
+        return self._entries([(file.name, file.size, ANY_OFFSET)])
 
     def log(self) -> Iterator[MetadataEntry]:
         """The records of the log, in order."""
-        return self._entries((segment.name, segment.size) for segment in self.replica.segments)
+        segments = self.replica.segments
+        following = [*(segment.base_offset for segment in segments[1:]), -1]
+        ranges = (offset_range(one.base_offset, behind) for one, behind in zip(segments, following, strict=True))
+        return self._entries((one.name, one.size, offsets) for one, offsets in zip(segments, ranges, strict=True))
 
     def voters(self) -> tuple[int, ...]:
         """The voters from ``quorum-state``, which version 0 lists. Its errors are reported elsewhere."""
@@ -447,15 +451,17 @@ class MetadataLog:
             self.sound = epoch, int(b.last_offset[sound - 1]) + 1
         self.doubted |= lost or sound < len(whole)
 
-    def _entries(self, files: Iterable[tuple[str, int]]) -> Iterator[MetadataEntry]:
-        for name, size in files:
+    def _entries(self, files: Iterable[tuple[str, int, tuple[int, int]]]) -> Iterator[MetadataEntry]:
+        for name, size, offsets in files:
             f = open_file(self.place, name)
             if isinstance(f, DecodeError):
                 self.unopened.append(f._replace(length=size))
                 self.lost = True
                 continue
             try:
-                for chunk in read_segment(f, size, file=name, limits=self.limits, raw=True, context=self.known):
+                for chunk in read_segment(
+                    f, size, file=name, limits=self.limits, raw=True, offsets=offsets, context=self.known
+                ):
                     b = chunk.batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):

@@ -536,6 +536,8 @@ def inventory_of(
     left_out = _left_out(skipped)
     if not log_dirs and not errors:
         hint = f" ({left_out[0]})" if left_out else ""
+        if not left_out and any("://" in path for path in paths):
+            hint = " (its listing has no object: what answers may be a web page in place of a store)"
         raise AuditInputError(
             f"nothing to audit in {', '.join(map(user_input.shown_uri, paths))}; "
             f"name a Kafka log directory or a text dump{hint}"

@@ -226,7 +226,20 @@ class ThrottledReader:
         return self.home is None or not path.startswith(self.home)
 
 
-class ThrottledFile(io.FileIO):
+class LocalFile(io.FileIO):
+    """A file of this machine."""
+
+    def data_from(self, position: int) -> int:
+        """The first byte from ``position`` on that is stored, not of a hole; the file's end if there is none."""
+        try:
+            return os.lseek(self.fileno(), position, os.SEEK_DATA)
+        except OSError as error:
+            return os.fstat(self.fileno()).st_size if error.errno == errno.ENXIO else position
+        finally:
+            os.lseek(self.fileno(), position, os.SEEK_SET)
+
+
+class ThrottledFile(LocalFile):
     """A file of this machine, read at a pace and without leaving it in the page cache."""
 
     def __init__(self, descriptor: int, pace: Pace) -> None:
@@ -388,6 +401,8 @@ class RemoteFile:
     Blocks are counted from the first byte that is read. Reads may raise ``OSError``, and
     :class:`~auditor.base.errors.StoreTrouble`.
     """
+
+    is_object = True
 
     def __init__(self, opened: Opened) -> None:
         self._of = opened

@@ -6,10 +6,12 @@ import errno
 import os
 import random
 import re
+import resource
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from enum import Enum
 from typing import TypeVar
@@ -250,6 +252,34 @@ def run(work: Callable[..., Answer], *given: object) -> Future[Answer]:
         _of_process.clear()
         pool = _of_process[os.getpid()] = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="store")
     return pool.submit(work, *given)
+
+
+class Endless(Exception):
+    """Work that has not ended in its time or memory."""
+
+
+def ended(work: Callable[[], Answer], most_s: float, most_bytes: int) -> Answer:
+    """The result of ``work``, in a thread that the process does not wait for at its end. Errors: those of ``work``;
+    :class:`Endless`."""
+    future: Future[Answer] = Future()
+
+    def run_it() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            future.set_exception(error)
+
+    until, most = time.monotonic() + most_s, _resident_bytes() + most_bytes
+    threading.Thread(target=run_it, daemon=True, name="listing").start()
+    while not wait([future], min(1.0, most_s)).done:
+        if time.monotonic() > until or _resident_bytes() > most:
+            raise Endless
+    return future.result()
+
+
+def _resident_bytes() -> int:
+    # At its most so far; where the system counts in bytes, not KiB, the limit is never reached.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1024 if sys.platform == "linux" else 0)
 
 
 def side_by_side(work: Callable[[Given], Answer], given: Sequence[Given]) -> list[Answer]:

@@ -83,6 +83,7 @@ def guarded(
 
 _SIDE_BY_SIDE = 64  # directories that are always listed separately
 _BROKERS = 4096  # directories that are listed separately unless they are partitions'
+LISTING_S, LISTING_BYTES = 1800.0, 4 << 30  # for a listing: stores list some thousand objects a second
 _FIRST_S = 5.0  # for retries of the first request: most refusals are the user's mistake
 
 LINK = "symbolic link"
@@ -372,11 +373,18 @@ def _infos(where: StorageLocation, *, deep: bool) -> list[pafs.FileInfo]:
         )
         return infos
 
-    try:
+    def asked() -> list[pafs.FileInfo]:
         with retries.resigned(None):  # without its listing nothing is known of a store: this cannot become a row
             return retries.ask(listed, lambda: None, renewed)
+
+    try:
+        return retries.ended(asked, LISTING_S, LISTING_BYTES)
     except StoreTrouble as error:
         raise _mistake(where, error.code) from error
+    except retries.Endless:
+        hint = "name folders below it, or check what answers there"
+        limit = f"{LISTING_S:.0f} s or {LISTING_BYTES >> 20} MiB"
+        raise AuditInputError(f"{where.shown}: its listing has not ended after {limit}; {hint}") from None
 
 
 def open_file(where: StorageLocation, name: str = "", *, until: int | None = None) -> BinaryFile | DecodeError:
@@ -404,7 +412,7 @@ def _open_local(path: str) -> io.FileIO:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, SPECIAL)
-    return io.FileIO(descriptor, "rb") if pace is None else remote_files.ThrottledFile(descriptor, pace)
+    return remote_files.LocalFile(descriptor, "rb") if pace is None else remote_files.ThrottledFile(descriptor, pace)
 
 
 def read_file(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import inspect
 import pkgutil
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -269,7 +271,7 @@ def rule(
             raise AssertionError(f"rule {id}: " + ("no row in KINDS" if row is None else "already there"))
         if unknown := set(when) - {*row.severities, *row.outcomes}:
             raise AssertionError(f"rule {id}: when={sorted(unknown)}: not in its row of KINDS")
-        title, sections = _page(inspect.getdoc(check) or "")
+        title, sections = _page(_docstring(check))
         CATALOGUE[id] = Kind(
             id=id,
             rule=row.rule,
@@ -359,6 +361,14 @@ def _made(id: str, several: tuple[str, ...], names: Mapping[str, tuple[str, ...]
         whole.append(replace(kind, sections=sections, absorbed_by=absorbed_by, explained_by=ties))
     family = next(row.rule_family for row in KINDS.values() if row.rule == id)
     return Rule(id=id, family=family, title=title, sections=of_all, kinds=tuple(whole))
+
+
+def _docstring(check: Check) -> str:
+    """The docstring of a check, from its source where Python runs with ``-OO`` and keeps none."""
+    if sys.flags.optimize < 2:
+        return inspect.getdoc(check) or ""
+    (function,) = ast.parse(inspect.getsource(check)).body
+    return ast.get_docstring(function) or "" if isinstance(function, ast.FunctionDef) else ""
 
 
 def _order(made: Iterable[Rule]) -> list[str]:

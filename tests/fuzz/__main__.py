@@ -14,11 +14,11 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tests.fuzz import herds, mutate, mutated_directories, patience, seeds
+from tests.fuzz import every_way, herds, mutate, mutated_directories, patience, seeds
 from tests.fuzz.targets import TARGETS
 
 # Mutants of a kind in a round: where the kernels and most of the formats are, most of the work is.
@@ -35,13 +35,20 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
     parser.add_argument("--whole", action="store_true", help="mutants of log directories, through the whole audit")
+    parser.add_argument(
+        "--sealed", action="store_true", help="histories with extreme numbers under right checksums, every way"
+    )
     parser.add_argument("--herds", action="store_true", help="the same, hundreds of mutated files in each directory")
+    parser.add_argument("--seconds", type=int, default=1 << 30, help="with --sealed: begin none after so many")
     parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file, or folder")
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")
     args = parser.parse_args()
     if args.whole and args.number is not None:
         mutated_directories.run_one(args.seed, args.number, args.save)
         return 0
+    if args.sealed:
+        numbers = range(args.start, args.start + args.mutants) if args.number is None else [args.number]
+        return run_sealed(numbers, args.seed, args.last, args.save, args.seconds)
     if args.herds:
         if args.number is None:
             return run_herds(args.start, args.mutants, args.seed, args.last)
@@ -112,6 +119,28 @@ def run_herds(start: int, mutants: int, seed: int, last: Path | None) -> int:
         if number % 100 == 0:
             print(f"{done} mutated files in {number - start} directories", flush=True)
     return run.end(f"{done} mutated files in {number - start} directories")
+
+
+def run_sealed(numbers: Sequence[int], seed: int, last: Path | None, save: Path | None, seconds: int) -> int:
+    """Histories under right checksums, every way; 1 if any fails. Each cause is printed whole once, and all at the end
+    with the numbers that have it."""
+    began, causes, done = time.monotonic(), dict[str, list[int]](), 0
+    for number in numbers:
+        if time.monotonic() - began > seconds:
+            break
+        done += 1
+        if last:
+            last.write_text(f"--sealed {number}\n")
+        for failure in every_way.failures(seed, number, save):
+            if failure.cause not in causes:
+                print(f"python -m tests.fuzz --sealed --seed {seed} --number {number}: {failure.way}", file=sys.stderr)
+                print(failure.cause, failure.trace, sep="\n", file=sys.stderr, flush=True)
+            causes.setdefault(failure.cause, []).append(number)
+    for cause, failed in sorted(causes.items(), key=lambda item: -len(item[1])):
+        print(f"{len(set(failed))} of seed {seed}: {cause}: {sorted(set(failed))[:10]}")
+    failed = {number for of_cause in causes.values() for number in of_cause}
+    print(f"{done} directories, {len(failed)} failed, {time.monotonic() - began:.0f} s")
+    return int(bool(failed))
 
 
 class _Directories:

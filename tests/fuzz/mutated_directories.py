@@ -109,7 +109,7 @@ def audited(root: Path, out: Path, number: int) -> None:
     audit = opened(root, **options)
     with contextlib.suppress(AuditInputError):  # nothing to audit
         publish(audit, out)
-        _accounted(audit)
+        accounted(audit)
     if number % WHAT_IFS == 0:
         shutil.rmtree(out)
         out.mkdir()
@@ -117,7 +117,7 @@ def audited(root: Path, out: Path, number: int) -> None:
             publish_what_if(WhatIfAudit(replace(audit.options, records=False), audit.runner), out)
 
 
-def _accounted(audit: Audit) -> None:
+def accounted(audit: Audit) -> None:
     for f in audit.findings:
         json.loads(f.to_json())
     assert audit.exit_code() in (0, 1, 3)

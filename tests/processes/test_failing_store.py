@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests import corpora, failing_store, small_tasks, store
-from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, FailingStore, Fault
+from tests.failing_store import BREAKS_OFF, ENDLESS, HTML, SHRUNK, TIMES_OUT, TOO_SHORT, FailingStore, Fault
 
 NAME = "replicas-41"
 OFTEN = ("SlowDown", "InternalError", "ExpiredToken", BREAKS_OFF, TOO_SHORT)
@@ -136,3 +136,30 @@ def test_what_is_wrong_with_a_call_is_one_sentence_with_the_stores_code(
     assert line.startswith("auditor: s3://copies: ")
     assert f"the store says {code}" in line
     assert not any(secret in line for secret in (*given.values(), s3.environment()["AWS_SECRET_ACCESS_KEY"]))
+
+
+@pytest.mark.parametrize(("what", "says"), [(SHRUNK, "less of it than it listed"), (HTML, "an HTML page")])
+def test_a_store_that_lies_about_a_segment_is_named(s3: FailingStore, tmp_path: Path, what: str, says: str) -> None:
+    """It is not read, and nothing is concluded from that."""
+    s3.manner.faults = [Fault(what, a_segment(), "GET"), Fault(what, a_segment(), "HEAD")]
+    assert audited("s3://copies", tmp_path / "s3", "inline[1]", s3) == 3
+    summary = json.loads((tmp_path / "s3" / "summary.json").read_text())
+    (unread,) = [error for error in summary["unreadable"] if error["file"] in a_segment()]
+    assert (unread["reason"], says in unread["detail"]) == ("unreadable", True)
+    found = [json.loads(line) for line in (tmp_path / "s3" / "findings.jsonl").read_text().splitlines()]
+    assert [f for f in found if f["severity"] != "info"] == []
+
+
+def test_a_page_in_place_of_a_listing_is_named(s3: FailingStore, tmp_path: Path) -> None:
+    s3.manner.faults = [Fault(HTML, "", "LIST")]
+    ran = command(s3, tmp_path, "audit", "s3://copies", "--out", "out", "--master", "inline[1]")
+    assert ran.returncode == 2
+    assert "may be a web page in place of a store" in ran.stderr
+
+
+def test_a_listing_without_an_end_ends(s3: FailingStore, tmp_path: Path) -> None:
+    s3.manner.faults = [Fault(ENDLESS, "", "LIST")]
+    ran = command(s3, tmp_path, "audit", "s3://copies", "--out", "out", "--master", "inline[1]")
+    assert ran.returncode == 2
+    assert "s3://copies: its listing has not ended after 2 s" in ran.stderr
+    assert len(ran.stderr.splitlines()) == 1

@@ -185,3 +185,29 @@ def test_mistakes_are_reported_in_a_line(tmp_path: Path, capsys: pytest.CaptureF
             dashboard.serve(tmp_path, taken.getsockname()[1])
     with pytest.raises(AuditInputError, match="--port"):
         dashboard.serve(tmp_path, 99_999)
+
+
+@pytest.mark.parametrize(("host", "status"), [
+    ("LocalHost", 200), ("LOCALHOST:1", 200), ("[::1]", 200), ("[::1]:8765", 200), ("127.0.0.1", 200), ("[::2]", 421),
+    ("::1", 421), ("localhost.evil.example", 421), ("evil.example:80@localhost", 421), ("", 421),
+])  # fmt: skip
+def test_names_of_this_machine_are_answered_in_any_case(port: int, host: str, status: int) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    link.request("GET", "/", headers={"Host": host})
+    answer = link.getresponse()
+    answer.read()
+    assert (answer.status, "default-src 'none'" in answer.headers["Content-Security-Policy"]) == (status, True)
+    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+    link.close()
+
+
+def test_a_request_that_does_not_come_is_not_waited_for(history: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard._Handler, "timeout", 0.2)
+    with dashboard.serve(history, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=30) as link:
+            link.sendall(b"GET / HTTP/1.1\r\nHost: loc")
+            assert link.recv(1) == b""
+        server.shutdown()
+        thread.join()

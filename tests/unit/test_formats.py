@@ -133,6 +133,14 @@ def test_csv_reads_back_and_holds_no_formula() -> None:
     assert (row["group_id"], row["message"], row["offset"]) == ("'-a", names["message"], "-1")
 
 
+def test_csv_shows_no_control_characters() -> None:
+    found = samples.finding(rule="sequence-gap", message="\x1b]0;owned\x07 a\u202eb", transactional_id="\x1b[2J")
+    said = rendered("csv", [found], samples.empty_summary())
+    assert not {"\x1b", "\x07", "\u202e"} & set(said)
+    (row,) = csv.DictReader(io.StringIO(said))
+    assert (row["message"], row["transactional_id"]) == (r"\x1b]0;owned\x07 a\u202eb", r"\x1b[2J")
+
+
 def test_markdown_names_the_blocked_and_keeps_names_harmless() -> None:
     findings, summary, *_ = samples.hanging()
     said = rendered("markdown", findings, summary)

@@ -7,11 +7,14 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from kafka.protocol.metadata import MetadataResponse
 
 from auditor.base.errors import AuditInputError
-from auditor.connectors.live.live_cluster import ATTEMPTS, LiveCluster
+from auditor.connectors.live.live_cluster import ATTEMPTS, LiveCluster, PartitionMetadata
 
 CLAIMS = {
     "2 GiB": b"\x7f\xff\xff\xff" + b"x" * 100,
@@ -114,3 +117,42 @@ def test_an_answer_that_cannot_be_read_is_a_failure_of_that_request(error: Excep
     ((_, why),) = cluster.failures
     assert why == f"the cluster's metadata: its answer cannot be read ({type(error).__name__})"
     assert cluster.manager.asked == 1 < ATTEMPTS
+
+
+def _metadata(**fields: object) -> MetadataResponse:
+    """An answer with one topic of one partition, but for these fields, each of whatever has it."""
+    part = MetadataResponse.MetadataResponseTopic.MetadataResponsePartition
+    partition = {"error_code": 0, "partition_index": 0, "leader_id": 1, "replica_nodes": [1], "isr_nodes": [1]}
+    topic = {"error_code": 0, "name": "t", "partitions": [part(version=8, **(partition | _of(partition, fields)))]}
+    topics = [MetadataResponse.MetadataResponseTopic(version=8, **(topic | _of(topic, fields)))]
+    return MetadataResponse(
+        version=8,
+        **(
+            {"brokers": [], "cluster_id": "c", "topics": topics}
+            | _of({"topics": 0, "brokers": 0, "cluster_id": 0}, fields)
+        ),
+    )
+
+
+def _of(names: dict[str, Any], fields: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if name in names}
+
+
+@pytest.mark.parametrize("name", ["topics", "brokers", "partitions", "name", "replica_nodes", "isr_nodes"])
+def test_a_null_where_none_can_be_is_one_sentence(name: str) -> None:
+    cluster = _answering(_metadata(**{name: None}))
+    assert cluster.metadata() == (None, [], [])
+    assert cluster.failures == [(None, "the cluster's metadata: its answer cannot be read (ValueError)")]
+
+
+def test_a_null_that_may_be_is_read() -> None:
+    cluster = _answering(_metadata(cluster_id=None))
+    assert cluster.metadata() == (None, [], [PartitionMetadata("t", 0, 1, -1, (1,), (1,))])
+    assert cluster.failures == []
+
+
+def _answering(answer: object) -> LiveCluster:
+    cluster = LiveCluster.__new__(LiveCluster)
+    cluster.failures, cluster.sleep = [], lambda _: None
+    cluster.manager = SimpleNamespace(run=lambda *_: answer)
+    return cluster

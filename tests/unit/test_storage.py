@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pickle
@@ -12,8 +13,10 @@ import pyarrow.fs as pafs
 import pytest
 
 from auditor.base.errors import AuditInputError, DecodeError, Limits
+from auditor.connectors.codec import segment
 from auditor.connectors.stores import remote_files, storage
 from auditor.connectors.stores.storage import ListedFile, StorageLocation, Unused
+from tests import segments
 
 
 def test_lists_files_with_sizes_and_follows_no_link(tmp_path: Path) -> None:
@@ -171,3 +174,29 @@ def test_of_a_file_with_a_hole_at_its_end_what_is_written_alone_is_read(tmp_path
     too_large = storage.read_data(StorageLocation("", str(tmp_path)), "f.index", size - 1)
     assert isinstance(too_large, DecodeError)
     assert too_large.reason == "limit"
+
+
+@pytest.mark.parametrize("behind", [b"", segments.simple(3)])
+def test_of_a_segment_with_a_hole_what_is_written_alone_is_read(tmp_path: Path, behind: bytes) -> None:
+    """A terabyte of it would take minutes; a broker with preallocate=true, and a copy by rsync --sparse, leave such."""
+    head, size = segments.simple(0), 1 << 40
+    (tmp_path / "s.log").write_bytes(head)
+    with (tmp_path / "s.log").open("r+b") as f:
+        f.truncate(size)
+        f.seek(size - len(behind))
+        f.write(behind)
+    f = storage.open_file(StorageLocation("", str(tmp_path)), "s.log")
+    assert not isinstance(f, DecodeError)
+    with contextlib.closing(f):
+        found = list(segment.read_segment(f, size, file="s.log", offsets=(0, 1 << 31)))
+    offsets = [int(offset) for chunk in found for offset in chunk.batches.base_offset]
+    zeros, reason = size - len(head) - len(behind), "bad_size" if behind else "zero_filled"
+    assert (offsets, segments.reasons(found)) == ([0, 3] if behind else [0], [(len(head), zeros, reason)])
+
+
+@pytest.mark.parametrize(
+    "page", [b"<!DOCTYPE html>\n<html></html>", b"\xef\xbb\xbf\r\n<HTML><body>", b"<html" + bytes(99)]
+)
+def test_a_page_in_place_of_a_segment_is_not_taken_for_damage(page: bytes) -> None:
+    ((position, length, reason),) = segments.reasons(segments.chunks(page))
+    assert (position, length, reason) == (0, len(page), "unreadable")

@@ -103,10 +103,8 @@ def begin_run(replay: Replay, row: int, before: int, epoch: int, first: int, cou
 @kernel
 def reset_run(replay: Replay, row: int, epoch: int, count: int) -> None:
     """Begin again at 0: earlier numbers say nothing about how the producer goes on."""
-    live = replay.live[row]
     begin_run(replay, row, epoch, epoch, 0, count)
-    live.crowded = 0
-    replay.runs[replay.later[replay.born[row].later].old_run].behind |= RESET
+    _note_behind(replay, row, RESET)
 
 
 @kernel
@@ -137,10 +135,16 @@ def note_below(replay: Replay, row: int, before: int, epoch: int, first: int, co
 @kernel
 def begin_judging(replay: Replay, row: int) -> None:
     """Mark older runs as below the log start: going on is compared with judged batches alone."""
-    live, later = replay.live[row], replay.born[row].later
-    live.crowded = 0
+    _note_behind(replay, row, LOG_START)
+
+
+@kernel
+def _note_behind(replay: Replay, row: int, what: int) -> None:
+    """Note what began after the newest older run; there is none where the batch before it spans no offset."""
+    later = replay.born[row].later
+    replay.live[row].crowded = 0
     if later >= 0 and replay.later[later].old_run >= 0:
-        replay.runs[replay.later[later].old_run].behind |= LOG_START
+        replay.runs[replay.later[later].old_run].behind |= what
 
 
 @kernel

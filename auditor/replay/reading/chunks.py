@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DecodeError, Limits
+from auditor.base.errors import DamagedField, DecodeError, Limits
 from auditor.connectors.codec.batches import (
     FLAW_CRC,
     OVERHEAD,
@@ -246,7 +246,10 @@ def culprits_of(
     ``opened`` returns a batch by these, None where it cannot. Cost: some hundred batches at most are read again.
     """
     out = {}
+    hidden = {(e.file, e.position) for e in facts.errors if (field := DamagedField.of(e)) and field.hides}
     for where in _batches(facts, before_ms):
+        if (facts.segments[where.segment], where.position) in hidden:
+            continue  # as it is stored it is no batch, or another
         batch = opened(where.segment, where.position)
         if batch is not None:
             topic = Topic(sender.compacted, False, where.oldest, where.newest)

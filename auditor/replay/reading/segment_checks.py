@@ -441,9 +441,11 @@ class SmallFiles:
             self.error(data._replace(file=file.name), file.size)
             self.bytes["bytes_total"] += file.size
             return None
-        if _broke_off(file, data):
+        place = file.place or self.task.place
+        of_store = bool(place.uri) and place.view is None  # its objects do not shrink while they are read
+        if (of_store and len(data) < file.size) or _broke_off(file, data):
             detail = f"the file is {file.size - len(data)} bytes shorter than when it was listed"
-            self.error(DecodeError(file.name, 0, file.size, "vanished", detail))
+            self.error(DecodeError(file.name, 0, file.size, "unreadable" if of_store else "vanished", detail))
             self.bytes["bytes_total"] += file.size
             return None
         self.bytes["bytes_total"] += len(data)
