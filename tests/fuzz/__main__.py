@@ -35,7 +35,9 @@ def main() -> int:
     parser.add_argument("--kind", choices=sorted(TARGETS), help="only mutants of one kind")
     parser.add_argument("--number", type=int, help="with --kind: only this mutant")
     parser.add_argument("--whole", action="store_true", help="mutants of log directories, through the whole audit")
-    parser.add_argument("--sealed", action="store_true", help="histories with extreme numbers under right checksums, every way")
+    parser.add_argument(
+        "--sealed", action="store_true", help="histories with extreme numbers under right checksums, every way"
+    )
     parser.add_argument("--herds", action="store_true", help="the same, hundreds of mutated files in each directory")
     parser.add_argument("--save", type=Path, help="with --number: write the mutant to this file, or folder")
     parser.add_argument("--last", type=Path, help="a file that always says which mutant is at hand")

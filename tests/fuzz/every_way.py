@@ -26,7 +26,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from tests.facts import here
 from tests.fuzz import patience
-from tests.fuzz.mutated_directories import LIMITS, Tree, accounted, write
+from tests.fuzz.mutated_directories import LIMITS, accounted, write
 from tests.fuzz.sealed_histories import EDGES, History
 
 PATIENCE_S = 120  # of processor time, for all ways together
@@ -146,5 +146,7 @@ def every_way(root: Path, folder: Path, as_of: int | None) -> Iterator[Failure]:
         if one in found and other in found and found[one] != found[other]:
             was, now = found[one], found[other]
             lines = [f"- {x}" for x in was if x not in now] + [f"+ {x}" for x in now if x not in was]
-            kinds = sorted({json.loads(line[2:])["rule"] for line in lines}) if lines and NOTHING[0] not in lines[0] else []
+            kinds = (
+                sorted({json.loads(line[2:])["rule"] for line in lines}) if lines and NOTHING[0] not in lines[0] else []
+            )
             yield Failure(other, f"not as {one}: {', '.join(kinds) or 'other order'}", "\n".join(lines))

@@ -19,7 +19,16 @@ from kafka.record.util import calc_crc32c
 from tests import segments
 from tests.bare_broker import BEGAN
 from tests.controller_records import (
-    BROKER_CHANGE, CONFIG, FEATURE_LEVEL, KRAFT_VERSION, LEADER_CHANGE, NOTHING, OF_TOPIC, PARTITION, REGISTER, TOPIC,
+    BROKER_CHANGE,
+    CONFIG,
+    FEATURE_LEVEL,
+    KRAFT_VERSION,
+    LEADER_CHANGE,
+    NOTHING,
+    OF_TOPIC,
+    PARTITION,
+    REGISTER,
+    TOPIC,
 )  # fmt: skip
 from tests.coordinator_records import STATES, _compact, _plain
 from tests.forge import CONTROL, ENTRY, TRANSACTIONAL
@@ -367,7 +376,9 @@ class History:
             few = entries[:: self.random.choice((1, 2, 5))]
             self.tree[f"{file}.index"] = b"".join(self.struct("ii", (o - base) & 0x7FFFFFFF, at) for o, at, _ in few)
             self.tree[f"{file}.timeindex"] = b"".join(self.struct("qi", t, (o - base) & 0x7FFFFFFF) for o, _, t in few)
-            aborted = [one for one in log.aborted if base <= one[2] < ([*sorted(log.logs), log.end + 1])[bases.index(base) + 1]]
+            aborted = [
+                one for one in log.aborted if base <= one[2] < ([*sorted(log.logs), log.end + 1])[bases.index(base) + 1]
+            ]
             if aborted:
                 self.tree[f"{file}.txnindex"] = b"".join(
                     self.struct("hqqqq", 0, pid, first, last, last + 1) for pid, first, last in aborted
@@ -411,4 +422,6 @@ class History:
             case _:
                 suffix = Path(name).suffix
                 if suffix in (".log", ".index", ".timeindex", ".txnindex", ".snapshot"):
-                    self.tree[f"{place}/{random_.choice([e for e in EDGES if 0 <= e < 1 << 63]):020}{suffix}"] = self.tree[name]
+                    self.tree[f"{place}/{random_.choice([e for e in EDGES if 0 <= e < 1 << 63]):020}{suffix}"] = (
+                        self.tree[name]
+                    )

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.errors import bounded
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
 from auditor.connectors.codec.damaged_fields import SegmentContext
@@ -393,13 +394,13 @@ class AuditReplay:
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         progress = self.replay.progress
-        progress["segment"], progress["segment_base_offset"] = number, base_offset
+        progress["segment"], progress["segment_base_offset"] = number, bounded(base_offset)
         self.segment_ends(after)
         progress["segment_time"] = progress["segment_any_time"] = -1
 
     def segment_ends(self, after: int) -> None:
         """Set the base offset of the next segment, -1 for none."""
-        self.replay.progress["next_segment_base_offset"] = after
+        self.replay.progress["next_segment_base_offset"] = bounded(after)
 
     def end_segment(self, after: int) -> None:
         """Note the newest time of the segment."""
@@ -511,4 +512,4 @@ def _params(bounds: ReplicaBounds) -> np.ndarray:
         "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
     }
-    return np.array([tuple(params[name] for name in state.PARAMS.names or ())], state.PARAMS)
+    return np.array([tuple(bounded(int(params[name])) for name in state.PARAMS.names or ())], state.PARAMS)
