@@ -77,8 +77,8 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
     """Return the bounds of a replica, by its segments' names, its checkpoints and its topic."""
     topic = task.replica.topic or ""
     return ReplicaBounds(
-        log_start_of(task),
-        intact_from(task),
+        bounded(log_start_of(task)),
+        bounded(intact_from(task)),
         topic not in SEQUENCE_FREE_TOPICS,
         topic in INTERNAL_TOPICS,
         topic == METADATA,
@@ -512,4 +512,4 @@ def _params(bounds: ReplicaBounds) -> np.ndarray:
         "expiration_ms": bounds.expiration_ms,
         "is_kraft": bounds.kraft,
     }
-    return np.array([tuple(bounded(int(params[name])) for name in state.PARAMS.names or ())], state.PARAMS)
+    return np.array([tuple(params[name] for name in state.PARAMS.names or ())], state.PARAMS)

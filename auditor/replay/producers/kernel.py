@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import LAST_EPOCH, LAST_MS, SEQUENCES
+from auditor.base.errors import LAST_EPOCH, LAST_MS, MOST_OFFSET, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import FALL_MS, SEQUENCE_FREE_TOPICS, ReplicaFacts
@@ -96,6 +96,10 @@ def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
     log_start = log.params[0].log_start
     judged = last >= log_start
     expected = progress.expected_offset
+    if judged and base >= MOST_OFFSET:  # damaged, for no checksum covers it: nothing is missing before it
+        event = log.events[state.new_event(log, state.OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
+        event.previous_last_offset = max(expected, log_start) - 1
+        return judged
     if judged:
         following = progress.next_segment_base_offset
         if expected >= 0 and goes_back(base, expected):
