@@ -442,6 +442,11 @@ def columns_of(filled: np.ndarray) -> BatchColumns:
     return BatchColumns(*(column.astype(dtype) for column, dtype in zip(filled.T, BATCH_DTYPES, strict=True)))
 
 
+def overflowed(batches: BatchColumns) -> np.ndarray:
+    """Which batches end beyond 64 bits, so that ``last_offset`` has wrapped."""
+    return (batches.last_offset < batches.base_offset) != (batches.last_offset - batches.base_offset < 0)
+
+
 def rows_of(columns: BatchColumns) -> np.ndarray:
     """Copy columns into a walk's rows, the inverse of :func:`columns_of`."""
     rows = walk_rows(len(columns.position))

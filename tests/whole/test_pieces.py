@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.base.errors import LAST_MS
 from auditor.commands.decode import DecodeOptions, decode, locate
 from auditor.commands.rowtext import json_lines
 from auditor.connectors import schema

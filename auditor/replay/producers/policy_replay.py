@@ -120,9 +120,7 @@ class PolicyReplay:
 
 
 def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> policy_kernel.Rules:
-    return policy_kernel.Rules(
-        bounds.log_start, bounds.sequences, *(bounded(value) for value in settings[2:])
-    )
+    return policy_kernel.Rules(bounds.log_start, bounds.sequences, *(bounded(value) for value in settings[2:]))
 
 
 def _outcome(world: policy_kernel.World) -> ReplicaPolicyOutcome:

@@ -488,7 +488,7 @@ class ReplicaReader:
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
         """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
-        self.facts.segment_bases.append(base_offset)
+        self.facts.segment_bases.append(bounded(base_offset))
         self.audit.begin_segment(number, base_offset, after)
         if self.policies is not None:
             self.policies.begin_segment(number)
@@ -511,7 +511,7 @@ class ReplicaReader:
     def finish(self, stored: list[Stored]) -> ReplicaFacts:
         """Return the facts after every segment was replayed."""
         facts, segments = self.facts, self.task.replica.segments
-        self.audit.finish(segments[-1].base_offset if segments else 0)
+        self.audit.finish(bounded(segments[-1].base_offset) if segments else 0)
         facts.aborted = self._all_aborted()
         if self.aborted and not facts.text:
             facts.exposed = exposed_records(self.task, facts)
