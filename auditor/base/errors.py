@@ -6,7 +6,7 @@ import importlib.util
 import re
 import shlex
 import sys
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 # Errors as values, and the limits that decoders keep.
 
@@ -348,14 +348,13 @@ LAST_EPOCH = 32_767  # fences an exhausted producer, or ends its last transactio
 LAST_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year of SQL and Python
 OUT_OF_RANGE_MS = LAST_MS + 1  # in place of any later time
 MOST_OFFSET = 1 << 60  # of offsets and sizes: at 10 million a second, after 3,600 years
-Number = TypeVar("Number", bound=Any)  # an integer, or an array of them
 
 
-def bounded(number: Number, most: int = MOST_OFFSET) -> Number:
-    """Return the nearest number from ``-most`` to ``most``: by default of an offset or size."""
+def bounded(number: Any, most: int = MOST_OFFSET) -> Any:
+    """Return the nearest number from ``-most`` to ``most``, by default an offset; of an array, those of its numbers."""
     return min(max(number, -most), most) if isinstance(number, int) else number.clip(-most, most)
 
 
-def bounded_time(ms: Number) -> Number:
-    """Return a time (ms) that is out of range as :data:`OUT_OF_RANGE_MS`."""
+def bounded_time(ms: Any) -> Any:
+    """Return a time (ms), or an array of them; one that is out of range as :data:`OUT_OF_RANGE_MS`."""
     return bounded(ms, OUT_OF_RANGE_MS)

@@ -24,7 +24,7 @@ from auditor.replay.task import TextTask
 from auditor.rules.seen.view import iso, moment
 from tests.fuzz.mutated_directories import LIMITS
 from tests.made import APPEND_TIME, batches, data, marker
-from tests.segments import simple
+from tests.segments import chunks, simple
 from tests.unit.batch_histories import History, facts_of
 
 LONGEST, SHORTEST = 2**63 - 1, -(2**63)
@@ -122,3 +122,12 @@ def test_decode_shows_what_is_stored_and_no_sum_that_wrapped(tmp_path: Path) -> 
     assert row["last_sequence"] == -1
     (error,) = (row for row in shown if "reason" in row)
     assert (error["reason"], error["detail"]) == ("bad_value", f"the last offset, {LONGEST + 1}, exceeds 64 bits")
+
+
+def test_the_offsets_of_an_error_fit_a_copy_s_list() -> None:
+    """A damaged length between offsets at the end of 64 bits, and one behind them."""
+    damaged = bytearray(simple(LONGEST - 1, 3))
+    struct.pack_into(">i", damaged, 8, 60)
+    errors = [e for c in chunks(bytes(damaged) + simple(7)) for e in (*c.errors, *c.body_errors)]
+    assert errors
+    assert all(abs(offset) <= LONGEST for e in errors for offset in (e.first_offset, e.last_offset))

@@ -63,3 +63,11 @@ def test_the_last_time_of_a_calendar_is_a_clock_that_was_set_back(tmp_path: Path
     """A time out of range says nothing of a clock, but the one before it does."""
     a_hang_beside(tmp_path, LAST_MS)
     assert "clock-skew" in {f.rule for f in found(tmp_path, BEGAN + HOUR)}
+
+
+@pytest.mark.parametrize("as_of", [LONGEST, LAST_MS + 1])
+def test_an_evaluation_time_out_of_range_is_as_late_as_any(tmp_path: Path, as_of: int) -> None:
+    a_hang_beside(tmp_path, BEGAN)
+    audit = opened(tmp_path, as_of=as_of)
+    assert {"hanging-transaction"} <= {f.rule for f in audit.findings}
+    assert [cluster.as_of for cluster in audit.clusters.values()] == [LAST_MS + 1]
