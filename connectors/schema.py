@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import DecodeError
+from auditor.base.errors import LAST_MS, DecodeError
 
 # Declarations of tables: a line per column, with its name, type and meaning. They make the Arrow schemas and the
 # reference page, so that every column has a meaning.
@@ -439,7 +439,6 @@ TRANSACTION_STATES = (
 
 Key = tuple[str | None, int | None, str, str | None, int | None]  # the values of LOG_KEY
 CACHED_ROWS = 1 << 16  # of a cached column of one value; of a long text fewer
-MAX_TIME_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year of SQL and Python
 
 
 # pyarrow.array and pyarrow.scalar import pandas first, which takes half a second. So columns are made from buffers,
@@ -496,7 +495,7 @@ def _bits(values: np.ndarray) -> pa.Buffer:
 def times(values: np.ndarray, kind: pa.DataType | None = None) -> pa.Array:
     """A column of times from ms, of ``kind`` or as numbers: null for none (negative) and after year 9999."""
     wide = values.astype(np.int64, copy=False)
-    return array_of(wide, wide.view(np.uint64) > MAX_TIME_MS, kind)  # negative ones are large then
+    return array_of(wide, wide.view(np.uint64) > LAST_MS, kind)  # negative ones are large then
 
 
 def from_columns(schema: pa.Schema, key: Key, rows: int, columns: Values) -> pa.RecordBatch:
@@ -537,7 +536,7 @@ def from_errors(key: Key, errors: Iterable[DecodeError]) -> pa.RecordBatch:
 def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_timestamp(kind):
         return pa.array(values, kind)
-    return pa.array([v if v is not None and 0 <= v <= MAX_TIME_MS else None for v in values], pa.int64()).cast(kind)
+    return pa.array([v if v is not None and 0 <= v <= LAST_MS else None for v in values], pa.int64()).cast(kind)
 
 
 def for_spark(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ from typing import Any
 
 from auditor.base.advice import Advice, CheckCommand
 from auditor.base.at_rest import Fields
-from auditor.base.errors import BREAKS_OFF, DamagedField, DecodeError
+from auditor.base.errors import BREAKS_OFF, MOST_OFFSET, DamagedField, DecodeError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import few, plural
 from auditor.evidence.horizons import LEADERS_LOG, Missing, hole
@@ -278,6 +278,7 @@ def offsets_not_increasing(log: LogView) -> Iterator[Finding]:
                 expected: Any = [begin, end if end >= 0 else None]
             else:
                 what, expected = f"comes after offset {e['previous_last_offset']}", e["previous_last_offset"] + 1
+                what += " and is out of range" if e["base_offset"] >= MOST_OFFSET else ""
             yield log.at_event(
                 "critical",
                 f"A batch at offset {e['base_offset']} of {log.name} {what}",

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import shlex
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # Errors as values, and the limits that decoders keep.
 
@@ -359,3 +359,19 @@ def setting_number(text: str | None, least: int = 0, bits: int = 64) -> int | No
 LAST_SEQUENCE = 2**31 - 1  # also a bit mask: the next sequence is 0
 SEQUENCES = 2**31
 LAST_EPOCH = 32_767  # fences an exhausted producer, or ends its last transaction
+
+# Numbers of files are untrusted. Decoded columns keep them as they are; what computes with them reads them bounded, so
+# that no sum of a few of them wraps. One that has reached its bound is out of range.
+LAST_MS = 253_402_300_799_999  # the last millisecond of year 9999, the last year of SQL and Python
+OUT_OF_RANGE_MS = LAST_MS + 1  # in place of any later time
+MOST_OFFSET = 1 << 60  # of offsets and sizes: at 10 million a second, after 3,600 years
+
+
+def bounded(number: Any, most: int = MOST_OFFSET) -> Any:
+    """Return the nearest number from ``-most`` to ``most``, by default an offset; of an array, those of its numbers."""
+    return min(max(number, -most), most) if isinstance(number, int) else number.clip(-most, most)
+
+
+def bounded_time(ms: Any) -> Any:
+    """Return a time (ms), or an array of them; one that is out of range as :data:`OUT_OF_RANGE_MS`."""
+    return bounded(ms, OUT_OF_RANGE_MS)

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import setting_number
+from auditor.base.errors import bounded_time, setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
@@ -483,7 +483,7 @@ def _tell_time(cluster: Cluster, briefs: list[Brief], settings: ClusterSettings,
         logs,
         _by_clients(briefs, settings) | _up_until(settings, logs),
         {broker: interval for broker, interval in intervals.items() if interval is not None},
-        as_of,
+        None if as_of is None else bounded_time(as_of),
         otherwise=max((b.any_time for b in briefs), default=0),
     )
     cluster.as_of = cluster.clocks.cluster_now

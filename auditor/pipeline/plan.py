@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from auditor.base.at_rest import ExternalSort, Fields
-from auditor.base.errors import MIB, is_unread
+from auditor.base.errors import MIB, bounded, is_unread
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, Skipped, TextFile
 from auditor.connectors.logdir.internal_rows import (
@@ -124,6 +124,7 @@ LISTS_PER_CORE = 2
 FEW, LARGEST = 10_000, 1_000  # tasks that are objects all at once; of more, those that go before all others
 # Drawn by each process that plans: whoever writes logs cannot know it, and what a watch kept stays comparable.
 KEY = secrets.token_bytes(KEY_BYTES)
+MOST_BYTES = 1 << 50  # of a task, by which tasks are compared: a sparse file may claim exbibytes
 OPENING_BYTES = 50_000  # what opening a task's files costs, as if it were so much longer
 
 
@@ -182,7 +183,7 @@ class ReplicaTasks(LazyTasks):
             self._begin.append(len(sizes))
             self._makers.append((self._maker(d, settings.get(d.join_key, ClusterSettings()), options), d.replicas))
             for c in d.replicas:
-                sizes.append(c.size + OPENING_BYTES)
+                sizes.append(_with_opening(c.size))
                 if c.topic is not None:
                     logs.append(hash(_log(d, c)))  # which two logs may share: then they are compared in vain
                 if c.topic in PACKED:
@@ -215,7 +216,7 @@ class ReplicaTasks(LazyTasks):
 
         def task(c: Replica) -> ReplicaTask:
             replicated = c.topic is not None and hash(_log(d, c)) in self._replicated
-            share = self._share(c.size + OPENING_BYTES) if c.topic in PACKED else 1.0
+            share = self._share(_with_opening(c.size)) if c.topic in PACKED else 1.0
             return _task(d, c, of_topic(c.topic or ""), options, replicated, broker, share)
 
         return task
@@ -362,9 +363,11 @@ def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | S
 
 def size(task: AnyTask) -> int:
     """Return the bytes that the task reads, with an allowance for opening its files."""
-    if isinstance(task, SegmentTask):
-        return task.size + OPENING_BYTES
-    return file_bytes(task) + OPENING_BYTES
+    return _with_opening(task.size if isinstance(task, SegmentTask) else file_bytes(task))
+
+
+def _with_opening(size: int) -> int:
+    return bounded(size, MOST_BYTES) + OPENING_BYTES
 
 
 def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:

@@ -31,7 +31,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.committed_offsets import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import FIELDS, GRAVE, SEVERITIES, Finding, LogView, iso
+from auditor.rules.seen.view import FIELDS, GRAVE, OUT_OF_RANGE, SEVERITIES, Finding, LogView, iso
 from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
@@ -401,7 +401,7 @@ def _blocked_row(row: Values) -> Fields:
 
 
 def _ms(text: str | None) -> int | None:
-    return None if text is None else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
+    return None if text in (None, OUT_OF_RANGE) else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
 
 
 def _findings_rows(audit: Audited) -> Iterator[Fields]:

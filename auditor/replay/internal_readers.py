@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import MIB, DecodeError, Limits
+from auditor.base.errors import LAST_MS, MIB, DecodeError, Limits
 from auditor.connectors.codec import group_topics, transaction_log
 from auditor.connectors.codec.batches import CONTROL, TRANSACTIONAL, BatchColumns
 from auditor.connectors.codec.records import FULL, Decoded, Interner
@@ -24,7 +24,6 @@ from auditor.connectors.logdir.internal_rows import (
     RecordProblems,
     data_runs,
 )
-from auditor.connectors.schema import MAX_TIME_MS
 from auditor.facts.coordinator_log import COLUMNS, STATES, TOMBSTONE, CoordinatorLog, Dictionaries, build, split
 from auditor.facts.offsets import COMMIT_COLUMNS, ShareOffset, WatchedOffsets, in_force
 from auditor.facts.packed import PackedColumns
@@ -296,11 +295,11 @@ class CoordinatorReader(RecordProblems):
 
 def _times(values: np.ndarray) -> np.ndarray:
     """Times as in the tables: -1 where they are negative or beyond all calendars."""
-    return np.where((values < 0) | (values > MAX_TIME_MS), -1, values)
+    return np.where((values < 0) | (values > LAST_MS), -1, values)
 
 
 def _time(value: int | None) -> int:
-    return -1 if value is None or not 0 <= value <= MAX_TIME_MS else value
+    return -1 if value is None or not 0 <= value <= LAST_MS else value
 
 
 # State batches of a share group in a partition, merged as its coordinator does (KIP-932).
@@ -580,7 +579,7 @@ class OffsetsReader(RecordProblems):
             odd, SPECIAL, np.where(fields[:, group_topics.VERSION] == group_topics.TOMBSTONE, GONE, COMMIT)
         )
         out[R_OFFSET], stamp = records.offset[chosen], records.timestamp[chosen]
-        out[R_TIME] = np.where((stamp < 0) | (stamp > MAX_TIME_MS), -1, stamp)
+        out[R_TIME] = _times(stamp)
         inside = (batches.attributes[batch] & TRANSACTIONAL != 0) & (batches.magic[batch] == 2)
         out[R_PRODUCER] = np.where(inside, batches.producer_id[batch], NO_PRODUCER_ID)
         out[R_EPOCH] = np.where(inside, batches.producer_epoch[batch], -1)

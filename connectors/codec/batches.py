@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import MIB, Limits
+from auditor.base.errors import MIB, MOST_OFFSET, OUT_OF_RANGE_MS, Limits
 from auditor.connectors.codec.compression import NONE, Failure, counted, decompress, decompress_into
 from auditor.connectors.codec.primitives import be16, be32, be64, crc32, crc32c, varint, varlong
 
@@ -420,9 +420,31 @@ def walk_rows(count: int) -> np.ndarray:
     return np.empty((count, len(BATCH_DTYPES)), np.int64)
 
 
+@kernel
+def _bounded(number: int, most: int) -> int:
+    return min(max(number, -most), most)
+
+
+@kernel
+def bound_numbers(rows: np.ndarray) -> None:
+    """Bound the offsets and times of a walk's rows in place (:func:`auditor.base.errors.bounded`)."""
+    for row in range(len(rows)):
+        if rows[row, BASE_OFFSET] > MOST_OFFSET:
+            rows[row, LAST_OFFSET] = MOST_OFFSET  # the sum of base offset and delta may have wrapped
+        rows[row, BASE_OFFSET] = _bounded(rows[row, BASE_OFFSET], MOST_OFFSET)
+        rows[row, LAST_OFFSET] = _bounded(rows[row, LAST_OFFSET], MOST_OFFSET)
+        rows[row, BASE_TIMESTAMP] = _bounded(rows[row, BASE_TIMESTAMP], OUT_OF_RANGE_MS)
+        rows[row, MAX_TIMESTAMP] = _bounded(rows[row, MAX_TIMESTAMP], OUT_OF_RANGE_MS)
+
+
 def columns_of(filled: np.ndarray) -> BatchColumns:
     """Copy a walk's rows into columns of the types of BatchColumns."""
     return BatchColumns(*(column.astype(dtype) for column, dtype in zip(filled.T, BATCH_DTYPES, strict=True)))
+
+
+def overflowed(batches: BatchColumns) -> np.ndarray:
+    """Which batches end beyond 64 bits, so that ``last_offset`` has wrapped."""
+    return (batches.last_offset < batches.base_offset) != (batches.last_offset - batches.base_offset < 0)
 
 
 def rows_of(columns: BatchColumns) -> np.ndarray:

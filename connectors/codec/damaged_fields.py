@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import DamagedField, DecodeError
+from auditor.base.errors import MOST_OFFSET, DamagedField, DecodeError, bounded
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, FLAW_CRC
 from auditor.connectors.codec.gaps import FileWindow
@@ -145,7 +145,7 @@ class Mender:
         base, delta = int(be64(head, 0)), int(be32(head, 23))
         stored, right = (magic, 2) if name == "magic" else (stated - walking.OVERHEAD, total - walking.OVERHEAD)
         field = DamagedField(name, stored, right, True, int(be64(head, 43)), int(be16(head, 51)))
-        self.found.append(field.error(self.file, position, total, base, base + delta))
+        self.found.append(field.error(self.file, position, total, bounded(base), bounded(base + delta)))
         return True
 
     def _pair(self, rows: np.ndarray, first: int, stop: int, odd: int, checked: bool) -> None:
@@ -273,7 +273,8 @@ def _shifted(one: Around, least: int, behind: int) -> Iterator[WrongField]:
 
 def _only(high: list[WrongField], low: list[WrongField]) -> WrongField | None:
     # Sure explanations come before possible ones; two of a kind are none.
-    candidates = [w for w in (*high, *low) if w.sure] or [*high, *low]
+    fitting = [w for w in (*high, *low) if abs(w.value) <= MOST_OFFSET]  # beyond it nothing is an offset
+    candidates = [w for w in fitting if w.sure] or fitting
     return candidates[0] if len(candidates) == 1 else None
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import BREAKS_OFF, MIB, DecodeError, Limits
+from auditor.base.errors import BREAKS_OFF, MIB, DecodeError, Limits, bounded
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import HEADER, MIN_SIZES, OVERHEAD, PREFIX, is_sound
 from auditor.connectors.codec.primitives import be32, be64
@@ -360,7 +360,7 @@ class Gaps:
         position, offset = self.found
         detail = f"{error.detail}; the next sound batch begins at byte {position} with offset {offset}"
         return DecodeError(
-            self.file, error.position, position - error.position, "bad_size", detail, self.last + 1, offset - 1
+            self.file, error.position, position - error.position, "bad_size", detail, bounded(self.last + 1), offset - 1
         )
 
     @staticmethod

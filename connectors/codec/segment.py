@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, FlippedBit, Limits
+from auditor.base.errors import DEFAULT_LIMITS, MIB, DamagedField, DecodeError, FlippedBit, Limits, bounded_time
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import (
     FLAW_CRC,
@@ -108,6 +108,15 @@ class Chunk:
                 reason = "bad_magic" if field.name == "magic" else "bad_size"
                 errors.append(DecodeError("", position, size, reason, f"{field.name} {field.stored}"))
         return replace(self, rows=rows[sound], errors=errors)
+
+    def bounded(self) -> Chunk:
+        """The chunk with offsets and times that are safe to compute with (:func:`auditor.base.errors.bounded`)."""
+        walking.bound_numbers(self.rows)
+        if self.summary is None:
+            return self
+        names = ("first_timestamp", "min_timestamp", "max_timestamp")
+        times = {name: bounded_time(getattr(self.summary, name)) for name in names}
+        return replace(self, summary=self.summary._replace(**times))
 
     def intact(self) -> Chunk:
         """The chunk without batches that have a CRC mismatch: their records prove nothing."""

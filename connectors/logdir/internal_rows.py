@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import RECORD_AT, DecodeError, Limits
+from auditor.base.errors import LAST_MS, RECORD_AT, DecodeError, Limits, bounded_time
 from auditor.connectors import schema
 from auditor.connectors.codec import group_topics as commits
 from auditor.connectors.codec import transaction_log as transactions
@@ -437,6 +437,7 @@ class MetadataLog:
         self.lineage += zip(epochs[rises].tolist(), b.base_offset[sound[rises]].tolist(), strict=True)
 
     def _note_times(self, times: np.ndarray) -> None:
+        times = times[times <= LAST_MS]
         newest = np.maximum.accumulate(np.append(self.newest, times))
         falls = np.flatnonzero(times < newest[:-1])
         self.newest = int(times[falls[-1] :].max()) if len(falls) else int(newest[-1])
@@ -462,7 +463,7 @@ class MetadataLog:
                 for chunk in read_segment(
                     f, size, file=name, limits=self.limits, raw=True, offsets=offsets, context=self.known
                 ):
-                    b = chunk.batches
+                    b = chunk.bounded().batches
                     self.lost |= any(e.reason not in ("truncated", "zero_filled") for e in chunk.errors)
                     if len(b.position):
                         whole = b.flaws & FLAW_CRC == 0
@@ -479,8 +480,8 @@ class MetadataLog:
                     for i, record in records_of(chunk.raw or [], b, file=name, limits=self.limits):
                         if not isinstance(record, DecodeError):
                             control = bool(b.attributes[i] & CONTROL)
-                            place = (name, int(b.position[i]), int(b.size[i]), control, record.offset, record.timestamp)
-                            yield MetadataEntry(*place, record.key, record.value)
+                            place = (name, int(b.position[i]), int(b.size[i]), control, record.offset)
+                            yield MetadataEntry(*place, bounded_time(record.timestamp), record.key, record.value)
             finally:
                 f.close()
 

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from auditor.base import user_input
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, StartFile
+from auditor.base.errors import DEFAULT_LIMITS, LAST_MS, AuditInputError, DecodeError, Limits, StartFile
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import kafka_names
@@ -483,7 +483,6 @@ MIXED = (
     "a copy is being written, or was broken off: its logs are of two moments, and nothing that is found is sure; audit "
     "it again when a copy has ended"
 )
-_LAST_TIME = 253_402_300_799_999  # ms: the end of the year 9999
 _LEFT_OUT = {
     storage.LINK: "not followed, a symbolic link; give what it leads to as a PATH if it belongs to a broker",
     PACKED: PACKED,
@@ -573,7 +572,7 @@ def _read_at(log_dir: LogDir) -> str:
     begun = [begun for begun, _ in log_dir.read_at.values()]
     ends = min(begun), max(begun)
     first, last = (
-        datetime.fromtimestamp(min(end, _LAST_TIME) // 1000, UTC).isoformat().replace("+00:00", "Z") for end in ends
+        datetime.fromtimestamp(min(end, LAST_MS) // 1000, UTC).isoformat().replace("+00:00", "Z") for end in ends
     )
     return f"{log_dir.name} was read from {first} to {last} while its broker ran, as the copy says"
 

@@ -35,6 +35,7 @@ from auditor.connectors.codec.batches import (
     TRANSACTIONAL,
     UNVERIFIED,
     BatchColumns,
+    overflowed,
 )
 from auditor.connectors.codec.cluster_metadata import (
     BROKER_RESOURCE,
@@ -120,6 +121,8 @@ def batch_rows(
     }
     if damaged:
         columns |= _as_stored(columns, damaged)
+    if (beyond := overflowed(batches)).any():
+        columns["last_offset"] = array_of(columns["last_offset"], beyond)
     for name in unknown:
         column = columns.get(name)
         if isinstance(column, np.ndarray) and name != "is_control":
@@ -397,6 +400,7 @@ def _first_batch(opened: SeekableFile, piece: FilePiece) -> tuple[int, tuple[int
 
 def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wanted: frozenset[str], how: How) -> Rows:
     name, key = piece.file.name, piece.key
+    yield from _errors(key, _overflows(name, chunk.batches))
     if "batches" in wanted:
         yield "batches", batch_rows(key, name, chunk.batches, damaged=chunk.damaged_fields())
     if chunk.data is not None and "records" in wanted:
@@ -414,6 +418,16 @@ def _chunk(piece: FilePiece, chunk: Chunk, collected: InternalRows | None, wante
         yield from collected.drain(key)
         yield from _errors(key, bodies)
     yield from _errors(key, chunk.errors)
+
+
+def _overflows(file: str, batches: BatchColumns) -> list[DecodeError]:
+    columns = batches.position, batches.size, batches.base_offset, batches.last_offset
+    return [
+        DecodeError(
+            file, position, size, "bad_value", f"the last offset, {base + signed64(last - base)}, exceeds 64 bits"
+        )
+        for position, size, base, last in zip(*(c[overflowed(batches)].tolist() for c in columns), strict=True)
+    ]
 
 
 def parts(chunk: Chunk) -> Iterator[Chunk]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Condition, text
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import OF_A_RULE
+from auditor.base.errors import LAST_MS, OF_A_RULE
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
@@ -39,7 +39,7 @@ OUTCOMES = (
 )  # fmt: skip
 NO_OUTCOME = "none"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LAST_MS = 253402300800000  # the end of the year 9999
+OUT_OF_RANGE = "after the year 9999"  # in place of a time
 
 
 @dataclass(slots=True)
@@ -155,7 +155,7 @@ def highest(*severities: str) -> str:
 
 def moment(ms: int | None) -> datetime | None:
     """Convert epoch milliseconds to UTC; None for negative values and for years beyond 9999."""
-    return None if ms is None or ms < 0 or ms >= LAST_MS else EPOCH + timedelta(milliseconds=int(ms))
+    return None if ms is None or not 0 <= ms <= LAST_MS else EPOCH + timedelta(milliseconds=int(ms))
 
 
 def iso_text(time: datetime | None) -> str | None:
@@ -164,8 +164,8 @@ def iso_text(time: datetime | None) -> str | None:
 
 
 def iso(ms: int | None) -> str | None:
-    """Format epoch milliseconds as ``2026-11-21T04:00:00.123Z``; None as in :func:`moment`."""
-    return iso_text(moment(ms))
+    """Format epoch milliseconds as ``2026-11-21T04:00:00.123Z``; None for none, words for a time out of range."""
+    return OUT_OF_RANGE if ms is not None and ms > LAST_MS else iso_text(moment(ms))
 
 
 # What rests on batches whose checksum nobody has verified, as a copy without payload may leave it, is not proved.

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from auditor.base.errors import LAST_MS
 from auditor.commands.decode import DecodeOptions, decode, locate
 from auditor.commands.rowtext import json_lines
 from auditor.connectors import schema
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.schema import MAX_TIME_MS, TIME, for_spark, from_columns, from_rows, texts, times
+from auditor.connectors.schema import TIME, for_spark, from_columns, from_rows, texts, times
 from auditor.connectors.tables.input_splits import MAX_PIECES, FilePiece, plan, size, spread
 from auditor.connectors.tables.rows import How, read_piece, sequence_after
 from tests import corpora
@@ -183,9 +184,9 @@ def test_sequences_wrap_at_their_end() -> None:
 
 
 def test_times_without_a_date_are_null() -> None:
-    found = times(np.array([0, -1, -7, MAX_TIME_MS, MAX_TIME_MS + 1, 2**63 - 1]))
-    assert found.to_pylist() == [0, None, None, MAX_TIME_MS, None, None]
-    by_row = from_rows(pa.schema([("t", TIME)]), (), [(0,), (-1,), (MAX_TIME_MS + 1,), (None,)])
+    found = times(np.array([0, -1, -7, LAST_MS, LAST_MS + 1, 2**63 - 1]))
+    assert found.to_pylist() == [0, None, None, LAST_MS, None, None]
+    by_row = from_rows(pa.schema([("t", TIME)]), (), [(0,), (-1,), (LAST_MS + 1,), (None,)])
     assert by_row.column(0).null_count == 3
     spark = for_spark(
         from_columns(schema.INDEX_ENTRIES, (None, None, "d", None, None), 1, {"timestamp": np.array([5])})

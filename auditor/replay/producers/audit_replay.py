@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from auditor.base.errors import bounded
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import FLAW_CRC, UNVERIFIED
 from auditor.connectors.codec.damaged_fields import SegmentContext
@@ -76,8 +77,8 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
     """Return the bounds of a replica, by its segments' names, its checkpoints and its topic."""
     topic = task.replica.topic or ""
     return ReplicaBounds(
-        log_start_of(task),
-        intact_from(task),
+        bounded(log_start_of(task)),
+        bounded(intact_from(task)),
         topic not in SEQUENCE_FREE_TOPICS,
         topic in INTERNAL_TOPICS,
         topic == METADATA,
@@ -393,13 +394,13 @@ class AuditReplay:
     def begin_segment(self, number: int, base_offset: int, after: int) -> None:
         """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         progress = self.replay.progress
-        progress["segment"], progress["segment_base_offset"] = number, base_offset
+        progress["segment"], progress["segment_base_offset"] = number, bounded(base_offset)
         self.segment_ends(after)
         progress["segment_time"] = progress["segment_any_time"] = -1
 
     def segment_ends(self, after: int) -> None:
         """Set the base offset of the next segment, -1 for none."""
-        self.replay.progress["next_segment_base_offset"] = after
+        self.replay.progress["next_segment_base_offset"] = bounded(after)
 
     def end_segment(self, after: int) -> None:
         """Note the newest time of the segment."""

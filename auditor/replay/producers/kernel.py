@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import LAST_EPOCH, SEQUENCES
+from auditor.base.errors import LAST_EPOCH, LAST_MS, MOST_OFFSET, SEQUENCES
 from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.facts.events import IN_TRANSACTION, STATE_MAY_BE_LOST, EventKind, blank_events
 from auditor.facts.replica_facts import FALL_MS, SEQUENCE_FREE_TOPICS, ReplicaFacts
@@ -35,7 +35,7 @@ from auditor.replay.producers.transaction_kernel import close_transaction, exten
 @kernel
 def was_idle_for_long(live: np.record, limit: int, stamp: int) -> bool:
     """Note how long a producer was idle before a batch of ``stamp`` (ms); return whether that is near ``limit``."""
-    if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0:
+    if live.active_timestamp < 0 or live.open_slot >= 0 or limit <= 0 or stamp > LAST_MS:
         return False
     idle = stamp - live.active_timestamp
     live.max_idle_ms = max(live.max_idle_ms, idle)
@@ -96,6 +96,10 @@ def check_offsets(log: LogContext, batch: np.record, time: int) -> bool:
     log_start = log.params[0].log_start
     judged = last >= log_start
     expected = progress.expected_offset
+    if judged and base >= MOST_OFFSET:  # damaged, for no checksum covers it: nothing is missing before it
+        event = log.events[state.new_event(log, state.OFFSETS_NOT_INCREASING, batch, batch.max_timestamp, time)]
+        event.previous_last_offset = max(expected, log_start) - 1
+        return judged
     if judged:
         following = progress.next_segment_base_offset
         if expected >= 0 and goes_back(base, expected):
@@ -192,6 +196,8 @@ def check_header(log: LogContext, batch: np.record, time: int) -> None:
 def take_time(log: LogContext, batch: np.record, marker: bool) -> int:
     """Return time(b) without its cap, and update the newest times. A broker-written time also dates earlier batches."""
     progress, stamp = log.progress[0], batch.max_timestamp
+    if stamp > LAST_MS:  # of no clock
+        stamp = -1
     progress.any_time = max(progress.any_time, stamp)
     progress.segment_any_time = max(progress.segment_any_time, stamp)
     if not state.has_broker_time(batch, marker, log.params[0].broker_times != 0):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.base.errors import LAST_SEQUENCE
+from auditor.base.errors import LAST_MS, LAST_SEQUENCE
 from auditor.facts.replica_facts import BYTES_A_BATCH, BYTES_A_PRODUCER, VERDICT
 from auditor.model import producers as model
 from auditor.model.policies import INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OK, Policy
@@ -211,7 +211,8 @@ def complete_steps(h, batches, steps, count):  # type: ignore[no-untyped-def]
             continue
         time = min(step.time, h.newest_time)
         s.now = max(s.now, time)
-        s.any_time = max(s.any_time, batch.max_timestamp)
+        if batch.max_timestamp <= LAST_MS:
+            s.any_time = max(s.any_time, batch.max_timestamp)
         step.time = s.now
         if step.kind < DATA:
             continue

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from auditor.base.errors import bounded
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, PolicyOutcomes, ReplicaPolicyOutcome, state_bytes
 from auditor.model.policies import Policy
 from auditor.replay.producers import policy_kernel
@@ -119,14 +120,7 @@ class PolicyReplay:
 
 
 def _rules(settings: PolicySettings, bounds: ReplicaBounds) -> policy_kernel.Rules:
-    return policy_kernel.Rules(
-        bounds.log_start,
-        bounds.sequences,
-        settings.expiration_ms,
-        settings.check_ms,
-        settings.retention_ms,
-        settings.retention_bytes,
-    )
+    return policy_kernel.Rules(bounds.log_start, bounds.sequences, *(bounded(value) for value in settings[2:]))
 
 
 def _outcome(world: policy_kernel.World) -> ReplicaPolicyOutcome:

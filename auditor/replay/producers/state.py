@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
+from auditor.base.errors import LAST_MS
 from auditor.connectors.codec.batches import FLAW_CRC, FLAW_PRODUCER_EPOCH, FLAW_PRODUCER_SEQUENCE
 from auditor.facts.events import EventKind, blank_events
 from auditor.facts.replica_facts import PRODUCER, STAMP, TRANSACTION, ZERO_AT_START
@@ -50,7 +51,7 @@ def first_broker_time(batches: np.ndarray, broker_times: bool) -> int:
     """Return the first broker-written time in BATCH records, -1 without one; broken batches say nothing."""
     for number in range(len(batches)):
         batch = batches[number]
-        sound = batch.flaws & FLAW_CRC == 0 and batch.max_timestamp >= 0
+        sound = batch.flaws & FLAW_CRC == 0 and 0 <= batch.max_timestamp <= LAST_MS
         if sound and has_broker_time(batch, is_marker(batch), broker_times):
             return batch.max_timestamp
     return -1

@@ -153,7 +153,7 @@ def _chunks(f: BinaryFile, task: ReplicaTask, number: int, span: ByteRange) -> I
         )
         # Remote segments of different leaders overlap; a broker's own never do where they are sound.
         remote = segment.place is not None and behind
-        yield from before(chunks, behind[0].base_offset) if remote else chunks
+        yield from (chunk.bounded() for chunk in (before(chunks, behind[0].base_offset) if remote else chunks))
 
 
 Part = Chunk | SegmentPoint | SegmentOutcome  # of a segment

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, FlippedBit
+from auditor.base.errors import DecodeError, FlippedBit, bounded, bounded_time
 from auditor.connectors import schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
@@ -489,7 +489,7 @@ class ReplicaReader:
     def begin_segment(self, number: int, file: str, base_offset: int, after: int) -> None:
         """Begin a segment; ``after`` is the next one's base offset, -1 for none."""
         self.facts.segments.append(file)
-        self.facts.segment_bases.append(base_offset)
+        self.facts.segment_bases.append(bounded(base_offset))
         self.audit.begin_segment(number, base_offset, after)
         if self.policies is not None:
             self.policies.begin_segment(number)
@@ -499,6 +499,7 @@ class ReplicaReader:
 
         First under the broker's policy, then under the others, which use what each batch came to.
         """
+        walking.bound_numbers(b)
         self.audit.take(b)
         if self.policies is not None:
             self.policies.take(b, self.audit.steps)
@@ -511,7 +512,7 @@ class ReplicaReader:
     def finish(self, stored: list[Stored]) -> ReplicaFacts:
         """Return the facts after every segment was replayed."""
         facts, segments = self.facts, self.task.replica.segments
-        self.audit.finish(segments[-1].base_offset if segments else 0)
+        self.audit.finish(bounded(segments[-1].base_offset) if segments else 0)
         facts.aborted = self._all_aborted()
         if self.aborted and not facts.text:
             facts.exposed = exposed_records(self.task, facts)
@@ -544,8 +545,9 @@ class ReplicaReader:
             entries, errors = decode_leader_epochs(data, file.name)
             self.files.account(len(data), errors)
             entries = [] if errors else entries  # of a part nothing follows for any batch
-        self.facts.leader_epochs = [(e.epoch, e.start_offset) for e in entries]
-        return np.array([e.epoch for e in entries], np.int64), np.array([e.start_offset for e in entries], np.int64)
+        self.facts.leader_epochs = [(e.epoch, bounded(e.start_offset)) for e in entries]
+        epochs, starts = np.array(self.facts.leader_epochs, np.int64).reshape(-1, 2).T
+        return epochs.copy(), starts.copy()
 
     def _others(self) -> None:
         """Account for small files that were read with the inventory or elsewhere, and their errors."""
@@ -565,7 +567,12 @@ class ReplicaReader:
             return None
         entries, errors = decode_snapshot(data, file.name)
         self.files.account(len(data), errors)
-        return Stored(file.name, file.offset, entries, not errors)
+        entries = entries._replace(
+            last_offset=bounded(entries.last_offset),
+            last_timestamp=bounded_time(entries.last_timestamp),
+            current_txn_first_offset=bounded(entries.current_txn_first_offset),
+        )
+        return Stored(file.name, bounded(file.offset), entries, not errors)
 
     def _parts(self, number: int, parts: Iterator[Part], after: int) -> None:
         """Read the parts of a segment. ``after``: where the next one begins."""
@@ -661,7 +668,7 @@ class ReplicaReader:
         rows = np.zeros(len(entries.position), ABORTED)
         rows["segment"] = number
         for name in ("position", "producer_id", "first_offset", "last_offset", "last_stable_offset"):
-            rows[name] = getattr(entries, name)
+            rows[name] = getattr(entries, name) if name == "producer_id" else bounded(getattr(entries, name))
         self.aborted.append(rows)
         self.aborted_rows += len(rows)
 

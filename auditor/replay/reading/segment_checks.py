@@ -94,7 +94,7 @@ class SegmentHeaders:
                     offsets=(max(lowest, least), below),
                     context=context,
                 ):
-                    yield columns_of(chunk.rows, number)
+                    yield columns_of(chunk.bounded().rows, number)
             except REFUSED as error:
                 yield problem(name, error)._replace(file=name)
 
