@@ -200,6 +200,12 @@ def _summarise(audit: Audit) -> Fields:
     Without the verdict, which :func:`_with_verdict` draws from it.
     """
     totals = audit.logs.totals
+    looks: Fields = {  # the first, for what fails is part of what the others say
+        "cluster_events": audit.cluster_events,
+        "asides": audit.look("the list of asides", lambda: _asides(audit), []),
+        "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
+        "recovery": audit.look("the dry run of recovery", lambda: _recovery(audit, totals), []),
+    }
     return {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
@@ -226,11 +232,9 @@ def _summarise(audit: Audit) -> Fields:
         "notes": [*audit.inventory.notes, *_notes(audit, totals)],
         "logs": audit.logs.of_summary,
         "blocked": audit.blocked,
-        "cluster_events": audit.cluster_events,
-        "asides": _asides(audit),
-        "prevention": _prevention(audit),
+        **{name: looks[name] for name in ("cluster_events", "asides", "prevention")},
         "open_transactions": dict(sorted(totals.open.items())),
-        "recovery": _recovery(audit, totals),
+        "recovery": looks["recovery"],
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),

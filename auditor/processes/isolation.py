@@ -121,12 +121,13 @@ def read_apart(
 
 @dataclass
 class _Worker:
-    """A worker process, and the numbers of its tasks. ``work``: what it does with them."""
+    """A worker process, and the numbers of its tasks. ``work``: what it does with them; ``words``: why it dies."""
 
     pid: int
     line: MessageSocket
     work: bytes = b""
     tasks: Sequence[int] = ()
+    words: str = ""
 
     def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
         """Send it tasks, each with refused files and the rounds of :func:`auditor.connectors.stores.retries.resigned`.
@@ -246,6 +247,9 @@ class Pool:
                     for key, _ in waiting.select():
                         worker = key.data
                         message = worker.hear()
+                        if message is not None and message[0] == "dies":
+                            worker.words = f" after {message[1]}"
+                            continue
                         if message is not None and message[0] in ("opens", "waits"):
                             self._hear(message[0], message[1], heard)
                             continue
@@ -303,7 +307,7 @@ class Pool:
             job.spared.add(task_file)
             job.todo.extendleft(reversed(worker.tasks))
         else:
-            job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
+            job.refuse(worker.tasks, opened, _ending(status, job.patience_s) + worker.words)
 
 
 @dataclass

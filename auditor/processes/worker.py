@@ -18,7 +18,7 @@ import time
 import traceback
 from typing import NoReturn
 
-from auditor.base.errors import StoreTrouble
+from auditor.base.errors import FAILURES_RAISE, StoreTrouble, cause_of
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opened
@@ -113,7 +113,8 @@ def _serve(line: MessageSocket, note: Note) -> None:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
                 line.say(("full", (error.errno, os.strerror(error.errno))))
-            elif reads:
+            elif reads and not os.environ.get(FAILURES_RAISE):
+                line.say(("dies", cause_of(error)))
                 raise
             else:
                 line.say(("raised", (repr(error), traceback.format_exc())))

@@ -221,7 +221,8 @@ class Cluster:
     ``at_once``: the input is a point-in-time snapshot; ``mixed``: a log directory is of two copies, so nothing is
     certain. ``absent``: in-sync replicas without a directory, where the input has all directories of their brokers
     (``--whole``). ``scope``: what was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset
-    ranges of batches of its leader replica with an unverified checksum.
+    ranges of batches of its leader replica with an unverified checksum. ``is_judged``: False where all this is unknown
+    since finding it out failed.
     """
 
     as_of: int
@@ -247,6 +248,7 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    is_judged: bool = True
     incarnations: Incarnations = Incarnations()  # noqa: RUF009 (a tuple)
     not_committed_from: int | None = None
     metadata_committed: dict[str, int] = field(default_factory=dict)
