@@ -533,9 +533,13 @@ def logs(audit: Audit) -> pd.DataFrame:
     if options.history is not None:
         before = runs.before(options.history, options.run_id, audit.cluster_ids, options.asked)
     names = ["batches", "producers"]
+    none = frame.assign(**{f"{name}_ratio": float("nan") for name in names})
     if before is None or options.history is None:
-        return frame.assign(**{f"{name}_ratio": float("nan") for name in names})
-    then = runs.read(options.history, before, "logs").to_pandas()[[*_SAME_LOG, *names]]
+        return none
+    try:
+        then = runs.read(options.history, before, "logs", [*_SAME_LOG, *names]).to_pandas()
+    except runs.UnreadableRun:
+        return none
     then = then.drop_duplicates(_SAME_LOG)
     frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
     for name in names:
