@@ -71,6 +71,17 @@ def priority_stays() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def decoding_here() -> Iterator[None]:
+    """The command ``decode`` called in this process reads in it: seconds for each of a thousand files otherwise."""
+    from auditor.commands import decode
+    from tests.facts import Here
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "Pool", Here)
+        yield
+
+
 @functools.cache
 def missing_java() -> str:
     """Why no Spark session can start here; empty when one can."""

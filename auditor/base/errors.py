@@ -203,7 +203,7 @@ def cause_of(error: BaseException) -> str:
     """Describe an exception for a report: its type and text, the innermost line of this program, and what to do."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "auditor" in Path(frame.filename).parts]
     where = "".join(f" ({'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno})" for frame in frames[-1:])
-    lines = str(error).strip().splitlines()[:1]
+    lines = str(error).encode("utf-8", "replace").decode().strip().splitlines()[:1]
     what = ": ".join([type(error).__name__, *(line[:200] for line in lines)])
     return f"{what}{where}; please report this line and the version of the auditor"
 

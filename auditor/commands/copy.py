@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor import running
-from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.base.errors import AuditFailure, AuditInputError, DecodeError, attempt
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.arguments import examples, utf8_stdout
@@ -96,9 +97,13 @@ def run(args: argparse.Namespace) -> int:
             done = copy_logs(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )
-            again = _looked_again(args, out, begun_ms, done) if done.live and done.unended else []
+            failures: list[DecodeError] = []  # of the second looks: what is copied stays
+            again: list[CopyResult] = []
+            if done.live and done.unended:
+                again = attempt(failures, "no log was read again", lambda: _looked_again(args, out, begun_ms, done), [])
             if done.unverified and args.checksums == "budget":
-                done.unverified = _verified(args.paths, out)
+                verified = partial(_verified, args.paths, out)
+                done.unverified = attempt(failures, "no checksum was verified", verified, done.unverified)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(
@@ -107,6 +112,8 @@ def run(args: argparse.Namespace) -> int:
     if done.emptied:
         running.warn([_refusal(sorted(done.emptied), out)])
         return 3
+    failed = sorted(done.failed) + [failure.detail for failure in failures]
+    running.warn(failed)
     if not args.quiet:
         seconds = time.monotonic() - started
         sys.stdout.write(
@@ -135,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
         from auditor.pipeline.whole_audit import NO_SEGMENTS
 
         running.warn([NO_SEGMENTS.reason])
-    return 3 if done.refused or not done.segments else 0
+    return 3 if done.refused or failed or not done.segments else 0
 
 
 def _refusal(emptied: list[str], out: Path | str) -> str:
@@ -239,7 +246,8 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
         )
     if done.refused:
         says.append("Part of the input could not be read; an audit of it names what")
-    return (3 if done.refused else int(again is None)), says
+    running.warn(sorted(done.failed))
+    return (3 if done.refused or done.failed else int(again is None)), says
 
 
 def check(args: Any) -> None:

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from typing import NoReturn
 
 from auditor.base.errors import FAILURES_RAISE, StoreTrouble, cause_of
@@ -106,7 +107,12 @@ def _serve(line: MessageSocket, note: Note) -> None:
                     opened.file(number, ALL)
                     guarded = storage.guarded(refused, functools.partial(opened.file, number), patience_s)
                     with guarded, retries.resigned(rounds):
-                        results.append(work(task))  # type: ignore[misc]
+                        result = work(task)  # type: ignore[misc]
+                        if isinstance(result, Iterator):
+                            for part in result:
+                                line.say(("part", part))
+                            result = None
+                        results.append(result)
                         end = "gave up" if retries.gave_up() else end
         except StoreTrouble as error:  # no file's doing either: another time it may be read
             line.say(("store", error.code))

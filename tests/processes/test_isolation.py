@@ -8,8 +8,10 @@ import shutil
 import signal
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -82,6 +84,26 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     sums = facts[victim].sums
     assert sums["bytes_total"] == sums["bytes_decoded"] + sums["bytes_skipped"] + sums["bytes_error"]
     assert sums["bytes_total"] == sum(file.size for file in whole[victim].replica.files())
+
+
+def in_parts(task: ReplicaTask) -> Iterator[tuple[int, list[DecodeError]]]:
+    yield 0, []
+    yield from ((1, facts.errors) for facts in read_task(task))
+
+
+@pytest.mark.parametrize("how", ["exit", "segfault", "raise"])
+def test_a_stream_goes_on_without_the_file_that_kills(how: str) -> None:
+    """What came before the death stays, and the file is an error of what follows."""
+    victim = next(task for task in tasks() if task.replica.segments and task.replica.segments[0].size)
+    other = next(task for task in tasks() if task.replica.folder != victim.replica.folder)
+    name = victim.replica.segments[0].name
+    with Pool(1) as pool:
+        parts: list[tuple[int, Any]] = [*pool.map([with_crashing(victim, name, how), other], in_parts)]  # type: ignore[list-item]
+    of_first = [part for number, part in parts if number == 0]
+    assert of_first[:2] == [(0, []), (0, [])]
+    assert [error.file for error in of_first[2][1]] == [name]
+    assert [part for number, part in parts if number == 1] == [(0, []), (1, []), None]
+    assert of_first[3:] == [None]
 
 
 def test_who_was_killed_once_may_have_been_by_anybody(tmp_path: Path) -> None:
