@@ -10,21 +10,28 @@ from typing import Any
 
 import pytest
 
+from auditor import cli
 from auditor.base import errors
 from auditor.base.errors import FAILURES_RAISE, AuditInputError, attempt
 from auditor.connectors.kafka_names import METADATA_TOPIC
+from auditor.copying.run import OneFolder
+from auditor.copying.taken_segments import SegmentsTaken
 from auditor.outputs import publish
-from auditor.pipeline import cluster_context, cluster_settings, judge
+from auditor.pipeline import cluster_context, cluster_settings, judge, what_if_verdicts
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
+from auditor.replay.producers.policy_replay import PolicyReplay
 from auditor.replay.reading import replica_reader
 from auditor.rules.catalogue import registry
 from auditor.rules.resolution import resolve
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora
 from tests.audited import published
+from tests.facts import here
 
 NAME = "hanging-36"
+TOPIC = "bank.audit"
 HANGING = "hanging-transaction"
 
 
@@ -53,7 +60,11 @@ def failing_kinds(monkeypatch: pytest.MonkeyPatch, *names: str, **changed: Any) 
 
 
 def audited(out: Path, name: str = NAME, **options: Any) -> tuple[Audit, dict[str, Any]]:
-    done = published(AuditOptions((str(corpora.unpack(name)),), out, **options))
+    return audited_at(corpora.unpack(name), out, **options)
+
+
+def audited_at(path: Path, out: Path, **options: Any) -> tuple[Audit, dict[str, Any]]:
+    done = published(AuditOptions((str(path),), out, **options))
     return done, json.loads((out / "summary.json").read_text())
 
 
@@ -177,6 +188,68 @@ def test_a_look_at_records_that_raises_leaves_the_log(tmp_path: Path, monkeypatc
     assert all(row.startswith("the look at records or policies was left out: KeyError") for row in rows)
     assert len(rows) == sum(row["topic"] != METADATA_TOPIC for row in summary["logs"])  # whose records are always read
     assert is_failed(done, summary)
+
+
+def test_a_what_if_that_raises_leaves_the_other_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored, path = what_if_verdicts._stored, corpora.unpack(NAME)
+
+    def fails_once(facts: Any, outcomes: Any) -> Iterator[Any]:
+        yield from broken() if facts.topic == TOPIC else stored(facts, outcomes)
+
+    audit = WhatIfAudit(AuditOptions((str(path),), tmp_path), here())
+    before = [row for row in audit.judged["replica"] if row["topic"] != TOPIC]
+    monkeypatch.setattr(what_if_verdicts, "_stored", fails_once)
+    audit = WhatIfAudit(AuditOptions((str(path),), tmp_path), here())
+    assert [row for row in audit.judged["replica"] if row["topic"] != TOPIC] == before
+    assert before
+    assert audit.exit_code() == 3
+    assert audit.result["complete"] is False
+
+
+def test_policies_on_which_a_file_fails_are_left_out_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PolicyReplay, "take", broken)
+    audit = WhatIfAudit(AuditOptions((str(corpora.unpack(NAME)),), tmp_path), here())
+    assert not audit.verdicts
+    assert audit.exit_code() == 3
+
+
+def test_a_file_that_cannot_be_copied_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, take = corpora.unpack(NAME), SegmentsTaken.take
+    (victim, *_) = sorted(path for path in source.glob(f"broker-1/{TOPIC}-*/*.log") if path.stat().st_size)
+    inside = victim.relative_to(source)
+
+    def fails_once(taken: SegmentsTaken, place: Any, name: str, *given: Any, **named: Any) -> Any:
+        failed = name.endswith(victim.name) and taken.folder == str(inside.parent)
+        return broken() if failed else take(taken, place, name, *given, **named)
+
+    monkeypatch.setattr(SegmentsTaken, "take", fails_once)
+    assert cli.main(["copy", str(source), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
+    assert "1 file could not be read" in capsys.readouterr().out
+    done, summary = audited_at(tmp_path / "copy", tmp_path / "out")
+    (row,) = [row for row in summary["unreadable"] if row["reason"] == "unreadable"]
+    assert row["file"].endswith(f"{inside.parent.name}/{inside.name}")
+    assert row["detail"].startswith("reading it failed: KeyError: 'since'")
+    assert done.exit_code() == 3
+    assert len(summary["logs"]) > 1
+
+
+def test_a_folder_that_cannot_be_copied_leaves_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    take = OneFolder.take
+
+    def fails_once(one: OneFolder, done: Any) -> None:
+        if one.folder.topic == TOPIC:
+            broken()
+        take(one, done)
+
+    monkeypatch.setattr(OneFolder, "take", fails_once)
+    assert cli.main(["copy", str(corpora.unpack(NAME)), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
+    assert f"{TOPIC}-0 was not copied: KeyError" in capsys.readouterr().err
+    _, summary = audited_at(tmp_path / "copy", tmp_path / "out")
+    assert len(summary["logs"]) > 1
 
 
 def test_who_is_to_blame_is_not_contained(monkeypatch: pytest.MonkeyPatch) -> None:
