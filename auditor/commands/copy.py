@@ -115,34 +115,37 @@ def run(args: argparse.Namespace) -> int:
     failed = sorted(done.failed) + [failure.detail for failure in failures]
     running.warn(failed)
     if not args.quiet:
-        seconds = time.monotonic() - started
-        sys.stdout.write(
-            f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
-            f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
-            f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
-        )
-        if done.held:
-            sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
-        if again:
-            sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
-        if done.moving:
-            sys.stdout.write(
-                f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
-                "that were replaced are not taken; an audit of the copy names them\n"
-            )
-        if done.unverified:
-            sys.stdout.write(
-                f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
-                "wrong; call again to go on, or with --checksums all\n"
-            )
-        if done.refused:
-            sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
-        sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
+        _write(done, len(again), time.monotonic() - started, out)
     if not done.segments:
         from auditor.pipeline.whole_audit import NO_SEGMENTS
 
         running.warn([NO_SEGMENTS.reason])
     return 3 if done.refused or failed or not done.segments else 0
+
+
+def _write(done: CopyResult, rounds: int, seconds: float, out: Path | str) -> None:
+    sys.stdout.write(
+        f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
+        f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
+        f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
+    )
+    if done.held:
+        sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
+    if rounds:
+        sys.stdout.write(f"logs that looked held were read again, {plural(rounds, 'time')}\n")
+    if done.moving:
+        sys.stdout.write(
+            f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
+            "that were replaced are not taken; an audit of the copy names them\n"
+        )
+    if done.unverified:
+        sys.stdout.write(
+            f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
+            "wrong; call again to go on, or with --checksums all\n"
+        )
+    if done.refused:
+        sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
+    sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
 
 
 def _refusal(emptied: list[str], out: Path | str) -> str:

@@ -100,7 +100,8 @@ def _write_clusters(standings: list[runs.ClusterStanding], left: list[str], out:
 
 
 def _counts(entry: Run) -> str:
-    return ", ".join(f"{entry.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
+    counts = entry.facts.get("counts") or {}
+    return ", ".join(f"{counts.get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
 
 
 def _accepted(run: Run) -> str:

@@ -146,9 +146,10 @@ UPGRADE = "upgrade it"
 _NONE, _COUNTS = type(None), {"": (int,)}  # a dict with "": any keys, with values of that form
 _FILE = {"path": (str,), "rows": (int,), "bytes": (int,), "sha256": (str,)}
 _MANIFEST: Fields = {"schema_version": (int,), "run_id": (str,), "created_at": (str,), "published_at": (str,)}
-_MANIFEST |= {"facts": {"counts": _COUNTS}, "files": {"": [_FILE]}}
+_MANIFEST |= {"facts": {}, "files": {"": [_FILE]}}
 _FACTS: Fields = {  # of releases that kept them; null for none
-    "as_of": (str,), "batches": (int,), "bytes": (int,), "complete": (bool,), "asked": (str,), "all_logs": (bool,),
+    "as_of": (str,), "counts": _COUNTS, "batches": (int,), "bytes": (int,), "complete": (bool,), "asked": (str,),
+    "all_logs": (bool,),
     "clusters": [(str,)], "brokers": _COUNTS, "accepted": _COUNTS,
     "named": {"": {"name": (str,)}}, "verdict": {"tone": (str,), "headline": (str,)}, "held": {"blocked": (int,)},
 }  # fmt: skip
@@ -644,7 +645,7 @@ class ClusterStanding:
     @property
     def worst(self) -> str | None:
         """The highest severity of its last run."""
-        return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
+        return next((name for name in SEVERITIES if (self.last.facts.get("counts") or {}).get(name)), None)
 
 
 def by_cluster(all_runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -687,7 +688,7 @@ def _standing(shelf: Shelf, name: str, series: Sequence[Run], now: datetime, eve
         new, gone = len(change.new), len(change.gone)
     since = None
     for run in reversed(series):
-        if not any(run.facts["counts"].get(severity) for severity in GRAVE):
+        if not any((run.facts.get("counts") or {}).get(severity) for severity in GRAVE):
             break
         since = run.facts.get("as_of")
     if scope_of(series[-1]) and len(series) <= LEAST_GAPS:
