@@ -608,7 +608,8 @@ def _headline(
     if summary["unreadable"] or summary["bytes"]["unreadable"]:
         if not summary["batches"] and summary["bytes"]["unreadable"] == summary["bytes"]["total"]:
             return "unsure", "Nothing could be read"
-        why = "is damaged" if summary.get("complete") else "could not be read"
+        judged = any(row["reason"] != "not_judged" for row in summary["unreadable"])
+        why = "is damaged" if summary.get("complete") else "could not be read" if judged else "could not be judged"
         return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
     wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):

@@ -147,10 +147,11 @@ def finding(fingerprint: str) -> str:
 @dataclass(frozen=True, slots=True)
 class Links:
     """Links from a page; ``up``: empty, or ``../`` to the front page; ``has``: whether a page exists. Missing pages
-    get an empty link."""
+    get an empty link. ``unreadable``: of runs, why they cannot be read."""
 
     up: str = ""
     has: Callable[[str], bool] | None = None
+    unreadable: Sequence[str] = ()
 
     @property
     def front(self) -> str:

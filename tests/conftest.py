@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from auditor.base.errors import FAILURES_RAISE
 from auditor.spark import session as spark_session
 
 if TYPE_CHECKING:
@@ -67,6 +68,17 @@ def priority_stays() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(throttling, "lower_priority", lambda: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def decoding_here() -> Iterator[None]:
+    """The command ``decode`` called in this process reads in it: seconds for each of a thousand files otherwise."""
+    from auditor.commands import decode
+    from tests.facts import Here
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decode, "Pool", Here)
         yield
 
 
@@ -129,6 +141,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Name what fails when it fails: a run that is cut off before its end must have said it."""
     config.pluginmanager.register(_NamedAtOnce(config))
+    os.environ[FAILURES_RAISE] = "1"  # a contained failure is one: tests of containment take this away
     if not hasattr(config, "workerinput"):  # workers have the environment of the one that starts them
         os.environ.setdefault("FUZZ_SEED", str(int(time.time() // 86_400)))
         _own_temporary_folder(config)

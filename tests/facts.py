@@ -30,7 +30,12 @@ class Here(Pool):
     """A pool that works in this process."""
 
     def map(self, tasks: Sequence[Task], work: Callable[[Task], Result], **how: object) -> Iterator[tuple[int, Result]]:
-        yield from ((number, work(task)) for number, task in enumerate(tasks))
+        for number, task in enumerate(tasks):
+            result = work(task)
+            if isinstance(result, Iterator):
+                yield from ((number, part) for part in result)
+            else:
+                yield number, result
 
 
 def here() -> InlineRunner:

@@ -10,7 +10,7 @@ import operator
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, NoReturn, TypeVar, overload
 
 # Only bytes that this program wrote are unpickled, never anything that others could write.
 _SIZE = 8  # bytes of the uncompressed size
@@ -41,6 +41,7 @@ def loads(packed: bytes) -> Any:
 
 Values = Mapping[str, Any]  # read only
 Fields = dict[str, Any]  # being built
+MOST_VALUES = 4_000_000  # of a JSON text that others wrote: some 300 MB when parsed
 Json = Any  # parsed from a text that others may have written, and not checked yet
 
 
@@ -52,6 +53,27 @@ Row = TypeVar("Row")
 TOGETHER = 64  # rows per block
 OPEN = 4  # blocks that stay unpacked while single rows are read
 SORTED_TOGETHER = 32 * TOGETHER  # rows that are sorted before they are packed
+
+
+def parsed(text: bytes | str, most: int = MOST_VALUES) -> Json:
+    """Parse JSON that others wrote. Its values are counted first: a few bytes each become 50 and more.
+
+    Errors: ``ValueError`` for what is no JSON, has more than ``most`` values or a number that is none, or nests deeply.
+    """
+    text = text if isinstance(text, str) else text.decode("utf-8", "surrogatepass")
+    if sum(map(text.count, ",[{")) > most:
+        raise ValueError(f"more than {most} values")
+    try:
+        return _OF_OTHERS.decode(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+_OF_OTHERS = json.JSONDecoder(parse_constant=_no_number)
 
 
 class RowsAtRest(Sequence[Row]):

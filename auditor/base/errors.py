@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shlex
 import sys
-from typing import Any, NamedTuple
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 # Errors as values, and the limits that decoders keep.
 
@@ -137,12 +141,13 @@ REASONS = {
     "unreadable": "the file could not be opened or read",
     "vanished": "the file, or its end, was there when the directory was listed and is gone now",
     "limit": "a stated limit was reached",
+    "not_judged": "a part of the audit failed on this input, which is a bug of the auditor: please report it",
 }
 BREAKS_OFF = "that breaks off"  # end of the detail about a batch of an unknown magic that is not all in the file
 RECORD_AT = "record at offset"  # start of the detail of an error about one record of an internal topic
 VENDOR = "vendor"  # the reason of what is skipped, but neither unreadable nor damaged
 # Reasons that by themselves mean that a part could not be read.
-UNREAD = frozenset({"bad_version", "unreadable", "limit", "bad_setting", "bad_manifest", "encrypted"})
+UNREAD = frozenset({"bad_version", "unreadable", "limit", "bad_setting", "bad_manifest", "encrypted", "not_judged"})
 
 
 def is_unread(reason: str, detail: str) -> bool:
@@ -179,6 +184,45 @@ class StoreTrouble(_Sentence):
 
     def __str__(self) -> str:
         return f"the store says {self.code}, and went on to say so"
+
+
+# Failures of one part of an audit, such as a rule: a row, while the other parts go on.
+
+
+Made = TypeVar("Made")
+FAILURES_RAISE = "AUDITOR_FAILURES_RAISE"  # environment variable: contain nothing, as in tests
+NOT_CONTAINED = (AuditInputError, AuditFailure, StoreTrouble, OSError, MemoryError)
+
+
+def attempt(
+    failures: list[DecodeError], subject: str, make: Callable[[], Made], otherwise: Any, file: str = ""
+) -> Made:
+    """Return what ``make`` returns; where it raises, ``otherwise``, and add :func:`failure` to ``failures``."""
+    try:
+        return make()
+    except Exception as error:  # noqa: BLE001
+        failures.append(failure(error, subject, file))
+        result: Made = otherwise
+        return result
+
+
+def failure(error: Exception, subject: str, file: str = "") -> DecodeError:
+    """Return the row of an exception. ``subject``: what then was not done, as the beginning of a sentence.
+
+    Errors: the exception itself where a user, a store, the disk or the memory is to blame, and in tests.
+    """
+    if isinstance(error, NOT_CONTAINED) or os.environ.get(FAILURES_RAISE):
+        raise error
+    return DecodeError(file, 0, -1, "not_judged", f"{subject}: {cause_of(error)}")
+
+
+def cause_of(error: BaseException) -> str:
+    """Describe an exception for a report: its type and text, the innermost line of this program, and what to do."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "auditor" in Path(frame.filename).parts]
+    where = "".join(f" ({'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno})" for frame in frames[-1:])
+    lines = str(error).encode("utf-8", "replace").decode().strip().splitlines()[:1]
+    what = ": ".join([type(error).__name__, *(line[:200] for line in lines)])
+    return f"{what}{where}; please report this line and the version of the auditor"
 
 
 # Limits that every decoder enforces, so that no input can exhaust the machine. Each has a reason code.

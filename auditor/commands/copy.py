@@ -8,12 +8,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from auditor import running
-from auditor.base.errors import AuditFailure, AuditInputError
+from auditor.base.errors import AuditFailure, AuditInputError, DecodeError, attempt
 from auditor.base.user_input import shown_uri
 from auditor.base.words import plural
 from auditor.commands.arguments import examples, utf8_stdout
@@ -96,9 +97,13 @@ def run(args: argparse.Namespace) -> int:
             done = copy_logs(
                 args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
             )
-            again = _looked_again(args, out, begun_ms, done) if done.live and done.unended else []
+            failures: list[DecodeError] = []  # of the second looks: what is copied stays
+            again: list[CopyResult] = []
+            if done.live and done.unended:
+                again = attempt(failures, "no log was read again", lambda: _looked_again(args, out, begun_ms, done), [])
             if done.unverified and args.checksums == "budget":
-                done.unverified = _verified(args.paths, out)
+                verified = partial(_verified, args.paths, out)
+                done.unverified = attempt(failures, "no checksum was verified", verified, done.unverified)
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(
@@ -107,36 +112,41 @@ def run(args: argparse.Namespace) -> int:
     if done.emptied:
         running.warn([_refusal(sorted(done.emptied), out)])
         return 3
+    failed = sorted(done.failed) + [failure.detail for failure in failures]
+    running.warn(failed)
     if not args.quiet:
-        seconds = time.monotonic() - started
-        sys.stdout.write(
-            f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
-            f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
-            f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
-        )
-        if done.held:
-            sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
-        if again:
-            sys.stdout.write(f"logs that looked held were read again, {plural(len(again), 'time')}\n")
-        if done.moving:
-            sys.stdout.write(
-                f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
-                "that were replaced are not taken; an audit of the copy names them\n"
-            )
-        if done.unverified:
-            sys.stdout.write(
-                f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
-                "wrong; call again to go on, or with --checksums all\n"
-            )
-        if done.refused:
-            sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
-        sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
+        _write(done, len(again), time.monotonic() - started, out)
     if not done.segments:
         from auditor.pipeline.whole_audit import NO_SEGMENTS
 
         lacking = ": its partition directories are without their .log files" if done.folders > 1 else ""
         running.warn([f"{NO_SEGMENTS.reason}{lacking}"])
-    return 3 if done.refused or not done.segments else 0
+    return 3 if done.refused or failed or not done.segments else 0
+
+
+def _write(done: CopyResult, rounds: int, seconds: float, out: Path | str) -> None:
+    sys.stdout.write(
+        f"{plural(done.folders, 'folder')} of {done.bytes_seen:,} bytes in {seconds:.1f} s: "
+        f"{plural(done.segments, 'segment')}, of which {done.kept:,} were as they were; "
+        f"{plural(done.batches, 'batch')} of {done.bytes_read:,} bytes taken, without keys and values\n"
+    )
+    if done.held:
+        sys.stdout.write(f"held: {plural(done.held, 'segment')} that the broker has deleted\n")
+    if rounds:
+        sys.stdout.write(f"logs that looked held were read again, {plural(rounds, 'time')}\n")
+    if done.moving:
+        sys.stdout.write(
+            f"{plural(len(done.moving), 'folder')} changed each time it was read, three times: indexes of segments "
+            "that were replaced are not taken; an audit of the copy names them\n"
+        )
+    if done.unverified:
+        sys.stdout.write(
+            f"checksums in {plural(done.unverified, 'segment')} are not verified: not known, neither right nor "
+            "wrong; call again to go on, or with --checksums all\n"
+        )
+    if done.refused:
+        sys.stdout.write(f"{plural(done.refused, 'file')} could not be read; an audit of the copy names them\n")
+    sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
 
 
 def _refusal(emptied: list[str], out: Path | str) -> str:
@@ -240,7 +250,8 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
         )
     if done.refused:
         says.append("Part of the input could not be read; an audit of it names what")
-    return (3 if done.refused else int(again is None)), says
+    running.warn(sorted(done.failed))
+    return (3 if done.refused or done.failed else int(again is None)), says
 
 
 def check(args: Any) -> None:

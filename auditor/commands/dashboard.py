@@ -14,6 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
+from auditor import running
 from auditor.base import user_input
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
@@ -22,7 +23,6 @@ from auditor.pipeline.options import out_of
 
 if TYPE_CHECKING:
     from auditor.outputs.runs import History
-    from auditor.outputs.site import Site
 
 PORT = 8765
 _NAMES = re.compile(r"(127\.0\.0\.1|localhost|\[::1\])(:\d*)?", re.IGNORECASE)
@@ -88,6 +88,7 @@ def _export(args: argparse.Namespace) -> int:
     from auditor.outputs import site
 
     done = site.export(args.dir, args.export, args.expect_every)
+    running.warn(done.unreadable)
     left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
@@ -105,7 +106,11 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
     shelf = Shelf(history)
     shelf.runs()
-    handler = type("Handler", (_Handler,), {"site": lambda _: Site(shelf, every_ms)})
+
+    def page(_: object, path: str) -> str | None:
+        return shelf.without_unreadable(lambda: Site(shelf, every_ms).page(path))
+
+    handler = type("Handler", (_Handler,), {"page": page})
     try:
         return ThreadingHTTPServer(("127.0.0.1", port), handler)
     except (OSError, OverflowError) as error:
@@ -113,14 +118,14 @@ def serve(history: History, port: int, every_ms: int | None = None) -> Threading
 
 
 class _Handler(BaseHTTPRequestHandler):
-    site: Callable[[], Site]
+    page: Callable[[str], str | None]
     timeout = PATIENCE_S
 
     def do_GET(self) -> None:
         if not _NAMES.fullmatch(self.headers.get("Host") or ""):
             return self._send(421, "text/plain", "asked for by a name that is not this machine's\n")
         try:
-            page = self.site().page(unquote(urlsplit(self.path).path).removeprefix("/"))
+            page = self.page(unquote(urlsplit(self.path).path).removeprefix("/"))
         except AuditInputError as error:
             return self._send(500, "text/plain", f"{error}\n")
         if page is None:

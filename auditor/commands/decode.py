@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -28,6 +29,7 @@ from auditor.connectors.tables import rows as tables_rows
 from auditor.connectors.tables.rows import ErrorPiece, FilePiece, How, Piece, Rows, TextPiece, read_piece
 from auditor.connectors.text.lines import HEAD_BYTES, sniff
 from auditor.pipeline.options import limits_of
+from auditor.processes.isolation import Pool
 
 TABLES = {
     "log": "batches",
@@ -37,6 +39,9 @@ TABLES = {
     "index": "index_entries",
     "timeindex": "index_entries",
 }
+
+
+UNTIL_READ_S = 30 * 86_400.0  # who reads the lines may take his time
 
 
 class DecodeOptions(NamedTuple):
@@ -78,8 +83,12 @@ def run(args: argparse.Namespace) -> int:
     options = DecodeOptions(tuple(args.files), args.records, args.include_payload, args.format == "table", limits)
     pieces = locate(options)
     out, unread = utf8_stdout(), False
-    for piece in pieces:
-        for own, table, rows in decode(piece, options):
+    with Pool(1) as pool:
+        parts: Iterator[tuple[int, Any]] = pool.map(pieces, partial(decode, options=options), patience_s=UNTIL_READ_S)
+        for _, part in parts:
+            if part is None:
+                continue
+            own, table, rows = part
             out.writelines(lines(rows, "" if own else table, options.table))
             unread |= table == "decode_errors" and any(
                 map(is_unread, rows.column("reason").to_pylist(), rows.column("detail").to_pylist())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import sys
 from collections.abc import Iterable
 from urllib.parse import quote
 
+from auditor import running
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import examples
@@ -55,11 +55,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _summary(history: History, run_id: str) -> Fields:
     (kept_run,) = (run for run in runs.committed(history) if run.run_id == run_id)
-    summary: Fields = json.loads(runs.read(history, kept_run, "runs")["summary"][0].as_py())
-    return summary
+    return runs.summary_of(history, kept_run)
 
 
 def _of_history(history: History) -> Iterable[Values]:
     for kept_run in reversed(runs.committed(history)):
-        for row in runs.read(history, kept_run, "findings").to_pylist():
+        try:
+            rows = runs.read(history, kept_run, "findings").to_pylist()
+        except runs.UnreadableRun as error:
+            running.warn([str(error)])
+            continue
+        for row in rows:
             yield pipeline_summary.unfolded(row) | {"run_id": kept_run.run_id}

@@ -6,6 +6,7 @@ import argparse
 import datetime
 from typing import TextIO
 
+from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 from auditor.base.words import SEVERITIES, duration
@@ -42,7 +43,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
-    content = runs.content_of(args.dir)
+    content, shelf = runs.content_of(args.dir), Shelf(args.dir)
+    running.warn(list(content.unreadable.values()))
     kept_runs = content.runs
     if args.cluster is not None:
         kept_runs = [entry for entry in kept_runs if args.cluster in (runs.cluster(entry), runs.named(entry))]
@@ -56,7 +58,6 @@ def run(args: argparse.Namespace) -> int:
         if len({runs.cluster(entry) for entry in kept_runs}) > 1 and set(args.diff) & set(WORDS):
             raise AuditInputError("runs of several clusters are kept here; say which by --cluster, or give ids of runs")
         old, new = (pick(kept_runs, name) for name in args.diff)
-        shelf = Shelf(args.dir)
         changes = runs.changes_of(shelf, [old], new)
         rows = [{"change": kind} | row for kind, part in changes._asdict().items() for row in runs.rows(shelf, part)]
         if args.format != "table":
@@ -70,17 +71,24 @@ def run(args: argparse.Namespace) -> int:
         of_runs = [{"run_id": r.run_id, "published_at": r.published_at, **r.facts} for r in kept_runs]
         out.writelines(list_lines(args.format, of_runs))
     elif several:
-        _write_clusters(args, kept_runs, content.uncommitted, out)
+        ids = {entry.run_id for entry in kept_runs}
+
+        def standings() -> list[runs.ClusterStanding]:
+            now = datetime.datetime.now(datetime.UTC)
+            return runs.standings(shelf, [run for run in shelf.runs() if run.run_id in ids], now, args.expect_every)
+
+        _write_clusters(shelf.without_unreadable(standings), content.uncommitted, out)
     else:
         out.writelines(_run_line(entry, runs.is_partial(kept_runs[:n], entry)) for n, entry in enumerate(kept_runs))
         out.writelines(f"{name}  never committed\n" for name in content.uncommitted)
-        if not kept_runs and not content.uncommitted:
+        out.writelines(f"{visible(name)}  cannot be read\n" for name in content.unreadable)
+        if not kept_runs and not content.uncommitted and not content.unreadable:
             out.write("no runs\n")
     return 0
 
 
-def _write_clusters(args: argparse.Namespace, kept_runs: list[Run], left: list[str], out: TextIO) -> None:
-    for standing in runs.standings(Shelf(args.dir), kept_runs, datetime.datetime.now(datetime.UTC), args.expect_every):
+def _write_clusters(standings: list[runs.ClusterStanding], left: list[str], out: TextIO) -> None:
+    for standing in standings:
         change = "" if standing.new is None else f"; {standing.new} new, {standing.gone} gone"
         since = "" if standing.since is None else f"; critical or error since {instant(standing.since)}"
         late = f"; OVERDUE: no run for {duration(standing.silent_ms)}" if standing.overdue else ""
@@ -88,11 +96,12 @@ def _write_clusters(args: argparse.Namespace, kept_runs: list[Run], left: list[s
         name = visible(runs.shown(standing.last)) or "no cluster id"
         out.write(f"{name}  {_counts(standing.last)}{change}{since}; last run {standing.last.run_id}{late}{partly}\n")
     out.writelines(f"{name}  never committed\n" for name in left)
-    out.write(f"{len(kept_runs)} runs; --cluster ID lists those of one\n")
+    out.write(f"{sum(standing.runs for standing in standings)} runs; --cluster ID lists those of one\n")
 
 
 def _counts(entry: Run) -> str:
-    return ", ".join(f"{entry.facts['counts'].get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
+    counts = entry.facts.get("counts") or {}
+    return ", ".join(f"{counts.get(name, 0)} {name}" for name in SEVERITIES) + _accepted(entry)
 
 
 def _accepted(run: Run) -> str:
@@ -116,8 +125,8 @@ def pick(kept_runs: list[Run], name: str) -> Run:
 
 
 def _run_line(entry: Run, partly: str) -> str:
-    as_of = entry.facts["as_of"] or "an unknown time"
-    line = f"{entry.run_id}  as of {as_of}  {_counts(entry)}  {entry.facts['batches']} batches"
+    as_of = entry.facts.get("as_of") or "an unknown time"
+    line = f"{entry.run_id}  as of {as_of}  {_counts(entry)}  {entry.facts.get('batches')} batches"
     return f"{line}  {partly}\n" if partly else f"{line}\n"
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from auditor.base.at_rest import Values
-from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, is_unread
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, attempt, failure, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import is_internal, shown_uri
 from auditor.connectors import kafka_names
@@ -79,7 +79,7 @@ class CopyResult:
     with unverified checksums; ``unverified``: the number of such segments at the end; ``moving``: directories whose
     segments were replaced at each reading; ``unended``: logs with an open transaction, or where that is unknown;
     ``beside``: logs of coordinators and of the metadata; ``emptied``: directories whose segments only the earlier copy
-    has, for which nothing was copied.
+    has, for which nothing was copied; ``failed``: directories that could not be copied, each with the reason.
     """
 
     folders: int = 0
@@ -97,6 +97,7 @@ class CopyResult:
     beside: set[str] = field(default_factory=set)
     unverified: int = 0
     emptied: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
 
     def add(self, more: CopyResult) -> None:
         """Add another result."""
@@ -138,7 +139,7 @@ class OneFolder:
     def take(self, done: CopyResult) -> None:
         """Copy its files, then replace its list atomically. Errors: ``OSError`` of the target."""
         folder, segments = self.folder, self.segments
-        items = [self._file(name, size) for name, size in sorted(folder.files.items())]
+        items = [self._contained(name, size) for name, size in sorted(folder.files.items())]
         retained = {item.name: item for item in retained_segments(folder, self.old, items, self.keep_ms, now_ms())}
         for item in retained.values():
             if item.taken is not None and item.taken.file in self.scattered:
@@ -209,6 +210,14 @@ class OneFolder:
                 rows[item.taken.file] += item.taken.rows
         few = [file for file, count in rows.items() if count < GROUP_ROWS]
         return frozenset(few) if len(few) > MANY_FILES else frozenset()
+
+    def _contained(self, name: str, size: int) -> Listed:
+        # Whatever reading a file raises, the others are copied.
+        try:
+            return self._file(name, size)
+        except Exception as error:  # noqa: BLE001
+            self.segments.unended = None
+            return Listed(name, size, refused=("unreadable", failure(error, "reading it failed").detail))
 
     def _file(self, name: str, size: int) -> Listed:
         # Batches of segments are added at the end, when all segments are read.
@@ -419,7 +428,8 @@ def verify(
                 chosen = [item for item in unknown if checksums.later(item.size)]
             else:
                 chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-            done = _verified(target, folder, limits, before.files, chosen) if chosen else {}
+            verified = partial(_verified, target, folder, limits, before.files, chosen)
+            done = attempt([], "its checksums were not verified", verified, {}) if chosen else {}
             if done:
                 files = tuple(done.get(item.name, item) for item in before.files)
                 target.put_list(folder.name, before._replace(files=files), before)
@@ -509,7 +519,12 @@ def copy_logs(
 
     def take(folder: InputFolder) -> None:
         say(folder.name)
-        begun = _taken(folder, partial(OneFolder, target, records=records, keep_ms=keep_ms), limits, to_verify, done)
+        of_one = partial(OneFolder, target, records=records, keep_ms=keep_ms)
+        try:
+            begun = _taken(folder, of_one, limits, to_verify, done)
+        except Exception as error:  # noqa: BLE001  what an earlier copy has of it stays
+            done.failed.add(failure(error, f"{folder.name} was not copied").detail)
+            return
         if folder.log_dir is not None and folder.topic is not None:
             inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
             read[folder.log_dir].append(CopyTimes(inside, begun, now_ms(), False))

@@ -363,9 +363,14 @@ def news(audit: Audit, asked: AlertOptions) -> News:
     if options.history is None or options.run_id is None:
         return _news_of(rows, [], [], audit, asked)
     shelf = Shelf(options.history)
-    committed = shelf.runs()
-    (run,) = (candidate for candidate in committed if candidate.run_id == options.run_id)
-    change = runs.changes_of(shelf, runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked), run)
+
+    def changes() -> runs.Changes:
+        committed = shelf.runs()
+        (run,) = (candidate for candidate in committed if candidate.run_id == options.run_id)
+        earlier = runs.earlier(committed, run.run_id, audit.cluster_ids, options.asked)
+        return runs.changes_of(shelf, earlier, run)
+
+    change = shelf.without_unreadable(changes)
     new, still = ([row for row in rows if row["fingerprint"] in part] for part in (change.new, change.still))
     gone = [summary.unfolded(row) for row in runs.rows(shelf, change.gone)]
     return _news_of(new, gone, still, audit, asked)

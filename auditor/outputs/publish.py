@@ -200,6 +200,12 @@ def _summarise(audit: Audit) -> Fields:
     Without the verdict, which :func:`_with_verdict` draws from it.
     """
     totals = audit.logs.totals
+    looks: Fields = {  # the first, for what fails is part of what the others say
+        "cluster_events": audit.cluster_events,
+        "asides": audit.look("the list of asides", lambda: _asides(audit), []),
+        "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
+        "recovery": audit.look("the dry run of recovery", lambda: recovery(audit, totals), []),
+    }
     return {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}
@@ -227,11 +233,9 @@ def _summarise(audit: Audit) -> Fields:
         "notes": [*audit.inventory.notes, *_notes(audit, totals)],
         "logs": audit.logs.of_summary,
         "blocked": audit.blocked,
-        "cluster_events": audit.cluster_events,
-        "asides": _asides(audit),
-        "prevention": _prevention(audit),
+        **{name: looks[name] for name in ("cluster_events", "asides", "prevention")},
         "open_transactions": dict(sorted(totals.open.items())),
-        "recovery": recovery(audit, totals),
+        "recovery": looks["recovery"],
         "timings": audit.timings,
         "ran": _ran(audit),
         **audit.of_summary(),
@@ -542,9 +546,13 @@ def logs(audit: Audit) -> pd.DataFrame:
     if options.history is not None:
         before = runs.before(options.history, options.run_id, audit.cluster_ids, options.asked)
     names = ["batches", "producers"]
+    none = frame.assign(**{f"{name}_ratio": float("nan") for name in names})
     if before is None or options.history is None:
-        return frame.assign(**{f"{name}_ratio": float("nan") for name in names})
-    then = runs.read(options.history, before, "logs").to_pandas()[[*_SAME_LOG, *names]]
+        return none
+    try:
+        then = runs.read(options.history, before, "logs", [*_SAME_LOG, *names]).to_pandas()
+    except runs.UnreadableRun:
+        return none
     then = then.drop_duplicates(_SAME_LOG)
     frame = frame.merge(then, how="left", on=_SAME_LOG, suffixes=("", "_before"))
     for name in names:

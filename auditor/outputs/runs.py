@@ -10,11 +10,11 @@ import statistics
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -22,11 +22,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.base import user_input
-from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
+from auditor.base.at_rest import Fields, Json, Values, parsed
+from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
 from auditor.base.words import few
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
+from auditor.pipeline.summary import FINDINGS
 from auditor.rules.seen.view import GRAVE, SEVERITIES
 
 # Runs in a directory or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
@@ -44,6 +45,7 @@ from auditor.rules.seen.view import GRAVE, SEVERITIES
 SCHEMA_VERSION = 1
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 MAX_RUN_ID = 200
+NO_MANIFEST = "is no manifest of a run; remove the folder or restore it"
 LEFT = timedelta(days=1)  # older files in no manifest are left by a killed run
 
 History = Path | str  # a folder of this machine, or a URI
@@ -130,28 +132,76 @@ def _paths(run: Run) -> set[str]:
 
 
 def _manifests(of_run: ResultFolder) -> dict[str, Run]:
+    # Of this run: a damaged one is replaced. Errors: AuditInputError for one of a newer auditor.
     names = [name for name in of_run.below() if _is_manifest(name)]
-    read = zip(names, of_run.get_all(names), strict=True)
-    return {name: run for name, text in read if (run := _run(of_run.address(name), text)) is not None}
+    runs = {name: _run(text) for name, text in zip(names, of_run.get_all(names), strict=True)}
+    for name, run in runs.items():
+        if isinstance(run, str) and run.endswith(UPGRADE):
+            raise AuditInputError(f"{of_run.address(name)} {run}")
+    return {name: run for name, run in runs.items() if isinstance(run, Run)}
 
 
 def _is_manifest(name: str) -> bool:
     return name.startswith(MANIFEST) and name.endswith(".json") and "/" not in name
 
 
-def _run(shown: str, text: bytes | None) -> Run | None:
-    # None if it is gone or incomplete.
+UPGRADE = "upgrade it"
+_NONE, _COUNTS = type(None), {"": (int,)}  # a dict with "": any keys, with values of that form
+_FILE = {"path": (str,), "rows": (int,), "bytes": (int,), "sha256": (str,)}
+_MANIFEST: Fields = {"schema_version": (int,), "run_id": (str,), "created_at": (str,), "published_at": (str,)}
+_MANIFEST |= {"facts": {}, "files": {"": [_FILE]}}
+_FACTS: Fields = {  # of releases that kept them; null for none
+    "as_of": (str,), "counts": _COUNTS, "batches": (int,), "bytes": (int,), "complete": (bool,), "asked": (str,),
+    "all_logs": (bool,),
+    "clusters": [(str,)], "brokers": _COUNTS, "accepted": _COUNTS,
+    "named": {"": {"name": (str,)}}, "verdict": {"tone": (str,), "headline": (str,)}, "held": {"blocked": (int,)},
+}  # fmt: skip
+_MOST = 1 << 63
+
+
+def _fits(value: Json, form: Any) -> bool:
+    # Whether a value has a form: a tuple of types, a list of such, or a dict.
+    if isinstance(form, dict):
+        names = value if "" in form else form
+        return isinstance(value, dict) and all(
+            name in value and _fits(value[name], form.get("", form.get(name))) for name in names
+        )
+    if isinstance(form, list):
+        return isinstance(value, list) and all(_fits(item, form[0]) for item in value)
+    return type(value) in form and (not isinstance(value, int) or -_MOST <= value < _MOST)
+
+
+def _run(text: bytes | None, run_folder: str = "") -> Run | str | None:
+    # Why it cannot be read; None if it is gone or incomplete. ``run_folder``: the run's directory, if that is known.
     try:
-        run = Run(**json.loads(text or b""))
+        given = parsed(text or b"")
     except ValueError:
         return None
-    except TypeError:
-        raise AuditInputError(f"{shown} is no manifest of a run; remove the folder or restore it") from None
-    if run.schema_version > SCHEMA_VERSION:
-        raise AuditInputError(
-            f"{shown} has schema version {run.schema_version}, this auditor knows {SCHEMA_VERSION}; upgrade it"
-        )
+    version = given.get("schema_version") if isinstance(given, dict) else None
+    if type(version) is int and version > SCHEMA_VERSION:
+        return f"has schema version {version}, this auditor knows {SCHEMA_VERSION}; {UPGRADE}"
+    facts: Json = given.get("facts") if isinstance(given, dict) else {}
+    if not _fits(given, _MANIFEST) or not all(
+        _fits(v, _FACTS[k]) for k, v in facts.items() if k in _FACTS and v is not None
+    ):
+        return NO_MANIFEST
+    run = Run(*(given[name] for name in Run.__dataclass_fields__))
+    if not all(_is_time(time) for time in (run.created_at, run.published_at)) or not all(map(_is_inside, _paths(run))):
+        return NO_MANIFEST
+    if run_folder not in ("", f"run_id={quote(run.run_id, safe='')}"):
+        return f"is the manifest of run {run.run_id}; remove the folder or restore it"
     return run
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _is_inside(path: str) -> bool:
+    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def _newest(manifests: Mapping[str, Run]) -> Run | None:
@@ -160,10 +210,14 @@ def _newest(manifests: Mapping[str, Run]) -> Run | None:
 
 @dataclass(frozen=True, slots=True)
 class HistoryContent:
-    """The committed runs, the oldest first, and the ids of runs that were never committed."""
+    """The committed runs, the oldest first, the ids of runs that were never committed, and why others are unreadable.
+
+    ``unreadable``: by run id.
+    """
 
     runs: list[Run]
     uncommitted: list[str]
+    unreadable: dict[str, str] = field(default_factory=dict)
 
 
 def content_of(history: History, cache: dict[str, Run] | None = None) -> HistoryContent:
@@ -179,24 +233,47 @@ def content_of(history: History, cache: dict[str, Run] | None = None) -> History
             f"{name}/{file}" for name, inside in sorted(names.items()) for file in sorted(inside) if _is_manifest(file)
         ]
         unread = [name for name in manifests if name not in cache]
-        texts = where.get_all(unread)
+        texts = _texts(where, unread)
         if not names and not where.exists():
             raise AuditInputError(
                 f"{where.shown} is no folder; 'auditor audit --history {where.shown}' keeps runs there"
             )
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"{where.shown} cannot be read: {why(error)}; check it and its credentials") from None
-    read = {name: _run(where.address(name), text) for name, text in zip(unread, texts, strict=True)}
+    read = {
+        name: text if isinstance(text, str) else _run(text, name.partition("/")[0])
+        for name, text in zip(unread, texts, strict=True)
+    }
     # Of earlier releases manifest.json, which a rerun writes anew, is read each time.
-    cache.update({name: run for name, run in read.items() if run is not None and not name.endswith(f"/{OLD}")})
+    cache.update({name: run for name, run in read.items() if isinstance(run, Run) and not name.endswith(f"/{OLD}")})
     newest: dict[str, Run] = {}
+    bad: dict[str, str] = {}
     for name in manifests:
         run_folder, run = name.partition("/")[0], read[name] if name in read else cache[name]
-        if run is not None and (run_folder not in newest or newest[run_folder].published_at < run.published_at):
+        if isinstance(run, str):
+            bad[run_folder] = f"{where.address(name)} {run}"
+        elif run is not None and (run_folder not in newest or newest[run_folder].published_at < run.published_at):
             newest[run_folder] = run
-    begun = names.keys() - newest.keys()
+    ids = {name: unquote(name.removeprefix("run_id=")) for name in names.keys() - newest.keys()}
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
-    return HistoryContent(runs, sorted(unquote(name.removeprefix("run_id=")) for name in begun))
+    unreadable = {ids[name]: why for name, why in sorted(bad.items()) if name in ids}
+    return HistoryContent(runs, sorted(set(ids.values()) - unreadable.keys()), unreadable)
+
+
+def _texts(where: ResultFolder, names: list[str]) -> list[bytes | str | None]:
+    # Of each file its content, or why it cannot be read, as a folder of its name.
+    try:
+        return list(where.get_all(names))
+    except OSError:
+        if where.uri:
+            raise
+    out: list[bytes | str | None] = []
+    for name in names:
+        try:
+            out.append(where.get(name))
+        except OSError as error:
+            out.append(f"cannot be read: {why(error)}")
+    return out
 
 
 def committed(history: History) -> list[Run]:
@@ -251,6 +328,14 @@ def earlier(candidates: Iterable[Run], run_id: str | None, clusters: Sequence[st
     return comparable
 
 
+class UnreadableRun(AuditInputError):
+    """A table of a committed run that is missing, damaged or not of this form. ``key``: of the run."""
+
+    def __init__(self, run: Run, reason: str) -> None:
+        super().__init__(f"run {run.run_id} cannot be read: {reason}; publish it again")
+        self.key = (run.run_id, run.published_at)
+
+
 def files(history: History, run: Run, table: str) -> list[str]:
     """Return the addresses of a table's committed files; none if the run did not keep it."""
     of_run = folder(history) / name_of(run.run_id)
@@ -260,18 +345,40 @@ def files(history: History, run: Run, table: str) -> list[str]:
 def read(history: History, run: Run, table: str, columns: list[str] | None = None) -> pa.Table:
     """Return a table of a run, or some ``columns`` of it.
 
-    Errors: :class:`AuditInputError` for a table that was not kept, or missing files.
+    Errors: :class:`UnreadableRun`, also for a table that was not kept.
     """
-    of_run, names = folder(history) / name_of(run.run_id), [file["path"] for file in run.files.get(table, [])]
-    if not names:
-        raise AuditInputError(f"run {run.run_id} kept no table {table!r}; it has {', '.join(sorted(run.files))}")
+    of_run, listed = folder(history) / name_of(run.run_id), run.files.get(table, [])
+    if not listed:
+        raise UnreadableRun(run, f"it kept no table {table!r}, only {few(sorted(run.files)) or 'its manifest'}")
     try:
-        contents = [of_run.get(name) for name in names]
-        if None in contents:
-            raise FileNotFoundError
-        return pa.concat_tables([pq.ParquetFile(pa.BufferReader(one)).read(columns) for one in contents])
+        return pa.concat_tables([_part(of_run, run, file, columns) for file in listed])
     except (*REFUSED, StoreTrouble) as error:
-        raise AuditInputError(f"run {run.run_id} cannot be read: {why(error)}; publish it again") from None
+        raise UnreadableRun(run, why(error)) from None
+    except pa.ArrowException:
+        raise UnreadableRun(run, f"the files of {table} are no Parquet of one form") from None
+
+
+def _part(of_run: ResultFolder, run: Run, file: Values, columns: list[str] | None) -> pa.Table:
+    # Its checksum is verified before anything of it is parsed.
+    content = of_run.get(file["path"], file["bytes"] + 1)
+    if content is None:
+        raise FileNotFoundError
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise UnreadableRun(run, f"{file['path']} has another checksum than its manifest")
+    parquet = pq.ParquetFile(pa.BufferReader(content))
+    has = {column.name: _sort_of(column.type) for column in parquet.schema_arrow}
+    needed = {name: has.get(name) for name in columns or ()}
+    if file["path"].startswith("findings/"):
+        needed |= {column.name: _sort_of(column.type) for column in FINDINGS if column.name in {*has, *WHO}}
+    if odd := [name for name, sort in needed.items() if sort is None or has.get(name) != sort]:
+        raise UnreadableRun(run, f"{file['path']} lacks {few(sorted(odd))}, or has another type for it")
+    return parquet.read(columns)
+
+
+def _sort_of(type: pa.DataType) -> tuple[bool, ...]:
+    # Releases differ in the width of numbers.
+    are = (pa.types.is_string, pa.types.is_integer, pa.types.is_timestamp, pa.types.is_boolean, pa.types.is_nested)
+    return tuple(is_one(type) for is_one in are)
 
 
 def accepted(history: History, run: Run) -> frozenset[str]:
@@ -281,8 +388,17 @@ def accepted(history: History, run: Run) -> frozenset[str]:
     if "baseline" in run.files:
         rows = read(history, run, "baseline", ["fingerprint", "over"]).to_pylist()
         return frozenset(row["fingerprint"] for row in rows if row["over"] is None)
-    summary = json.loads(read(history, run, "runs", ["summary"])["summary"][0].as_py())
-    return frozenset((summary.get("baseline") or {}).get("accepted", ()))
+    return frozenset((summary_of(history, run).get("baseline") or {}).get("accepted", ()))
+
+
+def summary_of(history: History, run: Run) -> Fields:
+    """Return the summary of a run. Errors: as for :func:`read`."""
+    try:
+        (text,) = read(history, run, "runs", ["summary"])["summary"].to_pylist()
+        summary: Fields = json.loads(text)
+    except (ValueError, TypeError):
+        raise UnreadableRun(run, "its summary is no JSON") from None
+    return summary
 
 
 def accepted_count(run: Run) -> int:
@@ -308,15 +424,36 @@ class Shelf:
     _manifests: dict[str, Run] = field(default_factory=dict)
     _tables: OrderedDict[tuple[object, ...], pa.Table] = field(default_factory=OrderedDict)
     _less: dict[tuple[str, ...], frozenset[Log]] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)  # by run id: manifests, and tables as far as read
+    _damaged: dict[tuple[str, str], str] = field(default_factory=dict)  # runs with unreadable tables
     _bytes: int = 0
     _lock: Lock = field(default_factory=Lock)  # pages are asked for side by side
 
     def runs(self) -> list[Run]:
-        """Return the committed runs, the oldest first. Errors: as for :func:`content_of`."""
-        return content_of(self.history, self._manifests).runs
+        """Return the committed runs, the oldest first; of those with an unreadable table the manifest alone.
+
+        Errors: as for :func:`content_of`.
+        """
+        content = content_of(self.history, self._manifests)
+        reasons = {run.run_id: self._damaged.get((run.run_id, run.published_at)) for run in content.runs}
+        damaged = {run_id: reason for run_id, reason in reasons.items() if reason is not None}
+        self.unreadable = content.unreadable | damaged
+        return [_without_tables(run, damaged[run.run_id]) if run.run_id in damaged else run for run in content.runs]
+
+    def without_unreadable(self, make: Callable[[], Made]) -> Made:
+        """Return what ``make`` makes of :meth:`runs`, again without the tables of a run that turns out unreadable."""
+        while True:
+            try:
+                return make()
+            except UnreadableRun as error:
+                if error.key in self._damaged:
+                    raise
+                self._damaged[error.key] = str(error)
 
     def read(self, run: Run, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Return a table of a run, or some columns of it. Errors: as for :func:`read`."""
+        if "unreadable" in run.facts and table == "findings":
+            return FINDINGS.empty_table().select(list(columns or FINDINGS.names))
         asked = run.run_id, run.published_at, table, tuple(columns or ())
         with self._lock:
             content = self._tables.get(asked)
@@ -354,6 +491,10 @@ class Shelf:
         if not names:
             return table
         return table.filter(pa.array([name not in names for name in table["fingerprint"].to_pylist()], pa.bool_()))
+
+
+def _without_tables(run: Run, reason: str) -> Run:
+    return replace(run, facts=run.facts | {"unreadable": reason}, files={})
 
 
 # Changes between runs: a finding is gone if a run that looked for it does not have it.
@@ -430,6 +571,8 @@ def is_partial(earlier: Sequence[Run], run: Run) -> str:
 
 
 def _partly(then: Sequence[Values], now: Values) -> str:
+    if reason := now.get("unreadable"):
+        return str(reason)
     if not now.get("complete", True):
         return "part of the input could not be read"
     lacks = sorted({name for facts in then for name in _lacks(now, facts)})
@@ -505,7 +648,7 @@ class ClusterStanding:
     @property
     def worst(self) -> str | None:
         """The highest severity of its last run."""
-        return next((name for name in SEVERITIES if self.last.facts["counts"].get(name)), None)
+        return next((name for name in SEVERITIES if (self.last.facts.get("counts") or {}).get(name)), None)
 
 
 def by_cluster(all_runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -548,7 +691,7 @@ def _standing(shelf: Shelf, name: str, series: Sequence[Run], now: datetime, eve
         new, gone = len(change.new), len(change.gone)
     since = None
     for run in reversed(series):
-        if not any(run.facts["counts"].get(severity) for severity in GRAVE):
+        if not any((run.facts.get("counts") or {}).get(severity) for severity in GRAVE):
             break
         since = run.facts.get("as_of")
     if scope_of(series[-1]) and len(series) <= LEAST_GAPS:

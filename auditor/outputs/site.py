@@ -197,17 +197,19 @@ class Site:
 
         Runs of releases that did not keep open transactions and timelines have a report without them.
         """
+        if reason := run.facts.get("unreadable"):
+            raise AuditInputError(str(reason))
         accepted = runs.accepted(self.shelf.history, run)
         findings = _rows(self.shelf.read(run, "findings").to_pylist())
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
-        summary = json.loads(self.shelf.read(run, "runs")["summary"][0].as_py())
+        summary = runs.summary_of(self.shelf.history, run)
         saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
         rows = {kind: [json.loads(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
-        return Links(up, self._has)
+        return Links(up, self._has, () if up else tuple(self.shelf.unreadable.values()))
 
     def _above_info(self, run: Run) -> pa.Table:
         findings = self.shelf.unaccepted(run, self.shelf.read(run, "findings"))
@@ -291,11 +293,12 @@ class SitePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExportResult:
-    """The number of pages written and unchanged, and of findings without a page (``left``)."""
+    """The number of pages written and unchanged, of findings without a page (``left``), and why runs are unreadable."""
 
     pages: int
     unchanged: int
     left: int
+    unreadable: tuple[str, ...] = ()
 
 
 def export(history: History, to: History, every_ms: int | None = None) -> ExportResult:
@@ -303,11 +306,15 @@ def export(history: History, to: History, every_ms: int | None = None) -> Export
 
     Errors: :class:`AuditInputError` if either cannot be read or written.
     """
-    out = folder(to)
+    shelf = Shelf(history)
+    return shelf.without_unreadable(partial(_exported, shelf, folder(to), every_ms))
+
+
+def _exported(shelf: Shelf, out: ResultFolder, every_ms: int | None) -> ExportResult:
     try:
         before = _stamps(out)
         paths: set[str] = set(before)
-        site = Site(Shelf(history), every_ms, paths.__contains__)
+        site = Site(shelf, every_ms, paths.__contains__)
         wanted = list(_pages(site))
         left = sum(max(0, len(site.history_of(id).places) - MOST_FINDINGS) for id in site.by_cluster)
         paths |= {page.path for page in wanted}
@@ -319,7 +326,7 @@ def export(history: History, to: History, every_ms: int | None = None) -> Export
         out.put(LIST, (json.dumps({"pages": stamps}, indent=0, sort_keys=True) + "\n").encode(), "application/json")
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"cannot write to {out.shown}: {why(error)}; choose another --export") from error
-    return ExportResult(len(due), len(wanted) - len(due), left)
+    return ExportResult(len(due), len(wanted) - len(due), left, tuple(shelf.unreadable.values()))
 
 
 def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
@@ -342,7 +349,8 @@ def _pages(site: Site) -> Iterator[SitePage]:
     for id, series in site.by_cluster.items():
         last = series[-1]
         yield SitePage(overview.cluster(id), _stamp(*map(_of, series)), partial(site.of_cluster, series, -1, "../"))
-        yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
+        if "unreadable" not in last.facts:
+            yield SitePage(overview.report(last.run_id), _stamp(_of(last)), partial(site.report, last))
         places = site.history_of(id).places
         names = sorted(places.keys() - listed, key=lambda name: (_rank(places[name]), name))[:MOST_FINDINGS]
         listed.update(places)
@@ -358,7 +366,7 @@ def _rank(places: dict[int, str]) -> tuple[int, int]:
 
 
 def _of(run: Run) -> str:
-    return f"{run.run_id} {run.published_at}"
+    return f"{run.run_id} {run.published_at} {run.facts.get('unreadable', '')}".rstrip()
 
 
 def _stamp(*of: str) -> str:

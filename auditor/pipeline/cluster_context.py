@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.errors import bounded_time, setting_number
+from auditor.base.errors import DecodeError, attempt, bounded_time, setting_number
 from auditor.connectors.codec.cluster_metadata import ClusterMetadata, PartitionState
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
@@ -357,22 +357,26 @@ def build(
     copying: Mapping[str, int] | None = None,
     at_once: bool = False,
     read_at: ReadAt | None = None,
+    failures: list[DecodeError] | None = None,
 ) -> dict[str, Cluster]:
     """Return the context of every cluster by join key.
 
     ``as_of``: ms, None for the newest broker-written time of each cluster. ``copying``: how long, in ms, copying each
     log directory may have taken; ``at_once``: the input is a point-in-time snapshot. ``read_at``: when each log was
-    read by its broker's clock, as far as copies say.
+    read by its broker's clock, as far as copies say. ``failures``: gets the clusters of which this fails, whose logs
+    are not judged.
     """
-    out = {}
+    out, failures = dict[str, Cluster](), [] if failures is None else failures
     for key in dict.fromkeys(b.join_key for b in briefs):
         members = [b for b in briefs if b.join_key == key]
-        out[key] = _cluster(members, settings.get(key, ClusterSettings()), as_of, copying or {}, read_at or {})
+        of_key = (members, settings.get(key, ClusterSettings()), as_of, copying or {}, read_at or {})
+        subject = f"no rule could judge the cluster of {members[0].log_dir}"
+        out[key] = attempt(failures, subject, partial(_cluster, *of_key), Cluster(-1, -1, is_judged=False))
         out[key].clock_given, out[key].at_once = as_of is not None, at_once
         # A topic of which nothing shows that it is not the current one of its name is judged as if it were.
         rivals = out[key].incarnations.rivals.values()
         for number in range(1, max(map(len, rivals), default=0)):
-            other = _cluster(members, settings.get(key, ClusterSettings()), as_of, copying or {}, read_at or {}, number)
+            other = _cluster(*of_key, number)
             out[key].other_topics.update((some[number].topic_id, other) for some in rivals if number < len(some))
     return out
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, Limits, StartFile, setting_number
+from auditor.base.errors import DecodeError, Limits, StartFile, attempt, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import (
@@ -277,7 +278,10 @@ def read_settings(
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
-        _merge_copies(clusters[join_key], some)
+        failures: list[DecodeError] = []
+        merged = partial(_merge_copies, some)
+        clusters[join_key] = attempt(failures, "the metadata could not be judged", merged, ClusterSettings())
+        errors += [(some[0].log_dir.name, error) for error in failures]
     for log_dir in inventory.log_dirs:
         _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
@@ -343,8 +347,9 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
-def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
+def _merge_copies(reads: list[_MetadataPass]) -> ClusterSettings:
     """Merge the copies of a cluster's metadata; the state is that of the copy that reaches furthest."""
+    cluster = ClusterSettings()
     furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
     copies = [item.copy for item in reads]
     cluster.committed = committed(copies, read.voters)
@@ -378,6 +383,7 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
         entity: {k: v for k, v in settings.items() if v is not None}
         for entity, settings in read.metadata.broker_configs.items()
     }
+    return cluster
 
 
 def _ran_on(number: int, then: ClusterMetadata, now: ClusterMetadata, end: int) -> bool:

@@ -53,23 +53,29 @@ def judge_log(
     ``max_findings``: of a kind.
     """
     log = LogView(replicas, cluster)
-    for finding in judge_bounded(log, _asked(kinds, log.is_gone, there(log)), max_findings):
-        yield "finding", finding.carried()
-    opened = [] if log.is_gone else open_transactions(log)
-    for replica in log.copies:
+    silent = log.is_gone or not cluster.is_judged
+    asked = _asked(kinds, log.is_gone, there(log)) if cluster.is_judged else ()
+    for finding in judge_bounded(log, asked, max_findings):
+        yield from _going_on(log, "finding", (f.carried() for f in (finding,)))
+    opened = [] if silent else log.attempt("the list of open transactions", lambda: open_transactions(log), [])
+    first = opened[:OPEN_TRANSACTIONS]
+    yield from _going_on(log, "open", (_open_row(log, t) for t in first))
+    if not silent:
+        yield from _going_on(log, "blocked", blocked_rows(log, first))
+        yield from (("readers", row) for row in log.attempt("the list of groups", lambda: readers(log), []))
+        yield from _going_on(log, "aside", summary.of_log(log))
+        yield from _going_on(log, "timeline", (_timeline(log, opened) for _ in opened[:1]))
+    for replica in log.copies:  # the last, for these name what failed before
         yield "log", _log_row(log, replica, opened if replica is log.leader else [])
-    for t in opened[:OPEN_TRANSACTIONS]:
-        yield "open", _open_row(log, t)
-    if log.is_gone:
-        return
-    for row in blocked_rows(log, opened[:OPEN_TRANSACTIONS]):
-        yield "blocked", row
-    for row in readers(log):
-        yield "readers", row
-    for row in summary.of_log(log):
-        yield "aside", row
-    if opened:
-        yield "timeline", _timeline(log, opened)
+
+
+def _going_on(log: LogView, kind: str, rows: Iterable[Fields]) -> Iterator[tuple[str, Fields]]:
+    """Yield rows of a kind until what makes them raises, which becomes a read error of the log."""
+    try:
+        for row in rows:
+            yield kind, row
+    except Exception as error:  # noqa: BLE001
+        log.fail(error, f"the step {kind}")
 
 
 @cache
@@ -87,7 +93,13 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[Transaction]) -> 
     starts = [t.lso for t in opened]
     hw = replica.log_end if replica.high_watermark is None else replica.high_watermark
     undecodable = [error for _offset, _position, error in replica.unreadable_records] + replica.unknown_records
-    errors = [*replica.errors, *undecodable, *unread_again(log, replica)]
+    errors = [*replica.errors, *undecodable]
+    errors += log.attempt("the comparison of headers", lambda: [*unread_again(log, replica)], [])
+    offsets = log.attempt("offset coverage", lambda: accounting(replica), {})
+    proved = log.attempt("the verification of snapshots", lambda: chain(log, replica), {})
+    recovery = log.attempt("the dry run of recovery", lambda: _recovery(log, replica), None)
+    errors += log.failures
+    log.failures = []  # each in one row
     return {
         "log_dir": replica.log_dir,
         "broker_id": replica.broker_id,
@@ -101,19 +113,23 @@ def _log_row(log: LogView, replica: ReplicaFacts, opened: list[Transaction]) -> 
         "high_watermark": replica.high_watermark,
         "hw": hw,
         "lso": min([log.readable_end if replica is log.leader and starts else hw, *starts]),
-        "offsets": accounting(replica),
-        "chain": chain(log, replica),
+        "offsets": offsets,
+        "chain": proved,
         "dropped_events": replica.dropped_events or None,
         "producers": replica.sums.get("producers", 0),
         "sums": replica.sums,
         "unlooked": replica.unlooked_batches,
         "errors": [e._asdict() for e in _fewer(errors)],
-        "recovery": crash_recovery.both_runs(
-            replica, placement.double_log_dirs(log).get(replica.log_dir), placement.start_steps_of(log, replica)
-        ),
+        "recovery": recovery,
         "notes": [*_notes(replica), *_left_out(log, len(opened))],
         "open_transactions": Counter(str(t.klass) for t in opened),
     }
+
+
+def _recovery(log: LogView, replica: ReplicaFacts) -> Fields | None:
+    return crash_recovery.both_runs(
+        replica, placement.double_log_dirs(log).get(replica.log_dir), placement.start_steps_of(log, replica)
+    )
 
 
 def _fewer(errors: list[DecodeError]) -> list[DecodeError]:

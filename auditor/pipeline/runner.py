@@ -24,7 +24,7 @@ from auditor.base.at_rest import (
     loads,
     row_text,
 )
-from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.errors import AuditInputError, DecodeError, failure
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
@@ -67,7 +67,26 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 
 
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
-    """Return the facts of a task's replicas."""
+    """Return the facts of a task's replicas; without records and further policies where the look at these fails."""
+    try:
+        return _read_task(task)
+    except Exception as error:
+        if (plain := _without_looks(task)) == task:
+            raise
+        failed = failure(error, "the look at records or policies was left out")
+        replicas = _read_task(plain)
+        for facts in replicas:
+            facts.errors.append(failed._replace(file=f"{facts.topic}-{facts.partition}"))
+        return replicas
+
+
+def _without_looks(task: ReplicaTask | SharingTask | TextTask) -> ReplicaTask | SharingTask | TextTask:
+    if isinstance(task, SharingTask):
+        return SharingTask(tuple(replace(one, records=False, policies=()) for one in task.tasks))
+    return task if isinstance(task, TextTask) else replace(task, records=False, policies=())
+
+
+def _read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
     if isinstance(task, TextTask):
         from auditor.replay.reading.other_replicas import read_text_replicas
 

@@ -67,12 +67,20 @@ VERDICTS = declared(
 def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     """Yield the policies' effect on one log: verdicts and findings by its leader replica, sizes by every replica."""
     log = LogView(replicas, cluster)
+    try:
+        yield from _of_policies(log)
+    except Exception as error:  # noqa: BLE001
+        log.fail(error, "the comparison of policies")
+    log.leader.errors += log.failures
     for facts in log.copies:
         yield "errors", {"log_dir": facts.log_dir, "errors": [e._asdict() for e in facts.errors]}
+
+
+def _of_policies(log: LogView) -> Iterator[tuple[str, Fields]]:
     for facts in log.replicas:
         if facts.outcomes is not None:
             yield "replica", _replica_row(facts, facts.outcomes, facts is log.leader)
-    if log.leader.outcomes is None or log.is_gone:
+    if log.leader.outcomes is None or log.is_gone or not log.cluster.is_judged:
         return
     verdicts = [*_stored(log.leader, log.leader.outcomes), *_unverified(log, tuple(log.leader.outcomes.by_policy))]
     verdicts.sort(key=lambda v: (v["policy"], v["base_offset"], v["producer_id"]))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from auditor.base import user_input
 from auditor.base.advice import Advice, text
 from auditor.base.at_rest import ExternalSort, Fields, MappedRows, Values
-from auditor.base.errors import VENDOR, AuditInputError, DecodeError, is_unread
+from auditor.base.errors import VENDOR, AuditInputError, DecodeError, Made, attempt, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import SEVERITIES, few, plural
@@ -490,6 +490,7 @@ class JudgedAudit(ReadAudit):
     def clusters(self) -> dict[str, Cluster]:
         """The context of each cluster, by join key."""
         options = self.options
+        failures: list[DecodeError] = []
         clusters = cluster_context.build(
             self.briefs,
             self.settings,
@@ -497,7 +498,9 @@ class JudgedAudit(ReadAudit):
             {log_dir.name: horizons.copying_ms(log_dir.size) for log_dir in self.inventory.log_dirs},
             options.at_once,
             cluster_context.read_at(self.inventory),
+            failures,
         )
+        self.fatal += [("", error) for error in failures]
         for key, cluster in clusters.items():
             cluster.scope = options.scope
             cluster.whole = options.whole
@@ -619,7 +622,7 @@ class JudgedAudit(ReadAudit):
     @cached_property
     def findings(self) -> list[Finding]:
         """The findings in the contract's order, those with one cause merged."""
-        findings = resolve_each(self.judged["finding"], {d.name: d.join_key for d in self.inventory.log_dirs})
+        findings = self.resolved(self.judged["finding"])
         findings = without_old_beginnings(findings, self._begun_inside)
         for finding in findings:
             if finding.advice is not None:
@@ -627,6 +630,20 @@ class JudgedAudit(ReadAudit):
         findings = signed(findings, self.inventory.cluster_ids)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return findings
+
+    def resolved(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings with those of one cause merged, as far as that does not fail."""
+        failures: list[DecodeError] = []
+        resolved = resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs}, failures)
+        self.fatal += [("", error) for error in failures]
+        return resolved
+
+    def look(self, subject: str, make: Callable[[], Made], otherwise: Any) -> Made:
+        """Return what ``make`` returns, which no finding rests on; where it fails, ``otherwise``, with a read error."""
+        failures: list[DecodeError] = []
+        made = attempt(failures, f"{subject} could not be made", make, otherwise)
+        self.fatal += [("", error) for error in failures]
+        return made
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -641,6 +658,10 @@ class JudgedAudit(ReadAudit):
 
         Rows of :func:`auditor.pipeline.cluster_settings.read_events`.
         """
+        with self.step("what the cluster did"):
+            return self.look("the list of what the cluster did", self._read_events, [])
+
+    def _read_events(self) -> list[Fields]:
         tasks = []
         by_dir = {log_dir.name: log_dir.join_key for log_dir in self.inventory.log_dirs}
         for key, settings in self.settings.items():
@@ -651,8 +672,7 @@ class JudgedAudit(ReadAudit):
             )
             partitions = dict.fromkeys((f.topic, f.partition) for f in named if f.topic and f.partition is not None)
             tasks += cluster_settings.event_tasks(settings.source, list(partitions), self.options.limits)
-        with self.step("what the cluster did"):
-            return [row for rows in self.runner.pool.all(tasks, cluster_settings.read_events) for row in rows]
+        return [row for rows in self.runner.pool.all(tasks, cluster_settings.read_events) for row in rows]
 
     @cached_property
     def baseline(self) -> Baseline:

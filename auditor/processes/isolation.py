@@ -121,12 +121,13 @@ def read_apart(
 
 @dataclass
 class _Worker:
-    """A worker process, and the numbers of its tasks. ``work``: what it does with them."""
+    """A worker process, and the numbers of its tasks. ``work``: what it does with them; ``words``: why it dies."""
 
     pid: int
     line: MessageSocket
     work: bytes = b""
     tasks: Sequence[int] = ()
+    words: str = ""
 
     def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
         """Send it tasks, each with refused files and the rounds of :func:`auditor.connectors.stores.retries.resigned`.
@@ -232,7 +233,8 @@ class Pool:
         files at all, so that exceptions are a file's fault; ``opens``: called some time later with the task and the
         file it opens; ``sizes``: bytes of each task, of which small ones may then be handed out together, and be
         repeated if one of them kills. Memory: results of twice ``size`` tasks. Errors: ``RuntimeError`` where a worker
-        dies with nothing left to refuse, or raises without reading; ``OSError`` for a full disk.
+        dies with nothing left to refuse, or raises without reading; ``OSError`` for a full disk. An iterator as
+        ``work(task)`` is a stream: each of its items is yielded, then None; what was yielded before a death stays.
         """
         how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
         job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes, rows)
@@ -246,6 +248,12 @@ class Pool:
                     for key, _ in waiting.select():
                         worker = key.data
                         message = worker.hear()
+                        if message is not None and message[0] == "dies":
+                            worker.words = f" after {message[1]}"
+                            continue
+                        if message is not None and message[0] == "part":
+                            done.append((worker.tasks[0], message[1]))
+                            continue
                         if message is not None and message[0] in ("opens", "waits"):
                             self._hear(message[0], message[1], heard)
                             continue
@@ -303,7 +311,7 @@ class Pool:
             job.spared.add(task_file)
             job.todo.extendleft(reversed(worker.tasks))
         else:
-            job.refuse(worker.tasks, opened, _ending(status, job.patience_s))
+            job.refuse(worker.tasks, opened, _ending(status, job.patience_s) + worker.words)
 
 
 @dataclass

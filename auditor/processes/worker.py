@@ -16,9 +16,10 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from typing import NoReturn
 
-from auditor.base.errors import StoreTrouble
+from auditor.base.errors import FAILURES_RAISE, StoreTrouble, cause_of
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.storage import ALL, PATIENCE_S
 from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opened
@@ -106,14 +107,20 @@ def _serve(line: MessageSocket, note: Note) -> None:
                     opened.file(number, ALL)
                     guarded = storage.guarded(refused, functools.partial(opened.file, number), patience_s)
                     with guarded, retries.resigned(rounds):
-                        results.append(work(task))  # type: ignore[misc]
+                        result = work(task)  # type: ignore[misc]
+                        if isinstance(result, Iterator):
+                            for part in result:
+                                line.say(("part", part))
+                            result = None
+                        results.append(result)
                         end = "gave up" if retries.gave_up() else end
         except StoreTrouble as error:  # no file's doing either: another time it may be read
             line.say(("store", error.code))
         except Exception as error:
             if isinstance(error, OSError) and error.errno in DISK_FULL:  # no file's doing: what is read is not written
                 line.say(("full", (error.errno, os.strerror(error.errno))))
-            elif reads:
+            elif reads and not os.environ.get(FAILURES_RAISE):
+                line.say(("dies", cause_of(error)))
                 raise
             else:
                 line.say(("raised", (repr(error), traceback.format_exc())))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import struct
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, parsed
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
 from auditor.connectors.codec.compression import ZSTD, Failure, decompress
 from auditor.connectors.codec.structs import (
@@ -204,11 +203,11 @@ def decode_manifest(data: bytes, file: str = "", *, limits: Limits = DEFAULT_LIM
     Cost: its size, and 8 bytes per chunk, of which there are at most ``limits.max_index_entries``.
     """
     try:
-        content = json.loads(data)
+        content = parsed(data)
         return _manifest(content, limits)
     except _BadManifest as error:
         return DecodeError(file, 0, len(data), "bad_manifest", str(error))
-    except (ValueError, RecursionError):
+    except ValueError:
         return DecodeError(file, 0, len(data), "bad_manifest", "not JSON")
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, parsed
 from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, parse_int, setting_number
 
 # Text lines with their positions, and Java's ``.properties`` syntax.
@@ -387,8 +386,8 @@ def _json_object(data: bytes, file: str) -> tuple[Fields | None, list[DecodeErro
     if len(data) > MAX_JSON_BYTES:
         return None, [DecodeError(file, 0, len(data), "limit", f"more than {MAX_JSON_BYTES} bytes of JSON")]
     try:
-        values = json.loads(data)
-    except (ValueError, RecursionError):
+        values = parsed(data)
+    except ValueError:
         values = None
     if not isinstance(values, dict):
         return None, [DecodeError(file, 0, len(data), "bad_value", "not a JSON object")]

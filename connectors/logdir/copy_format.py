@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.base.at_rest import Fields, Json
+from auditor.base.at_rest import Fields, Json, parsed
 from auditor.base.errors import FLIPPED_BIT, MIB, REASONS, DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, UNVERIFIED, BatchColumns, RecordSummary
@@ -29,7 +29,7 @@ from auditor.connectors.kafka_names import COPY_LIST
 
 LIST = COPY_LIST
 LIST_VERSION = 1
-MOST_LIST_BYTES, MOST_UNPACKED_BYTES = 256 * MIB, 1024 * MIB  # of a list: stored and unpacked
+MOST_LIST_BYTES, MOST_UNPACKED_BYTES = 256 * MIB, 256 * MIB  # of a list: stored and unpacked
 MOST_NUMBER = 2**63 - 1
 
 
@@ -185,10 +185,10 @@ def decode_list(data: bytes) -> FolderList | str:
             text = unpacked.read(MOST_UNPACKED_BYTES + 1)
         if len(text) > MOST_UNPACKED_BYTES:
             return f"a list that becomes more than {MOST_UNPACKED_BYTES} bytes"
-        return _list(json.loads(text))
+        return _list(parsed(text))
     except _BadListValue as wrong:
         return str(wrong)
-    except (OSError, EOFError, zlib.error, ValueError, RecursionError):
+    except (OSError, EOFError, zlib.error, ValueError):
         return "a list that cannot be unpacked"
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any, NamedTuple
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, parsed
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.group_topics import GROUP_TYPES, GroupMetadataRow, OffsetCommitRow, member_columns
 from auditor.connectors.codec.transaction_log import TransactionLogRow, value_columns
@@ -90,8 +89,8 @@ def clean(text: str) -> str:
 def load(text: str) -> Fields | None:
     """Parse a JSON object; None for anything else."""
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parsed(text)
+    except ValueError:
         return None
     return value if isinstance(value, dict) else None
 
@@ -394,8 +393,8 @@ class _TopicReader:
         # Returns the index after one JSON object, or after invalid text.
         end = _json_end(self.text, position)
         try:
-            fields = json.loads(self.text[position:end])
-        except (ValueError, RecursionError):
+            fields = parsed(self.text[position:end])
+        except ValueError:
             fields = None
         if not isinstance(fields, dict) or not isinstance(fields.get("key"), dict):
             return self._bad(position, end)

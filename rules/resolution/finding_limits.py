@@ -126,20 +126,26 @@ def judge_bounded(log: LogView, chosen: Iterable[Kind], limit: int = OF_A_RULE) 
     """
     log.most = limit
     for kind in chosen:
-        for first in (findings := iter(kind.check(log))):  # most find nothing in most logs, and cost no more
-            yield from _bounded(log, kind, kind.completed(itertools.chain((first,), findings)), limit)
+        try:
+            for first in (findings := iter(kind.check(log))):  # most find nothing in most logs, and cost no more
+                yield from _bounded(log, kind, kind.completed(itertools.chain((first,), findings)), limit)
+        except Exception as error:  # noqa: BLE001
+            log.fail(error, f"rule {kind.id}")
 
 
 def _bounded(log: LogView, kind: Kind, findings: Iterable[Finding], limit: int) -> Iterator[Finding]:
     gravest: Gravest[Finding] = Gravest(limit)
     sums: dict[str, Sum] = {}
-    for f in findings:
-        if is_summed(f):
-            sums.setdefault(f.severity, _sum_of(log)).add(f)
-            continue
-        _shorten(f)
-        if (beyond := gravest.add(f.severity, f.offset, f)) is not None:
-            sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
+    try:
+        for f in findings:
+            if is_summed(f):
+                sums.setdefault(f.severity, _sum_of(log)).add(f)
+                continue
+            _shorten(f)
+            if (beyond := gravest.add(f.severity, f.offset, f)) is not None:
+                sums.setdefault(beyond.severity, _sum_of(log)).add(beyond)
+    except Exception as error:  # noqa: BLE001  the findings before it stay
+        log.fail(error, f"rule {kind.id}")
     yield from gravest.listed()
     for severity, summed in sums.items():
         yield summed.finding(kind, severity, limit)

@@ -7,10 +7,12 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from auditor.base.advice import Advice, Condition, Moves, Verdict
 from auditor.base.at_rest import Fields, Values
+from auditor.base.errors import DecodeError, attempt
 from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
 from auditor.base.words import few as some
 from auditor.rules.catalogue import registry
@@ -73,8 +75,9 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
 # still explains others, and all of them move to the head of the chain.
 
 
-def resolve(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings that remain, in the contract's order."""
+def resolve(findings: Iterable[Finding], failures: list[DecodeError] | None = None) -> list[Finding]:
+    """Return the findings that remain, in the contract's order. ``failures``: gets the rules that could not merge."""
+    failures = [] if failures is None else failures
     catalogue = registry.kinds()
     listed = _but_for_void(list(findings), catalogue)
     cause = _explained(listed, catalogue)
@@ -89,18 +92,25 @@ def resolve(findings: Iterable[Finding]) -> list[Finding]:
             key=lambda a: (a["rule"], a["topic"] or "", a["partition"] or 0, a["message"])
         )
     stay = [f for number, f in enumerate(listed) if number not in cause]
-    return without_conflicts(in_order(_one_of_each_cause(stay, catalogue)))
+    return without_conflicts(in_order(_one_of_each_cause(stay, catalogue, failures)))
 
 
-def resolve_each(findings: Iterable[Finding], cluster_of: Mapping[str, str]) -> list[Finding]:
+def resolve_each(
+    findings: Iterable[Finding], cluster_of: Mapping[str, str], failures: list[DecodeError] | None = None
+) -> list[Finding]:
     """Apply :func:`resolve` to each cluster's findings, in any order.
 
     ``cluster_of``: the cluster of each log directory. Different clusters share names of partitions, producers and ids.
+    ``failures``: gets what could not be merged, whose findings stay as they are.
     """
-    clusters = defaultdict(list)
+    clusters, failures = defaultdict(list), [] if failures is None else failures
     for f in in_order(findings):
         clusters[cluster_of.get(read(Evidence, f.evidence).get("log_dir") or "")].append(f)
-    return in_order(f for group in clusters.values() for f in resolve(group))
+    return in_order(
+        f
+        for group in clusters.values()
+        for f in attempt(failures, "findings of one cause were not merged", partial(resolve, group, failures), group)
+    )
 
 
 def _but_for_void(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
@@ -204,7 +214,9 @@ def _absorb(cause: Finding, head: Finding, f: Finding) -> None:
     read(Evidence, head.evidence).setdefault("also", []).append(also)
 
 
-def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -> list[Finding]:
+def _one_of_each_cause(
+    findings: list[Finding], catalogue: Mapping[str, Kind], failures: list[DecodeError]
+) -> list[Finding]:
     out, several = [], defaultdict(list)
     for f in findings:
         if f.kind in catalogue and catalogue[f.kind].together is not None:
@@ -214,7 +226,8 @@ def _one_of_each_cause(findings: list[Finding], catalogue: Mapping[str, Kind]) -
     for kind, group in several.items():
         declared = catalogue[kind]
         assert declared.together is not None
-        out += declared.together(in_order(group), declared.advice)
+        merged = partial(declared.together, in_order(group), declared.advice)
+        out += attempt(failures, f"rule {kind} could not judge what its findings have in common", merged, group)
     return out
 
 

@@ -246,7 +246,7 @@ class Cluster:
     ``starts``: by log directory, what a start does at files that are not as they should be, ``start_of`` the first log
     there, which reports those outside of partitions; ``next_release``: what a newer release refuses. ``scope``: what
     was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches of its leader
-    replica with an unverified checksum.
+    replica with an unverified checksum. ``is_judged``: False where all this is unknown since finding it out failed.
     """
 
     as_of: int
@@ -272,6 +272,7 @@ class Cluster:
     next_producer_id: int | None = None
     made_anew: dict[str, tuple[int | None, int | None, int | None]] = field(default_factory=dict)
     metadata_time: int = -1
+    is_judged: bool = True
     incarnations: Incarnations = Incarnations()  # noqa: RUF009 (a tuple)
     not_committed_from: int | None = None
     metadata_committed: dict[str, int] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -13,7 +13,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Condition, text
 from auditor.base.at_rest import Fields, Values
-from auditor.base.errors import LAST_MS, OF_A_RULE
+from auditor.base.errors import LAST_MS, OF_A_RULE, DecodeError, Made, attempt, failure
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.remote_segments import RemotePartition
 from auditor.base.words import SEVERITIES
@@ -225,7 +225,7 @@ class LogView:
 
     ``most``: findings of a rule that are listed; a rule that may have millions makes no more and sums up the rest.
     ``of_another``: copies of another topic of the same name, which are not its replicas; ``is_gone``: all copies are.
-    ``superseded``: older copies of what a broker has, which are excluded.
+    ``superseded``: older copies of what a broker has, which are excluded. ``failures``: what could not be judged of it.
     """
 
     replicas: list[ReplicaFacts]
@@ -237,6 +237,7 @@ class LogView:
     topic: str = field(init=False)
     partition: int = field(init=False)
     most: int = OF_A_RULE
+    failures: list[DecodeError] = field(default_factory=list)
     memo: dict[Hashable, Any] = field(default_factory=dict)  # of :func:`auditor.facts.replica_facts.once`
     _kinds: dict[int, frozenset[int]] = field(default_factory=dict, init=False)  # that occur, by id() of the replica
 
@@ -251,6 +252,14 @@ class LogView:
             return
         self.replicas.sort(key=lambda c: (c.broker_id is not None, c.broker_id or 0, c.log_dir))
         self.leader = leader_of(self.replicas, self.cluster.last_leader(self.topic, self.partition))
+
+    def fail(self, error: Exception, subject: str) -> None:
+        """Note that ``subject`` raised an exception. Errors: as for :func:`auditor.base.errors.failure`."""
+        self.failures.append(failure(error, f"{subject} could not judge {self.name}", self.name))
+
+    def attempt(self, subject: str, make: Callable[[], Made], otherwise: Any) -> Made:
+        """Return what ``make`` returns; where it raises, ``otherwise``, with a note as of :meth:`fail`."""
+        return attempt(self.failures, f"{subject} could not judge {self.name}", make, otherwise, self.name)
 
     @property
     def copies(self) -> list[ReplicaFacts]:

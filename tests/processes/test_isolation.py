@@ -8,12 +8,14 @@ import shutil
 import signal
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError
+from auditor.base.errors import DEFAULT_LIMITS, FAILURES_RAISE, DecodeError
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
@@ -29,6 +31,11 @@ from tests import corpora
 from tests.crashing_files import CrashingPlace
 
 NAME = "unknown-producer-41"
+
+
+@pytest.fixture(autouse=True)
+def contained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(FAILURES_RAISE)
 
 
 def tasks() -> list[ReplicaTask]:
@@ -56,7 +63,7 @@ def test_sound_replicas_read_as_in_one_process() -> None:
         ("exit", "ends the process: exit status 7"),
         ("segfault", "ends the process: SIGSEGV"),
         ("kill", "ends the process: SIGKILL"),
-        ("raise", "ends the process: exit status 1"),
+        ("raise", "ends the process: exit status 1 after ZeroDivisionError: a mistake of the reader's own"),
         ("hang", "takes more than 15 s"),
     ],
 )
@@ -69,7 +76,7 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     sound = [shown(one) for n, task in enumerate(whole) if n != victim for one in read_task(task)]
     patience_s = 15 if how == "hang" else 3600  # enough to load what was compiled right now
     facts = [one for found in read_apart(mixed, read_task, patience_s) for one in found]
-    errors = [(e.file, e.length, e.reason, e.detail) for one in facts for e in one.errors]
+    errors = [(e.file, e.length, e.reason, e.detail.partition(" (")[0]) for one in facts for e in one.errors]
     reported = (segment.name, segment.size, "unreadable", f"reading it {ending}")
     assert errors == [reported]
     others = [shown(one) for n, one in enumerate(facts) if n != victim]
@@ -77,6 +84,26 @@ def test_the_file_that_kills_is_named_and_the_rest_is_read(how: str, ending: str
     sums = facts[victim].sums
     assert sums["bytes_total"] == sums["bytes_decoded"] + sums["bytes_skipped"] + sums["bytes_error"]
     assert sums["bytes_total"] == sum(file.size for file in whole[victim].replica.files())
+
+
+def in_parts(task: ReplicaTask) -> Iterator[tuple[int, list[DecodeError]]]:
+    yield 0, []
+    yield from ((1, facts.errors) for facts in read_task(task))
+
+
+@pytest.mark.parametrize("how", ["exit", "segfault", "raise"])
+def test_a_stream_goes_on_without_the_file_that_kills(how: str) -> None:
+    """What came before the death stays, and the file is an error of what follows."""
+    victim = next(task for task in tasks() if task.replica.segments and task.replica.segments[0].size)
+    other = next(task for task in tasks() if task.replica.folder != victim.replica.folder)
+    name = victim.replica.segments[0].name
+    with Pool(1) as pool:
+        parts: list[tuple[int, Any]] = [*pool.map([with_crashing(victim, name, how), other], in_parts)]  # type: ignore[list-item]
+    of_first = [part for number, part in parts if number == 0]
+    assert of_first[:2] == [(0, []), (0, [])]
+    assert [error.file for error in of_first[2][1]] == [name]
+    assert [part for number, part in parts if number == 1] == [(0, []), (1, []), None]
+    assert of_first[3:] == [None]
 
 
 def test_who_was_killed_once_may_have_been_by_anybody(tmp_path: Path) -> None:

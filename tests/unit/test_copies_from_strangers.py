@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from auditor.base.at_rest import parsed
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batches import BatchColumns
 from auditor.connectors.logdir import copy_format
@@ -88,6 +89,21 @@ def test_a_list_that_explodes_is_not_unpacked(monkeypatch: pytest.MonkeyPatch) -
     bomb = gzip.compress(b" " * (1 << 24))
     assert len(bomb) < 1 << 16
     assert "becomes more than" in str(copy_format.decode_list(bomb))
+
+
+def test_the_values_of_a_list_are_counted_before_they_are_made() -> None:
+    """Three bytes become 64: 5 million empty lists in some 15 KB."""
+    bomb = gzip.compress(b"[" + b"[]," * 5_000_000 + b"0]")
+    assert len(bomb) < 1 << 16
+    assert copy_format.decode_list(bomb) == "a list that cannot be unpacked"
+
+
+@pytest.mark.parametrize("text", ["[1, 2, 3]", '{"a": {"b": 1}}', "NaN", '{"a": -Infinity}', "[" * 100_000, "{", ""])
+def test_json_of_others_is_bounded(text: str) -> None:
+    for given in (text, text.encode()):
+        with pytest.raises(ValueError):  # noqa: PT011  json's own among them
+            parsed(given, 1)
+    assert parsed("[0, 1]", 2) == parsed(b"[0, 1]", 2) == [0, 1]
 
 
 def rows(count: int, size: int = 100) -> np.ndarray:

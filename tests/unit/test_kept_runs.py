@@ -150,11 +150,12 @@ def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> Non
     (path,) = tmp_path.glob("run_id=a/manifest-*.json")
     text = path.read_text()
     path.write_text(text.replace('"schema_version": 1', '"schema_version": 2'))
+    assert not runs.committed(tmp_path)
+    assert "upgrade" in runs.content_of(tmp_path).unreadable["a"]
     with pytest.raises(AuditInputError, match="upgrade"):
-        runs.committed(tmp_path)
-    path.write_text("[]")
-    with pytest.raises(AuditInputError, match="no manifest"):
         runs.publish(tmp_path, "a", {}, FACTS)
+    path.write_text("[]")
+    assert "no manifest" in runs.content_of(tmp_path).unreadable["a"]
     path.write_text(text)
     Path(runs.files(tmp_path, run, "findings")[0]).unlink()
     with pytest.raises(AuditInputError, match="cannot be read"):

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, FlippedBit, bounded, bounded_time
+from auditor.base.errors import DecodeError, FlippedBit, attempt, bounded, bounded_time
 from auditor.connectors import schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
@@ -519,7 +519,8 @@ class ReplicaReader:
         self._book_unreadable_records()
         facts.sums = self.bytes | facts.sums | self.refusals
         if self.task.records:
-            facts.culprits = culprits_of(facts, self._opened_batch, self.task.before_ms, self.sender)
+            blamed = functools.partial(culprits_of, facts, self._opened_batch, self.task.before_ms, self.sender)
+            facts.culprits = attempt(facts.errors, "the records to blame could not be named", blamed, {})
         if facts.flipped_bits:
             facts.readings = readings(self.task, facts)
         facts.outcomes = self.policies.finish() if self.policies is not None else None
