@@ -16,6 +16,7 @@ from auditor.evidence.cluster_clocks import RESTART_MS, BrokerTime, Order
 from auditor.facts.crash_recovery import (
     LOST,
     METADATA_LOG,
+    NO_ID,
     OF_LOGS,
     REBUILT,
     TAIL,
@@ -431,7 +432,7 @@ def _of_log_dir(log: LogView, replica: ReplicaFacts) -> list[StartStep]:
 
 @rule(
     "start-fails",
-    when={"critical": "where the only replica is lost", "info": "where that replica is empty"},
+    when={"critical": "where the only replica is lost", "info": "where a file may only be missing in the copy"},
 )
 def start_fails(log: LogView) -> Iterator[Finding]:
     """A broker does not start on its files, or loses a partition when it does
@@ -453,15 +454,18 @@ def start_fails(log: LogView) -> Iterator[Finding]:
         for step in [s for s in steps if s.kind != METADATA_LOG] + cut[:1]:
             replicas = 1 if step.kind == METADATA_LOG else log.cluster.replicas.get((log.topic, log.partition))
             alone = step.outcome == LOST and replicas == 1
-            empty = step.kind == "partition.metadata" and step.outcome == LOST and not c.log_end  # of a new topic
+            absent = step.kind == METADATA_LOG or step.why == NO_ID
+            if step.why == NO_ID and not c.log_end:  # of a new topic: nothing is lost
+                continue
             what = "loses" if step.outcome == LOST else "stops at"
             more = f" and {len(cut) - 1} more" if step.kind == METADATA_LOG and len(cut) > 1 else ""
             yield log.finding(
-                "info" if empty else "critical" if alone else "error",
+                "critical" if alone else "error",
                 f"A start of broker {c.broker_id} {what} {step.says}{more}",
                 replica=c,
                 verified=True,
                 evidence={"file": step.file, "start": step.outcome, "clean_shutdown": c.clean_shutdown},
+                doubt=absent and not (log.at_rest(c) or log.cluster.at_once or log.cluster.whole),
                 advice=repairs.before_a_start(c, step.repair),
             )
 

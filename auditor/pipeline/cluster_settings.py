@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, Limits, StartFile, attempt, setting_number
+from auditor.base.errors import DecodeError, Limits, StartFile, attempt, is_unread, setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.connectors import schema
 from auditor.connectors.codec.cluster_metadata import (
@@ -368,7 +368,8 @@ def _merge_copies(reads: list[_MetadataPass]) -> ClusterSettings:
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
-    if (read.damaged or read.sound[1] <= 0) and len(reads) == 1 and len(read.voters) <= 1:
+    unread = any(is_unread(error.reason, error.detail) for error in read.errors)
+    if (read.damaged or read.sound[1] <= 0) and not unread and len(reads) == 1 and len(read.voters) <= 1:
         cluster.cut_at = {log_dir.name: max(read.sound[1], 0)}
         cluster.not_sound = frozenset(key for key, (offset, _) in read.made.items() if offset >= read.sound[1])
     cluster.stopped, cluster.removed = read.stopped, frozenset(read.metadata.removed)

@@ -113,12 +113,24 @@ def test_zeros_in_the_last_segment_of_a_clean_stop(change: str, starts: bool, tm
     assert all("a start of broker 1 ends at them" in f.message and ".kafka_cleanshutdown" in f.remedy for f in errors)
 
 
-def test_the_loss_of_an_empty_partition_is_an_info(tmp_path: Path) -> None:
+def test_the_loss_of_an_empty_partition_is_no_finding(tmp_path: Path) -> None:
     """A topic that was made right before the copy may not have the file yet, and nothing is lost."""
     folder = base("4.3.1", tmp_path)
     empty = [log for log in folder.glob("__transaction_state-*/*.log") if not log.stat().st_size]
     (empty[0].parent / "partition.metadata").unlink()
-    assert [f.severity for f in opened(tmp_path).findings if f.kind == "start-fails"] == ["info"]
+    assert [f for f in opened(tmp_path).findings if f.kind == "start-fails"] == []
+
+
+def test_a_file_that_a_running_copy_lacks_is_no_proof(tmp_path: Path) -> None:
+    """The same directory says critical where it was stopped cleanly: all its files are of one moment."""
+    folder = base("4.3.1", tmp_path)
+    with_data = [log for log in folder.glob("orders-*/*.log") if log.stat().st_size]
+    (with_data[0].parent / "partition.metadata").unlink()
+    for stopped, severity in ((True, "critical"), (False, "info")):
+        if not stopped:
+            (folder / ".kafka_cleanshutdown").unlink()
+        (f,) = [f for f in opened(tmp_path).findings if f.kind == "start-fails"]
+        assert (f.severity, f.if_true) == (severity, None if stopped else "critical")
 
 
 def test_a_newer_release_refuses_small_segments(tmp_path: Path) -> None:

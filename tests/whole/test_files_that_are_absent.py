@@ -51,6 +51,9 @@ def said_of_files(f: Finding, gone: list[str]) -> bool:
     of_log = [name for name in gone if folder in name]
     if f.kind in GAPS:
         return f.evidence["confidence"] == "undecidable" and any(n.endswith(".log") for n in of_log)
+    if f.kind == "start-fails":
+        names = [name.partition("/")[2] for name in gone]
+        return f.evidence["file"] in names or any(name.startswith("__cluster_metadata-0/") for name in names)
     if f.kind == "missing-segment":  # which may be about several partitions
         several = f.evidence.get("partitions")
         names = several if isinstance(several, list) else [] if several else [f"{f.topic}-{f.partition}"]
