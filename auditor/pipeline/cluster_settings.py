@@ -664,8 +664,7 @@ def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSe
 def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
     """What a start does at the files of a log directory that are not as they should be; ``logs``: those that it has."""
     files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
-    if not log_dir.copied:
-        files += _lost_at_start(log_dir, logs, settings)
+    files += _lost_at_start(log_dir, logs, settings)
     return start_steps(files, kraft=not _uses_zookeeper(log_dir, logs, settings))
 
 
