@@ -25,7 +25,7 @@ from auditor.connectors.codec.cluster_metadata import (
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, parted
-from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
+from auditor.connectors.logdir.internal_rows import MetadataLog, beginning, checkpoints_at_start
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.evidence.which_copy import ClusterCopy, several_clusters
@@ -145,7 +145,8 @@ class ClusterSettings:
     ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
     behind the moment that their directories are of. ``apart``: its log directories, where other clusters have its id.
     ``cut_at``: of a controller alone, its log directory and the offset at which its start cuts the damaged metadata
-    log; ``not_sound``: the partitions made from there on, by topic id.
+    log; ``not_sound``: the partitions made from there on, by topic id; ``start_files``: metadata checkpoints that are
+    not whole, by log directory.
     """
 
     metadata: ClusterMetadata | None = None
@@ -173,6 +174,7 @@ class ClusterSettings:
     sessions: Sessions = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     cut_at: dict[str, int] = field(default_factory=dict)
+    start_files: dict[str, tuple[StartFile, ...]] = field(default_factory=dict)
     not_sound: frozenset[tuple[str, int]] = frozenset()
 
     @property
@@ -238,7 +240,7 @@ class MetadataRead(NamedTuple):
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
     ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
     of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged in
-    it (``damaged``: something is).
+    it (``damaged``: something is); ``start_files``: its checkpoints that are not whole.
     """
 
     metadata: ClusterMetadata
@@ -254,6 +256,7 @@ class MetadataRead(NamedTuple):
     voters: tuple[int, ...]
     sound: tuple[int, int]
     damaged: bool
+    start_files: tuple[StartFile, ...]
 
 
 def read_settings(
@@ -363,6 +366,7 @@ def _merge_copies(cluster: ClusterSettings, reads: list[_MetadataPass]) -> None:
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
+    cluster.start_files = {item.log_dir.name: item.read.start_files for item in reads}
     unread = any(is_unread(error.reason, error.detail) for error in read.errors)
     if (read.damaged or read.sound[1] <= 0) and not unread and len(reads) == 1 and len(read.voters) <= 1:
         cluster.cut_at = {log_dir.name: max(read.sound[1], 0)}
@@ -471,6 +475,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
         voters=metadata.voters or reading.voters(),
         sound=sound,
         damaged=reading.doubted,
+        start_files=tuple(checkpoints_at_start(*task)),
     )
 
 
@@ -663,7 +668,8 @@ def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSe
 
 def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
     """What a start does at the files of a log directory that are not as they should be; ``logs``: those that it has."""
-    files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
+    own = () if log_dir.copied else settings.start_files.get(log_dir.name, ())
+    files = [f for f in (*log_dir.start_files, *own) if f.kind != METADATA_LOG or len(settings.voters) <= 1]
     files += _lost_at_start(log_dir, logs, settings)
     return start_steps(files, kraft=not _uses_zookeeper(log_dir, logs, settings))
 

@@ -44,7 +44,6 @@ from auditor.connectors.logdir.files import (
     TextFile,
     Unreadable,
 )
-from auditor.connectors.logdir.internal_rows import checkpoint_state
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.retries import side_by_side
@@ -739,17 +738,10 @@ def _start_files(
     for name in storage.folders(draft.place):
         if kafka_names.is_refused_folder(name):
             yield StartFile(name, "folder", "name")
-    size = storage.file_size(draft.place.child(kafka_names.BOOTSTRAP)) if _has_bootstrap(draft) else -1
-    if size >= 0 and (state := checkpoint_state(draft.place, kafka_names.BOOTSTRAP, size, limits)):
-        yield StartFile(kafka_names.BOOTSTRAP, kafka_names.BOOTSTRAP, state)
     have_ids = sum(item.replica.partition_metadata is not None for item in replicas if not _of_metadata(item.replica))
     for item in replicas:
         if item.replica.kind == "live":
             yield from _of_partition(draft.place, item, damaged, have_ids > 0, limits)
-
-
-def _has_bootstrap(draft: Draft) -> bool:
-    return not draft.place.uri and storage.is_there(draft.place.child(kafka_names.BOOTSTRAP))
 
 
 def _of_metadata(replica: Replica) -> bool:
@@ -781,10 +773,6 @@ def _of_metadata_log(place: StorageLocation, replica: Replica, limits: Limits) -
             newer = any(error.reason == "bad_version" for error in errors)
             state = OTHER_VERSION if newer else "damaged" if data else "empty"
             yield StartFile(quorum.name, kafka_names.QUORUM_STATE, state)
-    newest = max((file for file in replica.others if file.kind == "checkpoint"), key=lambda f: f.name, default=None)
-    state = "" if newest is None else checkpoint_state(place, newest.name, newest.size, limits)
-    # That of offset 0 only has the settings of the format, which the log repeats.
-    if newest is not None and state and (newest.offset > 0 or state == "damaged" or not replica.segments):
-        yield StartFile(newest.name, "checkpoint", state)
-    if not any(segment.size for segment in replica.segments) and (newest is None or newest.offset <= 0):
+    checkpoints = [file.offset for file in replica.others if file.kind == "checkpoint"]
+    if not any(segment.size for segment in replica.segments) and max(checkpoints, default=0) <= 0:
         yield StartFile(f"{replica.folder}/00000000000000000000.log", "metadata-log", "missing")
