@@ -270,8 +270,13 @@ def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
         advice=Advice(
             Verdict.LOOK,
             f"compare with the topic id that ZooKeeper has (/brokers/topics/{log.topic})",
-            then="remove partition.metadata at the brokers that have another one, before they start; nothing is "
-            "deleted by that",
+            (
+                Condition(
+                    "the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not looked at"
+                ),
+            ),
+            then="only once that is so: with the broker stopped, move partition.metadata out of the directories that "
+            "have another one; the broker writes it again",
         ),
     )
 
