@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from auditor.base.advice import Act, Advice, Condition, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.errors import setting_number
+from auditor.base.errors import OTHER_VERSION, setting_number
 from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
@@ -270,8 +270,13 @@ def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
         advice=Advice(
             Verdict.LOOK,
             f"compare with the topic id that ZooKeeper has (/brokers/topics/{log.topic})",
-            then="remove partition.metadata at the brokers that have another one, before they start; nothing is "
-            "deleted by that",
+            (
+                Condition(
+                    "the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not looked at"
+                ),
+            ),
+            then="only once that is so: with the broker stopped, move partition.metadata out of the directories that "
+            "have another one; the broker writes it again",
         ),
     )
 
@@ -444,7 +449,7 @@ def start_fails(log: LogView) -> Iterator[Finding]:
     Why it matters: the broker ends, or fails the log directory; with other log directories it goes on without its
     partitions. Without partition.metadata or the metadata, KRaft renames the partition -stray and makes an empty one.
     Can be wrong: a copy that lacks or has changed files which the broker's directory has.
-    What to do: repair the files in the listed order with the broker stopped, on a copy first.
+    What to do: repair the files in the listed order before the broker starts, on a copy first.
     Source: LogManager, LogLoader, CheckpointFile, PartitionMetadataFile, LogManager.isStrayKraftReplica
     """
     for c in log.replicas:
@@ -454,7 +459,8 @@ def start_fails(log: LogView) -> Iterator[Finding]:
         for step in [s for s in steps if s.kind != METADATA_LOG] + cut[:1]:
             replicas = 1 if step.kind == METADATA_LOG else log.cluster.replicas.get((log.topic, log.partition))
             alone = step.outcome == LOST and replicas == 1
-            absent = step.kind == METADATA_LOG or step.why == NO_ID
+            absent = step.kind == METADATA_LOG or step.why.startswith("missing")
+            newer = step.why.startswith(OTHER_VERSION)  # the broker may be of a release that is not known here
             if step.why == NO_ID and not c.log_end:  # of a new topic: nothing is lost
                 continue
             what = "loses" if step.outcome == LOST else "stops at"
@@ -465,7 +471,7 @@ def start_fails(log: LogView) -> Iterator[Finding]:
                 replica=c,
                 verified=True,
                 evidence={"file": step.file, "start": step.outcome, "clean_shutdown": c.clean_shutdown},
-                doubt=absent and not (log.at_rest(c) or log.cluster.at_once or log.cluster.whole),
+                doubt=newer or (absent and not (log.at_rest(c) or log.cluster.at_once or log.cluster.whole)),
                 advice=repairs.before_a_start(c, step.repair),
             )
 

@@ -20,11 +20,14 @@ from typing import Any, NamedTuple, TypeVar
 # an :class:`AuditFailure` and exit code 4.
 
 
+OTHER_VERSION = "of another version"
+
+
 class StartFile(NamedTuple):
     """A file or directory that a starting broker reads, and that is not as it should be.
 
     ``file``: path relative to its log directory; ``kind``: its fixed name, or folder, number, checkpoint, metadata-log,
-    topic-id, tail; ``state``: missing, empty, damaged, cut, name, or other.
+    topic-id, tail; ``state``: missing, empty, damaged, cut, name, other, or :data:`OTHER_VERSION`.
     """
 
     file: str
@@ -158,6 +161,11 @@ def is_unread(reason: str, detail: str) -> bool:
     are encrypted or stored in an unknown way.
     """
     return reason in UNREAD or (reason == "unknown_key_type" and detail.startswith(RECORD_AT))
+
+
+def is_damage(error: DecodeError) -> bool:
+    """Whether an error is about the content of a file, which was there and could be read."""
+    return error.reason != "vanished" and not is_unread(error.reason, error.detail)
 
 
 class _Sentence(Exception):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import StartFile
+from auditor.base.errors import StartFile, is_damage
 from auditor.base.words import plural
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts
@@ -30,7 +30,6 @@ ENDS, FAILS, LOST, REBUILT = "broker ends", "log directory fails", "partition lo
 STOPS = (ENDS, FAILS)
 LEADER_EPOCHS, METADATA_LOG, TOPIC_ID = "leader-epoch-checkpoint", "metadata-log", "topic-id"
 HOLE, TAIL = "hole", "tail"  # of the last segment, after a clean stop
-READABLE = ("unreadable", "limit")  # reasons of errors that are not of a file's content
 
 
 class StartKind(NamedTuple):
@@ -142,7 +141,7 @@ def own_files(replica: ReplicaFacts) -> list[StartFile]:
 
 
 def _damaged(replica: ReplicaFacts, name: str) -> bool:
-    return any(e.file == name and e.reason not in READABLE for e in replica.errors)
+    return any(e.file == name and is_damage(e) for e in replica.errors)
 
 
 def dry_run(replica: ReplicaFacts, recovery_point: int = 0) -> Fields | None:

@@ -26,7 +26,7 @@ from auditor.connectors.codec.cluster_metadata import (
 from auditor.connectors.codec.small_files import OF_BROKERS, OF_TOPICS, sort_out
 from auditor.connectors.logdir import tiered
 from auditor.connectors.logdir.files import JUDGED, DataFile, Inventory, LogDir, Replica, parted
-from auditor.connectors.logdir.internal_rows import MetadataLog, beginning
+from auditor.connectors.logdir.internal_rows import MetadataLog, beginning, checkpoints_at_start
 from auditor.connectors.schema import from_rows
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.evidence.which_copy import ClusterCopy, several_clusters
@@ -146,7 +146,8 @@ class ClusterSettings:
     ``since_start``: the metadata log is whole from its first record on. ``went_on``: brokers that ran on, or again,
     behind the moment that their directories are of. ``apart``: its log directories, where other clusters have its id.
     ``cut_at``: of a controller alone, its log directory and the offset at which its start cuts the damaged metadata
-    log; ``not_sound``: the partitions made from there on, by topic id.
+    log; ``not_sound``: the partitions made from there on, by topic id; ``start_files``: metadata checkpoints that are
+    not whole, by log directory.
     """
 
     metadata: ClusterMetadata | None = None
@@ -174,6 +175,7 @@ class ClusterSettings:
     sessions: Sessions = field(default_factory=dict)
     apart: tuple[str, ...] = ()
     cut_at: dict[str, int] = field(default_factory=dict)
+    start_files: dict[str, tuple[StartFile, ...]] = field(default_factory=dict)
     not_sound: frozenset[tuple[str, int]] = frozenset()
 
     @property
@@ -239,7 +241,7 @@ class MetadataRead(NamedTuple):
     led. ``stopped``: brokers that left the in-sync set by the shutdown that is the last the metadata knows of them.
     ``made``: when each partition was. ``lineage``: the leader epochs of the log with their first offsets. ``voters``:
     of the quorum, as far as it says. ``sound``: the last leader epoch of its log and its end, up to what is damaged in
-    it (``damaged``: something is).
+    it (``damaged``: something is); ``start_files``: its checkpoints that are not whole.
     """
 
     metadata: ClusterMetadata
@@ -255,6 +257,7 @@ class MetadataRead(NamedTuple):
     voters: tuple[int, ...]
     sound: tuple[int, int]
     damaged: bool
+    start_files: tuple[StartFile, ...]
 
 
 def read_settings(
@@ -267,21 +270,19 @@ def read_settings(
     clusters = {log_dir.join_key: ClusterSettings() for log_dir in inventory.log_dirs}
     replicas = [(d, c) for d in inventory.log_dirs for c in d.replicas if c.topic == METADATA_TOPIC]
     tasks = [MetadataTask(log_dir.place, replica, limits) for log_dir, replica in replicas]
-    errors: list[tuple[str, DecodeError]] = []
+    errors, copies = list[tuple[str, DecodeError]](), dict[str, list[_MetadataPass]]()
     reads = list(map(read_metadata, tasks)) if pool is None else pool.all(tasks, read_metadata)
     inventory, apart = _by_cluster(inventory, [(d.name, c, r) for (d, c), r in zip(replicas, reads, strict=True)])
     clusters |= {key: ClusterSettings(apart=log_dirs) for key, log_dirs in apart.items()}
-    by_name = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
-    copies: dict[str, list[_MetadataPass]] = {}
     for (read_dir, replica), read in zip(replicas, reads, strict=True):
-        log_dir = by_name[read_dir.name]
+        log_dir = next(d for d in inventory.log_dirs if d.name == read_dir.name)
         copies.setdefault(log_dir.join_key, []).append(_MetadataPass(_copy(log_dir, replica, read), log_dir, read))
         errors += [(log_dir.name, error) for error in read.errors]
     for join_key, some in copies.items():
-        failures: list[DecodeError] = []
-        merged = partial(_merge_copies, some)
-        clusters[join_key] = attempt(failures, "the metadata could not be judged", merged, ClusterSettings())
-        errors += [(some[0].log_dir.name, error) for error in failures]
+        empty, failed = clusters[join_key], list[DecodeError]()
+        merged = partial(_merge_copies, empty.apart, some)
+        clusters[join_key] = attempt(failed, "the metadata could not be judged", merged, empty)
+        errors += [(some[0].log_dir.name, error) for error in failed]
     for log_dir in inventory.log_dirs:
         _note_deleted(clusters[log_dir.join_key], log_dir)
     for cluster in clusters.values():
@@ -291,11 +292,11 @@ def read_settings(
         clusters[join_key].remote = remote
     for log_dir in inventory.log_dirs:
         _add_configs(clusters[log_dir.join_key], log_dir)
+        cluster = clusters[log_dir.join_key]
         if log_dir.meta is not None and log_dir.meta.directory_id is not None:
-            clusters[log_dir.join_key].directory_ids[log_dir.name] = log_dir.meta.directory_id
-        releases = clusters[log_dir.join_key].releases
-        before = releases.get(log_dir.broker_id, policies.UNKNOWN)
-        releases[log_dir.broker_id] = before.also(_release(clusters[log_dir.join_key], log_dir))
+            cluster.directory_ids[log_dir.name] = log_dir.meta.directory_id
+        before = cluster.releases.get(log_dir.broker_id, policies.UNKNOWN)
+        cluster.releases[log_dir.broker_id] = before.also(_release(cluster, log_dir))
     return clusters, errors
 
 
@@ -347,9 +348,9 @@ def _copy(log_dir: LogDir, replica: Replica, read: MetadataRead) -> Copy:
     return Copy(log_dir.name, log_dir.broker_id, begins, end, read.lineage, read.metadata.snapshot_end)
 
 
-def _merge_copies(reads: list[_MetadataPass]) -> ClusterSettings:
+def _merge_copies(apart: tuple[str, ...], reads: list[_MetadataPass]) -> ClusterSettings:
     """Merge the copies of a cluster's metadata; the state is that of the copy that reaches furthest."""
-    cluster = ClusterSettings()
+    cluster = ClusterSettings(apart=apart)
     furthest, log_dir, read = max(reads, key=lambda item: (item.read.sound, item.copy.rank))
     copies = [item.copy for item in reads]
     cluster.committed = committed(copies, read.voters)
@@ -368,6 +369,7 @@ def _merge_copies(reads: list[_MetadataPass]) -> ClusterSettings:
                 cluster.went_on |= {own.broker_id}
     cluster.metadata, cluster.source, cluster.newest_time = read.metadata, log_dir, read.newest_time
     cluster.voters = read.voters
+    cluster.start_files = {item.log_dir.name: item.read.start_files for item in reads}
     unread = any(is_unread(error.reason, error.detail) for error in read.errors)
     if (read.damaged or read.sound[1] <= 0) and not unread and len(reads) == 1 and len(read.voters) <= 1:
         cluster.cut_at = {log_dir.name: max(read.sound[1], 0)}
@@ -477,6 +479,7 @@ def read_metadata(task: MetadataTask) -> MetadataRead:
         voters=metadata.voters or reading.voters(),
         sound=sound,
         damaged=reading.doubted,
+        start_files=tuple(checkpoints_at_start(*task)),
     )
 
 
@@ -658,20 +661,18 @@ OwnLog = tuple[str, int, str | None]  # topic, partition and topic id of a log i
 
 
 def _uses_zookeeper(log_dir: LogDir, logs: Iterable[OwnLog], settings: ClusterSettings) -> bool:
-    has_metadata = settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs)
-    meta = log_dir.meta
-    if has_metadata:
+    if settings.metadata is not None or any(topic == METADATA_TOPIC for topic, _, _ in logs):
         return False
-    if meta is None or meta.broker_id is None:  # its file is damaged: topic ids are in every directory of KRaft
+    if (meta := log_dir.meta) is None or meta.broker_id is None:  # damaged: topic ids are in every directory of KRaft
         return all(replica.partition_metadata is None for replica in log_dir.replicas)
     return meta.version == 0
 
 
 def steps_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSettings) -> list[StartStep]:
     """What a start does at the files of a log directory that are not as they should be; ``logs``: those that it has."""
-    files = [file for file in log_dir.start_files if file.kind != METADATA_LOG or len(settings.voters) <= 1]
-    if not log_dir.copied:
-        files += _lost_at_start(log_dir, logs, settings)
+    own = () if log_dir.copied else settings.start_files.get(log_dir.name, ())
+    files = [f for f in (*log_dir.start_files, *own) if f.kind != METADATA_LOG or len(settings.voters) <= 1]
+    files += _lost_at_start(log_dir, logs, settings)
     return start_steps(files, kraft=not _uses_zookeeper(log_dir, logs, settings))
 
 
@@ -682,8 +683,7 @@ def _lost_at_start(log_dir: LogDir, logs: list[OwnLog], settings: ClusterSetting
     metadata = settings.metadata
     if metadata is None and not cut:
         return
-    known = {} if metadata is None else metadata.partitions
-    ids = {} if metadata is None else metadata.topics
+    known, ids = ({}, {}) if metadata is None else (metadata.partitions, metadata.topics)
     have = {(topic_id, number) for _, number, topic_id in logs}
     for topic, number, topic_id in logs:
         if topic_id is None or topic == METADATA_TOPIC:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
-from auditor.base.errors import LAST_MS, RECORD_AT, DecodeError, Limits, bounded_time
+from auditor.base.errors import LAST_MS, RECORD_AT, DecodeError, Limits, StartFile, bounded_time
 from auditor.connectors import schema
 from auditor.connectors.codec import group_topics as commits
 from auditor.connectors.codec import transaction_log as transactions
@@ -31,10 +31,10 @@ from auditor.connectors.codec.segment import Chunk, read_segment
 from auditor.connectors.codec.small_files import decode_quorum_state, may_show
 from auditor.connectors.codec.structs import Problem, uuid_text
 from auditor.connectors.codec.transaction_log import Texts, are_ascii, decode_transaction_log, gather, partition_names
-from auditor.connectors.kafka_names import LEADER_EPOCHS, QUORUM_STATE
+from auditor.connectors.kafka_names import BOOTSTRAP, LEADER_EPOCHS, QUORUM_STATE
 from auditor.connectors.logdir.files import DataFile, EpochStarts, Replica
 from auditor.connectors.schema import METADATA_HISTORY, RECOVERY_STATES, Key, array_of, from_columns, from_rows, texts
-from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
+from auditor.connectors.stores.storage import StorageLocation, file_size, is_there, open_file, read_file
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -507,6 +507,25 @@ def checkpoint_state(place: StorageLocation, name: str, size: int, limits: Limit
     finally:
         f.close()
     return "cut" if cut or last != SNAPSHOT_FOOTER else ""
+
+
+def checkpoints_at_start(place: StorageLocation, replica: Replica, limits: Limits) -> Iterator[StartFile]:
+    """Yield the checkpoints that a start of a controller reads and that are not whole.
+
+    ``place``: its log directory; ``replica``: its ``__cluster_metadata``. Cost: one pass over each.
+    """
+    bootstrap = place.child(BOOTSTRAP)
+    if (
+        not place.uri
+        and is_there(bootstrap)
+        and (state := checkpoint_state(place, BOOTSTRAP, file_size(bootstrap), limits))
+    ):
+        yield StartFile(BOOTSTRAP, BOOTSTRAP, state)
+    newest = max((file for file in replica.others if file.kind == "checkpoint"), key=lambda f: f.name, default=None)
+    state = "" if newest is None else checkpoint_state(place, newest.name, newest.size, limits)
+    # That of offset 0 only has the settings of the format, which the log repeats.
+    if newest is not None and state and (newest.offset > 0 or state == "damaged" or not replica.segments):
+        yield StartFile(newest.name, "checkpoint", state)
 
 
 # The table ``metadata_history``.

@@ -13,7 +13,16 @@ from itertools import islice
 from typing import NamedTuple
 
 from auditor.base import user_input
-from auditor.base.errors import DEFAULT_LIMITS, LAST_MS, AuditInputError, DecodeError, Limits, StartFile
+from auditor.base.errors import (
+    DEFAULT_LIMITS,
+    LAST_MS,
+    OTHER_VERSION,
+    AuditInputError,
+    DecodeError,
+    Limits,
+    StartFile,
+    is_damage,
+)
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import plural
 from auditor.connectors import kafka_names
@@ -36,7 +45,6 @@ from auditor.connectors.logdir.files import (
     TextFile,
     Unreadable,
 )
-from auditor.connectors.logdir.internal_rows import checkpoint_state
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.connectors.stores.remote_files import Coming
 from auditor.connectors.stores.retries import side_by_side
@@ -715,35 +723,27 @@ def _aside(replicas: list[BuiltReplica]) -> list[Replica]:
 # What a start meets in a log directory besides segments, leader epochs and snapshots.
 
 
-_NOT_DAMAGE = ("unreadable", "limit")  # reasons of errors that are not of the file's content
-
-
 def _start_files(
     draft: Draft, who: logdir_files.Identity, replicas: list[BuiltReplica], errors: list[DecodeError], limits: Limits
 ) -> Iterator[StartFile]:
     if not (draft.small and draft.partitions):  # no log directory as a whole
         return
-    damaged = {e.file for e in errors if e.reason not in _NOT_DAMAGE}
+    damaged = {e.file for e in errors if is_damage(e)}
+    versions = {e.file for e in errors if e.reason == "bad_version"}
+    meta = None if kafka_names.META in versions else who.meta
     if kafka_names.META not in draft.small:
         yield StartFile(kafka_names.META, kafka_names.META, "missing")
-    elif who.meta is not None and (who.meta.broker_id is None or (who.meta.version and who.meta.cluster_id is None)):
+    elif meta is not None and (meta.broker_id is None or (meta.version and meta.cluster_id is None)):
         yield StartFile(kafka_names.META, kafka_names.META, "damaged" if kafka_names.META in damaged else "empty")
-    for name in sorted(kafka_names.CHECKPOINT_KINDS.keys() & draft.small.keys() & damaged):
-        yield StartFile(name, name, "damaged")
+    for name in sorted(kafka_names.CHECKPOINT_KINDS.keys() & draft.small.keys() & (damaged | versions)):
+        yield StartFile(name, name, "damaged" if name in damaged else OTHER_VERSION)
     for name in storage.folders(draft.place):
         if kafka_names.is_refused_folder(name):
             yield StartFile(name, "folder", "name")
-    size = storage.file_size(draft.place.child(kafka_names.BOOTSTRAP)) if _has_bootstrap(draft) else -1
-    if size >= 0 and (state := checkpoint_state(draft.place, kafka_names.BOOTSTRAP, size, limits)):
-        yield StartFile(kafka_names.BOOTSTRAP, kafka_names.BOOTSTRAP, state)
     have_ids = sum(item.replica.partition_metadata is not None for item in replicas if not _of_metadata(item.replica))
     for item in replicas:
         if item.replica.kind == "live":
             yield from _of_partition(draft.place, item, damaged, have_ids > 0, limits)
-
-
-def _has_bootstrap(draft: Draft) -> bool:
-    return storage.is_there(draft.place.child(kafka_names.BOOTSTRAP)) and not draft.place.uri
 
 
 def _of_metadata(replica: Replica) -> bool:
@@ -770,12 +770,11 @@ def _of_metadata_log(place: StorageLocation, replica: Replica, limits: Limits) -
     quorum = next((file for file in replica.others if file.kind == kafka_names.QUORUM_STATE), None)
     if quorum is not None:
         data = storage.read_file(place, quorum.name, limit=limits.small_file(kafka_names.QUORUM_STATE))
-        if isinstance(data, bytes) and (not data or decode_quorum_state(data, quorum.name)[1]):
-            yield StartFile(quorum.name, kafka_names.QUORUM_STATE, "damaged" if data else "empty")
-    newest = max((file for file in replica.others if file.kind == "checkpoint"), key=lambda f: f.name, default=None)
-    state = "" if newest is None else checkpoint_state(place, newest.name, newest.size, limits)
-    # That of offset 0 only has the settings of the format, which the log repeats.
-    if newest is not None and state and (newest.offset > 0 or state == "damaged" or not replica.segments):
-        yield StartFile(newest.name, "checkpoint", state)
-    if not any(segment.size for segment in replica.segments) and (newest is None or newest.offset <= 0):
+        errors = decode_quorum_state(data, quorum.name)[1] if isinstance(data, bytes) else []
+        if isinstance(data, bytes) and (not data or errors):
+            newer = any(error.reason == "bad_version" for error in errors)
+            state = OTHER_VERSION if newer else "damaged" if data else "empty"
+            yield StartFile(quorum.name, kafka_names.QUORUM_STATE, state)
+    checkpoints = [file.offset for file in replica.others if file.kind == "checkpoint"]
+    if not any(segment.size for segment in replica.segments) and max(checkpoints, default=0) <= 0:
         yield StartFile(f"{replica.folder}/00000000000000000000.log", "metadata-log", "missing")

@@ -253,10 +253,17 @@ def snapshot_of_the_missing(cause: Finding, other: Finding) -> bool:
 
 @relation("topic", "partition")
 def of_the_missing_segment(cause: Finding, other: Finding) -> bool:
-    """It is about offsets, or about an end of the log, in segments that the same replica has lost."""
+    """It is about offsets in segments that the same replica has lost."""
     first, last = read(HoleEvidence, cause.evidence)["missing_range"]
-    within = read(HoleEvidence, other.evidence).get("missing_range") or [-1 if other.offset is None else other.offset]
-    return _same_replica(cause, other) and all(first <= offset <= last for offset in within)
+    within = read(HoleEvidence, other.evidence)["missing_range"]
+    return _same_replica(cause, other) and first <= within[0] <= within[1] <= last
+
+
+@relation("topic", "partition")
+def end_in_the_missing_segment(cause: Finding, other: Finding) -> bool:
+    """It is about an end of the log in segments that the same replica has lost."""
+    first, last = read(HoleEvidence, cause.evidence)["missing_range"]
+    return _same_replica(cause, other) and other.offset is not None and first <= other.offset <= last
 
 
 @relation("topic", "partition")

@@ -57,14 +57,14 @@ def test_a_sample_is_the_same_for_a_seed(monkeypatch: pytest.MonkeyPatch, capsys
 def test_the_first_tier_that_is_red_is_counted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of what ``make test`` lets pass ``make test-all`` is asked, and what it sees already is not asked again."""
+    """Its own tests are asked first, and ``make test-all`` of what ``make test`` lets pass: nothing is asked again."""
     asked: list[str] = []
 
     def passes(tree: Path, arguments: list[str], *_: object, **more: str) -> bool:
-        tier = "test" if "tests/unit" in arguments else "test-all"
+        tier = "test" if "tests/unit" in arguments else "test-all" if "-m" in arguments else "own"
         line = next(m.line for m in chosen if (tree / m.file.relative_to(mutation.ROOT)).read_text() == m.source)
         asked.append(f"{line} {tier}")
-        return f"{line} {tier}" not in (f"{chosen[0].line} test", f"{chosen[1].line} test-all")
+        return f"{line} {tier}" not in (f"{chosen[0].line} own", f"{chosen[1].line} test-all")
 
     lines: dict[int, mutation.Mutant] = {m.line: m for m in mutation.all_mutants([mutation.RELATIONS])}
     chosen = list(lines.values())[:3]
@@ -72,6 +72,7 @@ def test_the_first_tier_that_is_red_is_counted(
     monkeypatch.setattr(mutation, "copied", lambda root, tree: (tree / "rules" / "catalogue").mkdir(parents=True))
     assert mutation.by_tiers(chosen, "1") == 1
     first, second, third = (m.line for m in chosen)
-    assert asked == [f"{first} test", f"{second} test", f"{second} test-all", f"{third} test", f"{third} test-all"]
+    whole = [f"{line} {tier}" for line in (second, third) for tier in ("own", "test", "test-all")]
+    assert asked == [f"{first} own", *whole]
     shown = capsys.readouterr().out.splitlines()
     assert shown[-2:] == [f"lived: {chosen[2]}", "3 mutants: 1 turn make test red, 2 make test-all"]

@@ -66,7 +66,8 @@ def test_a_start_does_what_was_predicted(name: str, tmp_path: Path) -> None:
         starts, lost, found = predicted(target.parent)
         if (starts, lost and starts) != (row["starts"], "orders-0" in row["stray"]):
             wrong.append((row["damage"], row["starts"], starts, lost))
-        assert starts or {"start-fails", "torn-tail"} & set(found), row["damage"]
+        newer = "another version" in row["damage"]  # which a newer release may have written: an info
+        assert starts or newer or {"start-fails", "torn-tail"} & set(found), row["damage"]
         assert row["damage"] != "none" or not found
     assert not wrong
 

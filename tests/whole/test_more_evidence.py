@@ -35,6 +35,7 @@ NOTHING_LOST = "the old leader's replica shows that nothing which only it had wa
 DENIED = {
     ("aborted-transaction-not-indexed", "every */*.txnindex"): "these indexes, beside the remote segments' own",
     ("checkpoint-beyond-log-end", "a log ends earlier"): "the rest of the log",
+    ("start-fails", "meta.properties"): "the file that a start lacks",
     ("stuck-prepare", "meta.properties"): "that another directory of its cluster is newer",
     ("unclean-election", "a broker"): NOTHING_LOST,
     ("unclean-election", "meta.properties"): NOTHING_LOST,  # without it nobody knows which broker's replica it is
