@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import Any
 
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.at_rest import Fields, Values
-from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
+from auditor.base.evidence_keys import AffectedEvidence, ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards.wording import (
@@ -472,14 +473,24 @@ def _as_transaction(finding: Finding) -> Fields:
 
 # The verdict of a run, for headline, terminal and metrics; the exit code follows from the same rows.
 #
-# It depends on the rows of ``blocked`` in the summary and on the severities of findings. Lost records outrank blocked
-# ones.
+# It depends on the rows of ``blocked`` in the summary and on the outcomes of critical and error findings.
 
 
 BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # the age of older copies is shown
-LOST, BLOCKED = "lost", "blocked"  # outcomes
-LOSSES = {LOST: "lost", "unreadable": "unreadable", "at_risk": "at risk"}  # outcomes of lost data, the worst first
+LOST, BLOCKED, NO_OUTCOME = "lost", "blocked", "none"  # outcomes
+# What is affected by the other outcomes (:data:`auditor.dashboards.wording.OUTCOMES`), and how; the worst first.
+AFFECTED = {
+    LOST: ("record", "lost"),
+    "hidden": ("committed record", "hidden"),
+    "exposed": ("aborted record", "exposed"),
+    "duplicated": ("record", "duplicated"),
+    "reordered": ("record", "out of order"),
+    "unreadable": ("record", "unreadable"),
+    "refused": ("write", "refused"),
+    "at_risk": ("record", "at risk"),
+}
+IN_FULL = 2  # outcomes that a headline gives with numbers; the others are named
 
 STANDINGS = {
     "stuck": "nobody will end it",
@@ -495,49 +506,59 @@ class RunVerdict:
     """The verdict of a run.
 
     ``tone``: bad, warn, unsure or good; good only if ``open``, the number of critical and error findings that no
-    baseline suppresses, is 0. ``lost``: those of them about lost, unreadable or endangered records. ``held``: blocked
-    partitions; ``named``: partitions with an open transaction that is within its timeout or of unknown status;
-    ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``: suppressed findings by severity.
+    baseline suppresses, is 0. ``outcomes``: how many of them have which, the worst first; ``affected``: those with one
+    of :data:`AFFECTED`. ``held``: blocked partitions; ``named``: partitions with an open transaction that is within its
+    timeout or of unknown status; ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``:
+    suppressed findings by severity.
     """
 
     tone: str
     headline: str
-    lost: Sequence[Finding]
+    affected: Sequence[Finding]
     held: Sequence[BlockedSummary]
     named: Sequence[BlockedSummary]
     accepted: Sequence[BlockedSummary] = ()
     open: int = 0
     suppressed: Mapping[str, int] = field(default_factory=dict)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def lost(self) -> Sequence[Finding]:
+        """The findings about lost records, which go before what is blocked."""
+        return [f for f in self.affected if f["outcome"] == LOST]
 
 
 def decide(
     rows: Sequence[BlockedSummary], findings: Sequence[Finding], counts: Mapping[str, int], summary: Values
 ) -> RunVerdict:
     """Return the verdict. ``rows``: those of :func:`blocked`; ``counts``: findings by severity."""
-    lost = [f for f in unaccepted(findings) if is_loss(f)]
+    grave = [f for f in unaccepted(findings) if f["severity"] in GRAVE]
+    affected = sorted((f for f in grave if f.get("outcome") in AFFECTED), key=badness)
     accepted = [row for row in rows if row.holder.blocks and row.accepted]
     blocked_rows = [row for row in rows if row.holder.blocks and not row.accepted and not row.holder.left_out]
     named = [row for row in rows if not row.holder.blocks or (row.holder.left_out and not row.accepted)]
-    blocking = [f for f in unaccepted(findings) if f.get("outcome") == BLOCKED and f["severity"] in GRAVE]
-    tone, headline = _headline(lost, blocked_rows, blocking, named, counts, summary)
+    waits = [f for f in grave if f.get("outcome") == BLOCKED]
+    outcomes = _outcomes(affected, blocked_rows, waits)
+    tone, headline = _headline(outcomes, named, counts, summary)
     if any((suppressed := suppressed_findings(findings, summary)).values()):
-        headline = headline.replace("and nothing is wrong", "and nothing else is wrong")
+        headline = headline.replace("Nothing is", "Nothing else is").replace("no error", "no other error")
         headline += f"; {counted(suppressed)} suppressed by the baseline"
     if accepted:
         headline += f"; {_partitions_are(accepted)} blocked as the baseline accepts"
-        headline = headline.replace("Nothing is blocked", "Nothing else is blocked")
     if damaged := [row["kind"] for row in summary.get("coverage") or () if row["state"] == "damaged"]:
         headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
-    grave = sum(counts.get(name, 0) for name in GRAVE)
-    return RunVerdict(tone, headline, lost, blocked_rows, named, accepted, grave, suppressed)
+    open_count = sum(counts.get(name, 0) for name in GRAVE)
+    of_findings = Counter(f.get("outcome") for f in grave)
+    by_outcome = {name: of_findings[name] for name in (LOST, BLOCKED, *AFFECTED, NO_OUTCOME) if of_findings[name]}
+    return RunVerdict(tone, headline, affected, blocked_rows, named, accepted, open_count, suppressed, by_outcome)
 
 
-def is_loss(finding: Finding) -> bool:
-    """Whether a finding is about lost records, or a critical one about unreadable or endangered records."""
-    outcome, severity = finding.get("outcome"), finding["severity"]
-    return (outcome == LOST and severity in GRAVE) or (outcome in LOSSES and severity == "critical")
+def badness(finding: Finding) -> int:
+    """The place of a finding's outcome among those of :data:`AFFECTED`, the worst first; their number for others."""
+    known = finding["severity"] in GRAVE and finding.get("outcome") in AFFECTED
+    return list(AFFECTED).index(finding["outcome"]) if known else len(AFFECTED)
 
 
 @dataclass(frozen=True)
@@ -573,30 +594,56 @@ def report_of(findings: Iterable[Values], given: Fields) -> RunReport:
     return RunReport(with_all_keys(findings, FINDING), given, summary(given))
 
 
+def _outcomes(
+    affected: Sequence[Finding], blocked_rows: Sequence[BlockedSummary], waits: Sequence[Finding]
+) -> list[tuple[str, str]]:
+    # A clause for each outcome with its word alone, the worst first: what is lost, what is blocked, the others.
+    # ``waits``: findings about what is blocked. Some have no row: nobody leads the partition, or only clients wait.
+    held = f"{_partitions_are(blocked_rows)} blocked"
+    partitions = {(f["topic"], f["partition"]) for f in waits}
+    if not blocked_rows:
+        held = f"readers or writers are blocked in {plural(len(partitions), 'partition')}" if waits else ""
+    clauses = [
+        (affected_text([f for f in affected if f["outcome"] == outcome]), word)
+        for outcome, (_, word) in AFFECTED.items()
+    ]
+    return [(text, word) for text, word in (clauses[0], (held, BLOCKED), *clauses[1:]) if text]
+
+
+def affected_text(findings: Sequence[Finding]) -> str:
+    """How many records of how many partitions findings of one outcome are about; empty without findings."""
+    if not findings:
+        return ""
+    what, word = AFFECTED[findings[0]["outcome"]]
+    numbers: dict[tuple[Hashable, ...], int | None] = {}  # once where several replicas have the same records
+    for f in findings:
+        evidence = read(AffectedEvidence, f["evidence"])
+        number = evidence.get("records") or evidence.get("missing_records") or evidence.get("missing_offsets")
+        numbers[f["topic"], f["partition"], f["offset"]] = number
+    known = [number for number in numbers.values() if number is not None]
+    many = sum(known) if len(known) == len(numbers) else None
+    subject = f"{what}s are" if many is None else f"{plural(many, what)} {are(many)}"
+    return f"{subject} {word} in {plural(len({place[:2] for place in numbers}), 'partition')}"
+
+
 def _headline(
-    lost: Sequence[Finding],
-    blocked_rows: Sequence[BlockedSummary],
-    blocking: Sequence[Finding],
+    outcomes: Sequence[tuple[str, str]],
     named: Sequence[BlockedSummary],
     counts: Mapping[str, int],
     summary: Values,
 ) -> tuple[str, str]:
-    blocked = f"{_partitions_are(blocked_rows)} blocked"
-    if lost:
-        return "bad", "; ".join([_of_loss(lost), *([blocked] if blocked_rows else [])])
-    if blocked_rows:
-        return "bad", blocked
     bad = {name: count for name, count in counts.items() if count and name in GRAVE}
+    if outcomes:
+        is_bad = "critical" in bad or outcomes[0][1] in (LOST, BLOCKED)
+        also = [f"also {', '.join(word for _, word in outcomes[IN_FULL:])}"] if len(outcomes) > IN_FULL else []
+        said = "; ".join([*(text for text, _ in outcomes[:IN_FULL]), *also])
+        return "bad" if is_bad else "warn", said[:1].upper() + said[1:]
+    if bad:
+        grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
+        return "bad" if "critical" in bad else "warn", grave
     unknown = [row for row in named if row.holder.standing == "unknown"]
     left_out = [row for row in named if row.holder.left_out]
     named = [row for row in named if not row.holder.left_out]
-    nothing = "Nothing is known to be blocked" if unknown else "Nothing is blocked"
-    if bad:
-        grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
-        tone = "bad" if "critical" in bad else "warn"
-        if blocking:
-            return tone, f"Readers or writers are blocked: {grave}"
-        return tone, f"{nothing}, but there {are(next(iter(bad.values())))} {grave}"
     if left_out:
         return "unsure", f"{_partitions_are(left_out)} blocked, which only a rule that was left out reports"
     if unknown:
@@ -610,23 +657,16 @@ def _headline(
             return "unsure", "Nothing could be read"
         judged = any(row["reason"] != "not_judged" for row in summary["unreadable"])
         why = "is damaged" if summary.get("complete") else "could not be read" if judged else "could not be judged"
-        return "unsure", f"Nothing is blocked in what could be read; part of the input {why}"
+        return "unsure", f"Part of the input {why}; no error in the rest"
     wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):
-        return "warn", f"Nothing is blocked; {plural(counts['warning'], 'warning')}{wait}"
+        return "warn", f"{plural(counts['warning'], 'warning')}, no error{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
-    return "unsure" if unlooked else "good", f"Nothing is blocked, and nothing is wrong in what was read{wait}"
+    return "unsure" if unlooked else "good", f"Nothing is wrong in what was read{wait}"
 
 
 def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
     return f"{plural(len(rows), 'partition')} {are(len(rows))}"
-
-
-def _of_loss(findings: Sequence[Finding]) -> str:
-    # The worst outcome alone: lost before unreadable before at risk.
-    worst = min((f["outcome"] for f in findings), key=list(LOSSES).index)
-    places = len({(f["topic"], f["partition"]) for f in findings if f["outcome"] == worst})
-    return f"Records are {LOSSES[worst]} in {plural(places, 'partition')}"
 
 
 def _scope(scope: Values) -> str:

@@ -11,7 +11,7 @@ from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import PartitionsEvidence, read
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
-from auditor.dashboards.answers import LOSSES, BlockedSummary, Open, begun, is_loss, unaccepted
+from auditor.dashboards.answers import BlockedSummary, Open, badness, begun, unaccepted
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
@@ -340,8 +340,7 @@ def remedies(findings: Sequence[Finding], blocked_rows: Sequence[BlockedSummary]
 
 def _order(findings: Sequence[Finding]) -> tuple[int, int, int, str]:
     worst = _worst(findings)
-    loss = list(LOSSES).index(worst["outcome"]) if is_loss(worst) else len(LOSSES)
-    return SEVERITIES.index(worst["severity"]), loss, -len(findings), kind(worst)
+    return SEVERITIES.index(worst["severity"]), badness(worst), -len(findings), kind(worst)
 
 
 def _worst(findings: Sequence[Finding]) -> Finding:

@@ -12,11 +12,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, finding_groups, page, timeline
-from auditor.dashboards.answers import BlockedSummary, RunVerdict
+from auditor.dashboards.answers import AFFECTED, BlockedSummary, RunVerdict, badness
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
 from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
-# The columns on every page: what is blocked, lost and new.
+# The columns on every page: what is blocked, which records are affected, what is new.
 
 
 Item = TypeVar("Item")
@@ -70,7 +70,7 @@ class Columns:
     not all of it."""
 
     held: Column[BlockedSummary]
-    lost: Column[Finding]
+    affected: Column[Finding]
     new: Column[Finding]
     compared: bool
     open: int = 0
@@ -79,15 +79,16 @@ class Columns:
 
 
 def columns(boards: Sequence[Board]) -> Columns:
-    """Return what is blocked, the oldest first; what is lost; what is new, the most severe first."""
+    """Return what is blocked, the oldest first; what is affected, by outcome; what is new, by severity."""
     blocked = [(board.cluster, row) for board in boards for row in board.verdict.held]
-    lost = [(board.cluster, row) for board in boards for row in board.verdict.lost]
+    affected = [(board.cluster, row) for board in boards for row in board.verdict.affected]
     new = [(board.cluster, row) for board in boards for row in board.new or ()]
     blocked.sort(key=lambda item: _begun(item[1].holder.row))
+    affected.sort(key=lambda item: badness(item[1]))
     new.sort(key=lambda item: SEVERITIES.index(item[1]["severity"]))
     return Columns(
         _column(blocked),
-        _column(lost),
+        _column(affected),
         _column(new),
         any(board.new is not None for board in boards),
         sum(board.verdict.open for board in boards),
@@ -367,22 +368,28 @@ def missing(silent_ms: int, every_ms: int | None) -> str:
 
 
 def headline(rows: Sequence[ClusterRow]) -> tuple[str, str]:
-    """Return the tone of the page and its headline: what is blocked and lost, else how many clusters have errors;
-    then how many are overdue or incomplete."""
+    """Return the tone of the page and its headline: what is lost and blocked, else the worst outcome, else how many
+    clusters have errors; then how many are overdue or incomplete."""
     blocked, lost = sum(len(row.board.verdict.held) for row in rows), sum(bool(row.board.verdict.lost) for row in rows)
+    affected = [f for row in rows for f in row.board.verdict.affected]
     grave = [row for row in rows if any(row.counts[name] for name in GRAVE)]
     sentences = []
     if lost:
-        sentences.append(f"Records are lost or at risk in {lost:,} of {plural(len(rows), 'cluster')}")
+        sentences.append(f"Records are lost in {lost:,} of {plural(len(rows), 'cluster')}")
     if blocked:
         since = oldest([row.board for row in rows])
         of = sum(bool(row.board.verdict.held) for row in rows)
         many = f"{plural(blocked, 'partition')} {'is' if blocked == 1 else 'are'} blocked in {of:,} of "
         sentences.append(many + plural(len(rows), "cluster") + (f", the first since {instant(since)}" if since else ""))
-    if not sentences and grave:
+    if not sentences and affected:
+        worst = min(affected, key=badness)["outcome"]
+        those = [row for row in rows if worst in row.board.verdict.outcomes]
+        what, word = AFFECTED[worst]
+        sentences.append(f"{what.capitalize()}s are {word} in {len(those):,} of {plural(len(rows), 'cluster')}")
+    elif not sentences and grave:
         sentences.append(f"Critical or error findings in {len(grave):,} of {plural(len(rows), 'cluster')}")
     elif not sentences:
-        sentences.append(f"Nothing is known to be blocked in {plural(len(rows), 'cluster')}")
+        sentences.append(f"No error is known in {plural(len(rows), 'cluster')}")
     late, partly = [row for row in rows if row.late], [row for row in rows if row.board.partly]
     also = [f"{len(late):,} overdue"] if late else []
     also += [f"{len(partly):,} read in part"] if partly else []

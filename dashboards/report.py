@@ -153,7 +153,7 @@ def render_report(
         holders=finding_groups.holders(decided.held),
         named=decided.named,
         remedies=asked,
-        lost=decided.lost,
+        affected=decided.affected,
         calm="unsure" if decided.open or decided.tone == "unsure" else "good",
         grave=decided.open,
         anchors=anchors,

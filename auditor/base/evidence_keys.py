@@ -56,6 +56,14 @@ class LateDataEvidence(ClassEvidence, total=False):
     decided: str
 
 
+class AffectedEvidence(TypedDict, total=False):
+    """How many records a finding is about, under the first of these keys that it has."""
+
+    records: int | None
+    missing_records: int | None
+    missing_offsets: int | None
+
+
 class OpenTransactionEvidence(LateDataEvidence, total=False):
     """Keys of findings about an open transaction."""
 

@@ -38,7 +38,7 @@ from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry, safeguards
 from auditor.rules.lib import repairs
-from auditor.rules.seen.view import GRAVE, OUTCOMES, SEVERITIES, Finding, iso
+from auditor.rules.seen.view import SEVERITIES, Finding, iso
 from auditor.rules.validation import COUNTED_BY_RECORDS, METRICS
 
 if TYPE_CHECKING:
@@ -251,13 +251,12 @@ def verdict_row(audit: Audit, decided: answers.RunVerdict) -> Fields:
     """The answer in short: the tone (bad, warn, unsure, good), the headline of page and terminal, the exit code and the
     severity that it goes by; how many critical and error findings have which outcome, and how many of each severity a
     baseline suppresses."""
-    grave = [f.outcome for f in audit.open_findings if f.severity in GRAVE]
     return {
         "tone": decided.tone,
         "headline": decided.headline,
         "exit": audit.exit_code(),
         "fail_on": audit.options.fail_on,
-        "outcomes": {name: grave.count(name) for name in OUTCOMES if name in grave},
+        "outcomes": dict(decided.outcomes),
         "suppressed": dict(decided.suppressed),
     }
 

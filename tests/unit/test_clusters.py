@@ -92,7 +92,7 @@ def test_the_dashboard_opens_with_the_clusters_and_leads_into_one(history: Path)
     site = Site(Shelf(history))
     page = Page(site.page("") or "")
     assert page.faults == []
-    said = "Records are lost or at risk in 1 of 3 clusters; 1 read in part"
+    said = "Records are lost in 1 of 3 clusters; 1 read in part"
     assert said in page.text
     rows = [a["href"] for a in page.all("a") if a.get("class") == "where" and "cluster/" in (a["href"] or "")]
     assert rows == ["cluster/ill.html", "cluster/torn.html", "cluster/well.html"]

@@ -79,7 +79,7 @@ def test_long_lists_say_how_many_more() -> None:
 def test_what_was_not_read_is_said() -> None:
     lost = [{"log_dir": "b1", "file": "t-0/0.log", "position": 9, "reason": "unreadable", "detail": "EIO"}] * 7
     said = printed([], samples.empty_summary(unreadable=lost, batches=1))
-    assert said.startswith("Nothing is blocked in what could be read; part of the input could not be read\nAs of ")
+    assert said.startswith("Part of the input could not be read; no error in the rest\nAs of ")
     assert "Findings: none\n" in said
     assert "Not read: b1/t-0/0.log at byte 9: EIO\n" in said
     assert "Not read: 2 more places" in said

@@ -164,17 +164,17 @@ def test_loss_of_acknowledged_records_goes_before_a_block() -> None:
     loss = finding(rule="replica-missing-range", severity="critical", topic="t", partition=0, message="gone")
     rows, summary = [*registry.described(f.to_dict() for f in audit.findings), loss], run_report(audit).summary
     page = report.render_report(report_of(rows, summary), audit.judged["open"], [])
-    headline = "Records are at risk in 1 partition; 4 partitions are blocked"
+    headline = "4 partitions are blocked; records are at risk in 1 partition"
     assert f"<h1>{headline}</h1>" in page
     gone = finding(rule="replica-divergence", severity="critical", topic="t", partition=2)
     both = [*rows, loss, gone]
     page = report.render_report(report_of(both, summary), audit.judged["open"], [])
-    assert "<h1>Records are lost in 1 partition; 4 partitions are blocked</h1>" in page
+    assert "<h1>Records are lost in 1 partition; 4 partitions are blocked; also at risk</h1>" in page
 
 
 def test_exit_status_and_verdict_agree() -> None:
     audit = opened(corpora.unpack("healthy-41"), as_of=corpora.manifest("healthy-41")["copied_at"])
-    assert (audit.exit_code(), said(audit)[0][:18]) == (0, "Nothing is blocked")
+    assert (audit.exit_code(), said(audit)[0][:18]) == (0, "Nothing is wrong i")
 
 
 def test_the_clock_and_the_age_of_the_copy_are_said() -> None:

@@ -111,7 +111,7 @@ def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Pat
         audit = audit_of(name, out)
         lost = [f for f in audit.open_findings if f.outcome == "lost" and f.severity in GRAVE]
         page = Site(Shelf(out / f"{name}-history")).page("") or ""
-        found = re.search(r'Lost data <span class="count">([\d,]+)</span>', page)
+        found = re.search(r'Affected records <span class="count">([\d,]+)</span>', page)
         assert found is not None
         assert not lost or int(found[1].replace(",", "")) >= len(lost), name
         (board,) = BOARD.findall(page)
