@@ -119,7 +119,7 @@ def test_what_a_rule_found_before_it_raised_stays(tmp_path: Path, monkeypatch: p
         (judge.summary, "of_log"),
         (publish, "_prevention"),
         (publish, "_asides"),
-        (publish, "_recovery"),
+        (publish, "recovery"),
         (cluster_settings, "event_tasks"),
         (resolve, "without_conflicts"),
     ],

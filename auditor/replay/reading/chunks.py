@@ -248,7 +248,7 @@ def culprits_of(
     out = {}
     hidden = {(e.file, e.position) for e in facts.errors if (field := DamagedField.of(e)) and field.hides}
     for where in _batches(facts, before_ms):
-        if (facts.segments[where.segment], where.position) in hidden:
+        if hidden and (facts.segments[where.segment], where.position) in hidden:
             continue  # as it is stored it is no batch, or another
         batch = opened(where.segment, where.position)
         if batch is not None:
