@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
 from auditor.base.at_rest import Values
-from auditor.base.evidence_keys import PartitionsEvidence, read
+from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
 from auditor.dashboards.answers import BlockedSummary, Open, badness, begun, unaccepted
@@ -477,7 +478,13 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
         lines += [f"{name}:", *indented(text, width, 2)] if text else []
     lines.append("Evidence:")
     for name, content in sorted((row["evidence"] or {}).items()):
-        lines += indented(f"{name}: {fact(name, content)}", width, 2) if content is not None else []
+        if content is not None and name != "also":
+            lines += indented(f"{name}: {fact(name, content)}", width, 2)
+    also = Counter((f["severity"], f["rule"], f["message"]) for f in read(Evidence, row["evidence"]).get("also", ()))
+    lines += ["Also found, of the same cause:"] if also else []
+    for (severity, rule, text), count in also.items():
+        times = f" ({count:,} times)" if count > 1 else ""
+        lines += indented(f"{severity} {rule}: {text}{times}", width, 2)
     if did := pages.around(events or (), row):
         lines.append("What the cluster did:")
         for entry in did:
@@ -542,7 +549,7 @@ def _waited(holder: Open) -> str:
     if not holder.waiting or holder.lso is None:
         return ""
     many = plural(holder.waiting, "offset")
-    return f" Behind it read_committed consumers stand at offset {holder.lso}; {many} wait."
+    return f" Behind it read_committed consumers stand at offset {holder.lso}; the LSO lag is {many}."
 
 
 def _done(advice: Values, transactional_id: str | None) -> str:

@@ -47,7 +47,7 @@ from auditor.dashboards.wording import (
 
 ROWS = 20  # with more partitions, a row stands for all that one producer blocks
 BEHIND = 5  # further transactions of a partition
-HEADS = ("PARTITION", "SINCE", "HOLDER", "WAITING", "DO", "FINDING")
+HEADS = ("PARTITION", "SINCE", "HOLDER", "LSO LAG", "DO", "FINDING")
 _LEAST = 20  # columns for partition and holder; with less room, rows become paragraphs
 
 
@@ -132,7 +132,7 @@ def _laid_out(rows: Sequence[TableCells], width: int) -> list[str]:
     if room < _LEAST:
         return [line for row in rows for line in wrap(" · ".join(filter(None, _named(row))), width)]
     wides[0], wides[2] = _shared(wides[0], wides[2], room)
-    right = ("WAITING",)
+    right = ("LSO LAG",)
     out = []
     for row in [TableCells(*HEADS), *rows]:
         place = shortened(row.partition, wides[0] - len(_more_rows(row))) + _more_rows(row)
@@ -150,7 +150,7 @@ def _named(row: TableCells) -> list[str]:
         row.partition + _more_rows(row),
         row.since,
         row.holder,
-        row.waiting and f"{row.waiting} waiting",
+        row.waiting and f"LSO lag {row.waiting}",
         row.do,
         row.finding,
     ]

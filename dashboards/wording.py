@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,7 +102,7 @@ def fact(name: str, content: object) -> str:
 
 
 def value(content: object) -> str:
-    """Return a fact of the evidence on one line; structures as compact JSON with sorted keys."""
+    """Return a fact of the evidence on one line, structures in words; JSON has it as it is."""
     if content is None:
         return "–"
     if isinstance(content, bool):
@@ -112,7 +111,11 @@ def value(content: object) -> str:
         return str(content)
     if isinstance(content, list | tuple) and all(isinstance(item, str | int) for item in content):
         return ", ".join(str(item) for item in content) or "none"
-    return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
+    if isinstance(content, Mapping):
+        return ", ".join(f"{name} {value(item)}" for name, item in sorted(content.items())) or "none"
+    if isinstance(content, list | tuple):
+        return "; ".join(value(item) for item in content) or "none"
+    return str(content)
 
 
 def parsed_time(iso: object) -> datetime.datetime | None:

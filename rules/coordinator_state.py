@@ -398,8 +398,8 @@ def _all_of_one_setting(findings: Sequence[Finding]) -> str:
 def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     """A crash of this application blocks consumers for long
 
-    Checks: a time-out of more than a minute, the client's default; of a minute or more for an id that also commits
-    offsets; none at all, as transactions of a two-phase commit have it (KIP-939).
+    Checks: a timeout above Kafka's default of a minute; none at all, as transactions of a two-phase commit have it
+    (KIP-939).
     Why it matters: until the time is up after a crash, read_committed consumers and stable offset fetches wait.
     Can be wrong: batch jobs that need the time; Flink's jobs need more than the interval of their checkpoints and the
     longest time that they are down.
@@ -410,9 +410,8 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
     (columns, has_record), state_log = log.last_records(), log.state_log
     if state_log is None:
         return
-    long = np.flatnonzero(has_record & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] >= 60_000))
+    long = np.flatnonzero(has_record & (columns["state"] != TOMBSTONE) & (columns["timeout_ms"] > 60_000))
     having = commit_offsets(state_log, log.leader.log_start) if len(long) else has_record
-    long = long[having[long] | (columns["timeout_ms"][long] != 60_000)]
     for number, last in zip(long.tolist(), state_log.entries(columns, long), strict=True):
         tid, offsets = last.transactional_id, bool(having[number])
         yield at_entry(

@@ -8,7 +8,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.errors import SEQUENCES
-from auditor.base.words import duration, plural
+from auditor.base.words import duration, few, plural
 from auditor.evidence.horizons import LEADERS_LOG, Missing, between, both_intact, whole_from
 from auditor.facts.events import (
     AFTER_UNREADABLE,
@@ -515,6 +515,17 @@ def _what_is_not_here(log: LogView) -> str:
     return f"below the log start {replica.log_start}" if replica.log_start else "that the cleaner took"
 
 
+def _with_earlier_sequences(log: LogView, e: Event) -> list[int | None]:
+    # The brokers whose replica has them.
+    found = []
+    for replica in log.replicas:
+        rows = replica.producers[replica.producers["producer_id"] == e["producer_id"]]
+        first = rows["first_sequence"][rows["first_epoch"] == e["producer_epoch"]]
+        if ((first >= 0) & (first < e["found_sequence"])).any():
+            found.append(replica.broker_id)
+    return found
+
+
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
     who, first = f"Producer {e['producer_id']} (epoch {e['producer_epoch']})", e["found_sequence"]
     made = {} if inherited else _topic_made_anew(log, e)
@@ -528,9 +539,11 @@ def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:
         message = f"{who} begins at sequence {first} in this log: it wrote to one of this name before this one began"
         extra = {"confidence": "likely", "missing": "the deleted topic of the same name", **made}
     else:
+        others = _with_earlier_sequences(log, e)
+        where = "and no other replica of the input" if len(log.replicas) > 1 else "the only replica of the input"
         message = (
-            f"{who} begins at sequence {first} in this log: the broker took it without knowing it, and sequences 0 to "
-            f"{first - 1} are nowhere here"
+            f"{who} begins at sequence {first} in this log: the broker took it without knowing it. This replica does "
+            f"not have sequences 0 to {first - 1}, {f'broker {few(others)} has them' if others else where}"
         )
         extra = {"confidence": "likely"}
     return log.at_event(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import sys
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("fingerprint", help="as the audit prints it, or its first digits")
     p.add_argument("--out", type=out_of, metavar="DIR|URI", help="the results of an audit")
     p.add_argument("--history", type=out_of, metavar="DIR|URI", help="the runs kept there; the newest that has it")
+    p.add_argument("--json", action="store_true", help="print the finding as in findings.jsonl instead")
     p.set_defaults(run=run)
 
 
@@ -46,6 +48,9 @@ def run(args: argparse.Namespace) -> int:
         row = printing.finding_by_fingerprint(_of_history(args.history), str(args.fingerprint))
         summary = _summary(args.history, row["run_id"])
         page = f"/report/{quote(row['run_id'], safe='')}"
+    if args.json:
+        sys.stdout.write(json.dumps(row, ensure_ascii=False, indent=2, default=str) + "\n")
+        return 0
     width = shutil.get_terminal_size((120, 24)).columns
     sys.stdout.write(printing.text(row, width, summary.get("cluster_events")))
     served = "" if args.out is not None else ", which 'auditor dashboard' serves"

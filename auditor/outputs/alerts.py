@@ -88,9 +88,9 @@ def where(row: Values) -> str:
 
 
 def blocked(holder: Open) -> str:
-    """Return what is blocked, for how long, by whom, and how many offsets wait, in words."""
+    """Return what is blocked, for how long, by whom, and the LSO lag, in words."""
     since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
-    waiting = f"; {plural(holder.waiting, 'offset')} wait" if holder.waiting else ""
+    waiting = f"; LSO lag {plural(holder.waiting, 'offset')}" if holder.waiting else ""
     by = who(holder.row) or "an unknown producer"
     return f"{log_name(holder.row)} is blocked for {aged(holder.row)}{since}, by {by}{waiting}"
 

@@ -301,10 +301,10 @@ def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: New
     assert of_slack["text"] == "Kafka audit of prod-eu: 4 new, 0 gone, 0 still there"
     assert f"in prod-eu · <{link}|finding>" in text
     assert "bank.audit-2 is blocked for " in text
-    assert ", by bank-zombie · producer 5 epoch 0; 3 offsets wait. *Act*" in text
+    assert ", by bank-zombie · producer 5 epoch 0; LSO lag 3 offsets. *Act*" in text
     event = next(each for each in events if each["dedup_key"] == row["fingerprint"])
     assert event["payload"]["summary"].startswith("prod-eu: bank.audit-2 is blocked for ")
-    assert event["payload"]["summary"].endswith("3 offsets wait: Act")
+    assert event["payload"]["summary"].endswith("LSO lag 3 offsets: Act")
     assert event["links"] == [{"href": link, "text": "finding"}]
     owner = event["payload"]["custom_details"]["for_owner"]
     assert owner.startswith("Your transactional id bank-zombie (producer 5, epoch 0) left 3 records of an open ")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from auditor import cli
+from auditor.dashboards.answers import FINDING
+from auditor.outputs import printing
 from tests import corpora
 
 
@@ -98,3 +100,26 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--version"])
     assert ended.value.code == 0
     assert re.fullmatch(r"auditor \S+\n", capsys.readouterr().out)
+
+
+def test_related_findings_are_listed_once_each_in_words_and_raw_with_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = {"rule": "late-write-after-marker", "severity": "critical", "topic": "t", "partition": 0, "message": "late"}
+    other = {**again, "message": "later"}
+    row = {
+        **dict.fromkeys(FINDING), "rule": "hanging-transaction", "kind": "hanging-transaction", "severity": "critical",
+        "fingerprint": "f" * 64, "message": "open", "evidence": {"also": [again] * 28 + [other] * 28, "records": 3},
+        "remedy": "", "topic": "t", "partition": 0,
+    }  # fmt: skip
+    said = printing.text(row, 120, ())
+    assert said.count("critical late-write-after-marker: late (28 times)") == 1
+    assert said.count("critical late-write-after-marker: later (28 times)") == 1
+    assert "{" not in said
+
+    folder = tmp_path / "out"
+    assert cli.main(["audit", str(corpora.unpack("hanging-36")), "--out", str(folder), "--master", "inline[1]"]) == 1
+    line = (folder / "findings.jsonl").read_text(encoding="utf-8").splitlines()[0]
+    capsys.readouterr()
+    assert cli.main(["explain", json.loads(line)["fingerprint"], "--out", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out).items() >= json.loads(line).items()

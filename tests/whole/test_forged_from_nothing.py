@@ -246,6 +246,16 @@ def test_time_outs_above_the_clients_default_are_worth_a_line(tmp_path: Path, ti
     assert [f.severity for f in found if f.kind == "transaction-timeout-too-large"] == ["info"] * named
 
 
+def test_many_ids_with_one_timeout_are_one_information(tmp_path: Path) -> None:
+    path = bare_broker.broker(tmp_path, LOG)
+    states = Coordinator(path, 0)
+    for number in range(12):
+        states.state(f"app-{number}", "Empty", (100 + number, 0), BEGAN, timeout=900_000)
+    finish(states)
+    (found,) = (f for f in audited(tmp_path) if f.kind == "transaction-timeout-too-large")
+    assert (found.severity, found.evidence["count"], len(found.evidence["transactional_ids"])) == ("info", 12, 12)
+
+
 # One cause, one finding
 
 
