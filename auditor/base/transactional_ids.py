@@ -116,7 +116,7 @@ SCHEMES = (
     ),
     Scheme(
         Framework.SPRING, "(?P<prefix>(?P<application>.*?[^0-9-])-?)(?P<number>0|[1-9][0-9]{0,8})",
-        "producer {number} of its pool", "DefaultKafkaProducerFactory",
+        "producer {number} of its pool", "DefaultKafkaProducerFactory (or another numbered pool)",
         "spring-kafka 1.3 on (read: 2.9.13, 3.3.4)", Sign.POOL, alone=False,
     ),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -332,6 +333,7 @@ def decisive_commits(run: list[Waits]) -> list[Waits]:
 
 
 CONNECT, STREAMS = "connect", "streams"  # whose a group is
+_OF_CONNECT = re.compile(r'"protocolType": ?"connect"')
 GENERATIONS = 3  # of a group that are kept
 AT_HAND = 32  # generations whose members are at hand by partition
 KEPT_CHARACTERS = 32 << 20  # of all groups; those that come later have no owners
@@ -376,7 +378,7 @@ class Assignments:
         """Record a classic group's record; ``value``: its value as JSON with Kafka's own field names."""
         if value is None:
             return
-        if '"protocolType":"connect"' in value:
+        if _OF_CONNECT.search(value):
             self.kinds[group] = CONNECT
         elif "-StreamThread-" in value:  # in the client ids
             self.kinds[group] = STREAMS
