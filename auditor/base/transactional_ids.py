@@ -120,6 +120,7 @@ SCHEMES = (
         "spring-kafka 1.3 on (read: 2.9.13, 3.3.4)", Sign.POOL, alone=False,
     ),
 )  # fmt: skip
+LONGEST = 1_200  # characters; FlinkKafkaProducer cuts the names of tasks at 1,000
 _COMPILED = tuple((scheme, re.compile(scheme.pattern, re.DOTALL)) for scheme in SCHEMES)
 
 
@@ -155,7 +156,7 @@ COLUMNS = ("framework", "application", "application_part", "framework_certainty"
 
 def schemes_of(transactional_id: str) -> Iterator[tuple[Scheme, dict[str, str]]]:
     """Yield the schemes that an id fits, in the order of the catalogue, each with the groups of its pattern."""
-    for scheme, pattern in _COMPILED:
+    for scheme, pattern in _COMPILED if len(transactional_id) <= LONGEST else ():
         if match := pattern.fullmatch(transactional_id):
             yield scheme, match.groupdict()
 

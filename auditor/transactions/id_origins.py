@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice, pairwise
-from typing import NamedTuple
 
 from auditor.base.transactional_ids import IdOrigin, Sign, origin, schemes_of
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -16,20 +17,33 @@ SUBTASKS = 1 << 15  # Flink's highest parallelism
 RECORDS = 64  # of an id that are looked at
 LEADER = "connect-cluster-"
 OF_WORKERS = ("connect-configs", "connect-offsets", "connect-status")  # of Kafka's connect-distributed.properties
-OF_STREAMS = ("-changelog", "-repartition")
 
 Shown = tuple[bool, str, dict[str, str]]  # whether it is certain, the sign in words, and groups that it corrects
 
 
-class Surroundings(NamedTuple):
-    """What a cluster shows beside an id.
+@dataclass
+class Surroundings:
+    """What a cluster shows beside its ids.
 
-    ``groups``: the groups of Connect's workers and of Streams' threads; ``topics``: with their number of partitions.
+    ``groups``: the groups of Connect's workers and of Streams' threads; ``topics``: with their number of partitions;
+    ``origins``: of the ids that were asked for.
     """
 
     history: CoordinatorHistory | None
     groups: Mapping[str, str]
     topics: Mapping[str, int]
+    origins: dict[str, IdOrigin | None] = field(default_factory=dict)
+
+    @cached_property
+    def of_streams(self) -> list[str]:
+        """The internal topics of Streams applications."""
+        return [name for name in self.topics if name.endswith(("-changelog", "-repartition"))]
+
+    def origin(self, transactional_id: str) -> IdOrigin | None:
+        """Return the origin of an id. Cost: the first call may index all ids."""
+        if transactional_id not in self.origins:
+            self.origins[transactional_id] = recognize(transactional_id, self)
+        return self.origins[transactional_id]
 
     def has_id(self, transactional_id: str) -> bool:
         """Whether a transactional id is known."""
@@ -52,8 +66,7 @@ def _by_streams(parts: Mapping[str, str], around: Surroundings) -> Shown | None:
     application = parts["application"]
     if around.groups.get(application) == STREAMS:
         return True, f"the members of group {application} are threads of Kafka Streams", {}
-    own = (name for name in around.topics if name.startswith(f"{application}-") and name.endswith(OF_STREAMS))
-    topic = next(own, None)
+    topic = next((name for name in around.of_streams if name.startswith(f"{application}-")), None)
     return None if topic is None else (True, f"{topic} is an internal topic of the application", {})
 
 

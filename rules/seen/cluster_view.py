@@ -19,7 +19,7 @@ from auditor.facts.crash_recovery import StartStep
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
-from auditor.transactions.id_origins import Surroundings, recognize
+from auditor.transactions.id_origins import Surroundings
 
 # Elections, by the controller's records.
 
@@ -249,7 +249,7 @@ class Cluster:
     there, which reports those outside of partitions; ``next_release``: what a newer release refuses. ``scope``: what
     was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches of its leader
     replica with an unverified checksum. ``is_judged``: False where all this is unknown since finding it out failed.
-    ``group_kinds``: the groups of Connect's workers and Streams' threads; ``origins``: what :meth:`origin` gave.
+    ``group_kinds``: the groups of Connect's workers and Streams' threads; ``surroundings``: for :meth:`origin`.
     """
 
     as_of: int
@@ -315,7 +315,7 @@ class Cluster:
     start_of: dict[str, tuple[str, int]] = field(default_factory=dict)
     next_release: dict[str, list[str]] = field(default_factory=dict)
     group_kinds: dict[str, str] = field(default_factory=dict)
-    origins: dict[str, IdOrigin | None] = field(default_factory=dict)
+    surroundings: Surroundings | None = None
 
     def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
         """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""
@@ -339,12 +339,9 @@ class Cluster:
 
     def origin(self, transactional_id: str | None) -> IdOrigin | None:
         """Return whose a transactional id is, None where nothing shows it. Cost: the first call may index all ids."""
-        if transactional_id is None:
-            return None
-        if transactional_id not in self.origins:
-            around = Surroundings(self.coordinator, self.group_kinds, self.partition_counts)
-            self.origins[transactional_id] = recognize(transactional_id, around)
-        return self.origins[transactional_id]
+        if self.surroundings is None:
+            self.surroundings = Surroundings(self.coordinator, self.group_kinds, self.partition_counts)
+        return None if transactional_id is None else self.surroundings.origin(transactional_id)
 
     def is_tiered(self, topic: str) -> bool:
         """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""

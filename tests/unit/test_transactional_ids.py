@@ -171,15 +171,24 @@ def test_spring_needs_a_second_sign_to_be_likely() -> None:
     assert recognize("tx-billing.shop.orders.3", orders) is None
 
 
+@pytest.mark.parametrize("unit", ["-", "a-", "query_-", "debezium-", "1_", "-1", "a.", "\u0661-"])
+@pytest.mark.parametrize("length", [1_190, 32_000])
+def test_long_names_take_no_time(unit: str, length: int) -> None:
+    """Patterns that go back over a name would take hours for one that somebody made for that."""
+    name = f"_confluent-ksql-{unit * (length // len(unit))}x"
+    assert recognize(name, Surroundings(history(("z", 1)), {"g": "connect"}, {"t": 3})) is None
+
+
 @pytest.mark.parametrize("name", ["", "orders", "orders-7", "tx-007", "a.b.c", "-", "0", "-0", ".2", "x" * 40, "\n-\n"])
 def test_other_names_are_nobodys(name: str) -> None:
     assert of(name, ("z", 1), groups={"g": "connect"}, t=3) is None
 
 
-def test_the_catalogue_names_class_and_releases_of_each_scheme() -> None:
-    for scheme in SCHEMES:
-        assert scheme.source
-        assert "read: " in scheme.releases
+def test_the_page_has_framework_class_and_releases_of_each_scheme() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "transactional-ids.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if "(read: " in line]
+    expected = {(str(scheme.framework), scheme.source, scheme.releases) for scheme in SCHEMES}
+    assert {(framework, source, releases) for framework, _, source, releases in rows} == expected
 
 
 def of_connect(path: Path, protocol: str) -> None:
