@@ -12,6 +12,7 @@ from typing import Any
 from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
 from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import AffectedEvidence, ClassEvidence, Evidence, OpenTransactionEvidence, read
+from auditor.base.transactional_ids import COLUMNS
 from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.dashboards.wording import (
@@ -461,6 +462,7 @@ def _as_transaction(finding: Finding) -> Fields:
         "batches": evidence.get("batches"),
         "records": evidence.get("records"),
         "bytes": evidence.get("bytes"),
+        **{name: evidence.get(name) for name in COLUMNS},
         **dict.fromkeys(("at_least", "readers", "since_by_producer", "since_not_before", "since_not_after")),
         "transactional_id": finding["transactional_id"],
         "first_offset": finding["offset"],
@@ -789,7 +791,7 @@ TRANSACTION = (
     "log_dir", "broker_id", "topic", "partition", "producer_id", "producer_epoch", "transactional_id", "class",
     "first_offset", "last_offset", "since", "since_by_producer", "since_not_before", "since_not_after", "age_ms",
     "state", "batches", "records", "bytes", "status", "certainty", "standing", "at_least", "held_at_least_ms", "advice",
-    "readers",
+    "readers", *COLUMNS,
 )  # fmt: skip
 TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
 BAR = (
@@ -806,6 +808,7 @@ BLOCKED_ROW = (
     "since_not_before", "since_not_after", "age_ms", "at_least", "held_at_least_ms", "timeout_ms", "beyond_timeout",
     "late_if_open", "class", "state", "why", "status", "certainty", "standing", "severity", "if_true", "rule",
     "fingerprint", "accepted", "left_out", "others", "batches", "records", "bytes", "advice", "remedy", "readers",
+    *COLUMNS,
 )  # fmt: skip
 ASIDE = (
     "about", "topic", "partition", "broker_id", "bytes", "says", "group_id", "committed_records", "committed_most",

@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.advice import IF_FLINK, Verdict, lead, may_be_flinks, whole
+from auditor.base.advice import Verdict, lead, whole
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
+from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
 from auditor.dashboards.answers import BlockedSummary, Open, badness, begun, unaccepted
@@ -99,7 +100,9 @@ def _owner(finding: Finding) -> tuple[object, ...]:
 def _who(findings: Sequence[Finding]) -> str:
     # Only what all of its findings share: not the epoch if it was bumped.
     first = findings[0]
-    return who({name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)})
+    shared = {name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)}
+    named = next((f["evidence"] for f in findings if (f["evidence"] or {}).get("framework")), None)
+    return who(shared | ({"evidence": named} if "transactional_id" in shared else {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,7 +532,7 @@ def message(finding: Finding, holder: Open | None, cluster: str, link: str = "")
     if holder is None:
         text = f"about your {owned}{ids}{place}: {finding['message']}"
     else:
-        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder.advice, name)}"
+        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder)}"
     text = text[:1].upper() + text[1:]
     return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
 
@@ -552,9 +555,9 @@ def _waited(holder: Open) -> str:
     return f" Behind it read_committed consumers stand at offset {holder.lso}; the LSO lag is {many}."
 
 
-def _done(advice: Values, transactional_id: str | None) -> str:
-    given = whole(advice) or {"verdict": Verdict.LOOK, "cost": ""}
+def _done(holder: Open) -> str:
+    given, whose = whole(holder.advice) or {"verdict": Verdict.LOOK, "cost": ""}, IdOrigin.of(holder.row)
     return _DONE[Verdict(given["verdict"])].format(
         cost=lead(given).partition(": ")[2],
-        again=IF_FLINK if may_be_flinks(transactional_id) else "If they matter, send them again",
+        again=guidance(whose, "open") if is_flinks(whose) else "If they matter, send them again",
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 from auditor.base import advice
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import duration
 
 # Values as text, the same in all outputs.
@@ -168,10 +169,14 @@ def place(row: Values) -> str:
 
 
 def who(row: Values) -> str:
-    """Return the producer, transactional id and group of a row in words; empty for none."""
-    parts = []
+    """Return the producer, transactional id with its framework, and group of a row in words; empty for none."""
+    parts, whose = [], row if row.get("framework") else read(Evidence, row.get("evidence"))
     if row.get("transactional_id") is not None:
         parts.append(clip(str(row["transactional_id"]), 200))
+    if whose.get("framework"):
+        likely = "" if whose["framework_certainty"] == "proved" else " (likely)"
+        named = clip(f"{whose['application']}, {whose['application_part']}", 200)
+        parts.append(f"{whose['framework']}{likely}: {named}")
     if row.get("producer_id") is not None:
         epoch = "" if row.get("producer_epoch") is None else f" epoch {row['producer_epoch']}"
         parts.append(f"producer {row['producer_id']}{epoch}")

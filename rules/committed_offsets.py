@@ -756,6 +756,7 @@ def watched(log: LogView) -> WatchedOffsets:
             pending=pending,
             in_force=in_force_of(story.in_force()),
             groups=[group for group in dict.fromkeys(groups) if group is not None],
+            kinds=assignments.kinds,
         )
     return log.leader.watched_offsets
 

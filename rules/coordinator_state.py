@@ -9,9 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict, may_be_flinks
+from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
+from auditor.base.transactional_ids import LONGER_THAN_DOWN, by_scheme, is_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
 from auditor.evidence.cluster_clocks import BrokerTime, Order
 from auditor.facts.coordinator_log import (
@@ -224,11 +225,7 @@ ENDLESS = Advice(
     "a two-phase commit has no time-out",
     then="watch that its application ends what it has prepared, also after a crash",
 )
-OF_FLINK = Advice(
-    Verdict.LOOK,
-    then="If this is Flink: keep transaction.timeout.ms above the interval of checkpoints and the longest time that "
-    "the job is down: a transaction that times out before the job is restored loses records that it counts as written",
-)
+OF_FLINK = Advice(Verdict.LOOK, then=f"if this is Flink: {LONGER_THAN_DOWN}")
 
 
 @rule(
@@ -420,7 +417,7 @@ def transaction_timeout_too_large(log: LogView) -> Iterator[Finding]:
             f"{tid} has {_timeout(last.timeout_ms)}" + (" and commits offsets" if offsets else ""),
             last,
             evidence={"timeout_ms": last.timeout_ms, "commits_offsets": offsets},
-            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else OF_FLINK if may_be_flinks(tid) else None,
+            advice=ENDLESS if last.timeout_ms == NO_TIMEOUT_MS else OF_FLINK if is_flinks(by_scheme(tid)) else None,
         )
 
 

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.advice import IF_FLINK, Advice, CheckCommand, Verdict, may_be_flinks
+from auditor.base.advice import Advice, CheckCommand, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
+from auditor.base.transactional_ids import adapted, guidance, is_flinks
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
 from auditor.evidence.horizons import Horizon, HorizonSource
@@ -482,17 +483,17 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
             transactional_id=entry.transactional_id,
             time_ms=time,
             evidence={"expected": highest, "found": p["max_data_epoch"]},
-            advice=_if_flinks(entry.transactional_id),
+            advice=_if_flinks(log, entry.transactional_id),
             doubt=log.cluster.lacks(TRANSACTION_STATE, partition, written, other_clock=other)
             or partition in history.broken,
         )
 
 
-def _if_flinks(transactional_id: str) -> Advice | None:
+def _if_flinks(log: LogView, transactional_id: str) -> Advice | None:
     # Restarting an id's producer aborts what a Flink job may have to commit.
-    if not may_be_flinks(transactional_id):
-        return None
-    return Advice(Verdict.LOOK, then=f"{IF_FLINK}. A job that is restored initialises its producers by itself")
+    whose = log.cluster.origin(transactional_id)
+    advice = Advice(Verdict.LOOK, then="a job that is restored initialises its producers by itself")
+    return adapted(advice, guidance(whose, "open")) if is_flinks(whose) else None
 
 
 @rule("producer-id-not-allocated", when={"info": "while it may be in flight"})
@@ -575,5 +576,5 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
             transactional_id=last.transactional_id,
             time_ms=log.time(p["data_time"]),
             evidence={"tombstone_offset": last.offset, "tombstone_time": iso(last.record_time)},
-            advice=_if_flinks(last.transactional_id),
+            advice=_if_flinks(log, last.transactional_id),
         )

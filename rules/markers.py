@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict, sent_again
+from auditor.base.advice import Advice, Verdict
 from auditor.base.at_rest import Fields
+from auditor.base.transactional_ids import sent_again
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
 from auditor.evidence.horizons import cleaned, whole_from
@@ -357,8 +358,8 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     amends = (
         f"undo downstream what came of {ended.data()}"
         if t["commit"]
-        else f"{sent_again(window.transactional_id, ended.data())}; readers with isolation.level=read_uncommitted, and "
-        f"{repairs.dump(None, '--print-data-log')}, still show them"
+        else f"{sent_again(log.cluster.origin(window.transactional_id), ended.data())}; readers with "
+        f"isolation.level=read_uncommitted, and {repairs.dump(None, '--print-data-log')}, still show them"
     )
     advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
     return log.finding(

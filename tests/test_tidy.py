@@ -79,6 +79,7 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
                 "auditor.base.errors",
                 "auditor.base.evidence_keys",
                 "auditor.base.code_cache",
+                "auditor.base.transactional_ids",
                 "auditor.base.words",
                 "auditor.base.user_input",
                 "auditor.base.at_rest",

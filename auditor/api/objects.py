@@ -474,6 +474,11 @@ class BlockedPartition:
     standing: str
     transaction_class: str
     transactional_id: str | None
+    framework: str | None
+    application: str | None
+    application_part: str | None
+    framework_certainty: str | None
+    framework_why: str | None
     producer_id: int | None
     producer_epoch: int | None
     since: datetime | None

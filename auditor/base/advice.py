@@ -1,8 +1,7 @@
-"""Advice on a finding as an object, and what differs for transactional ids of Flink."""
+"""Advice on a finding as an object."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -14,49 +13,62 @@ from auditor.base.at_rest import Fields, Values
 
 
 class Verdict(StrEnum):
-    """The kind of an advice."""
+    """The label of an advice (contract, section 0)."""
 
-    LOOK = "look"  # more must be known before anything is done
+    SAFE_TO_ABORT = "safe_to_abort"
+    DO_NOT_ABORT = "do_not_abort"  # an abort may lose data
+    COMMIT_IT = "commit_it"  # COMMIT was decided and its marker is missing: an abort loses what was committed
+    INVESTIGATE_FIRST = "investigate_first"  # more must be known before anything is done
     WAIT = "wait"  # it ends by itself
+    NOTIFY_OWNER = "notify_owner"  # only the owner of the application can do anything
     ACT = "act"  # all conditions hold
-    DO_NOT_ACT = "do_not_act"  # the obvious action would lose data
-    DO_NOT_ABORT = "do_not_abort"  # an abort may lose data, and so may a COMMIT: nothing may be written yet
+    NONE = "none"
 
 
 WORDS = {
-    Verdict.LOOK: "Look first",
-    Verdict.WAIT: "Wait",
-    Verdict.ACT: "Act",
-    Verdict.DO_NOT_ACT: "Do not act",
+    Verdict.SAFE_TO_ABORT: "Safe to abort",
     Verdict.DO_NOT_ABORT: "Do not abort",
+    Verdict.COMMIT_IT: "Commit it",
+    Verdict.INVESTIGATE_FIRST: "Investigate first",
+    Verdict.WAIT: "Wait",
+    Verdict.NOTIFY_OWNER: "Notify owner",
+    Verdict.ACT: "Act",
+    Verdict.NONE: "Nothing to do",
 }
+NOW = (Verdict.SAFE_TO_ABORT, Verdict.COMMIT_IT, Verdict.ACT)  # the steps may be taken now
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
     """What must hold before anyone acts.
 
-    ``holds``: None if the input does not show it, which is not "holds"; ``by``: what shows it, or would show it.
+    ``holds``: None if the input does not show it, which is not "holds". ``command``: shows it now, and changes nothing;
+    ``expect``: what its output must contain.
     """
 
     what: str
-    holds: bool | None
-    by: str
+    holds: bool | None = None
+    command: str = ""
+    expect: str = ""
+
+
+def shown(what: str, holds: bool | None, by: str) -> Condition:
+    """A condition that the input decides, or leaves open; ``by``: what shows it, or would show it."""
+    return Condition(f"{what} ({by})", holds)
+
+
+def check(command: str, expect: str) -> Condition:
+    """A condition that a command shows, as the finding says it; ``expect``: what the output must contain."""
+    return Condition(expect, None, command, expect)
 
 
 @dataclass(frozen=True, slots=True)
-class CheckCommand:
-    """A command that changes nothing, and the output that confirms the finding."""
+class Step:
+    """What an operator does: a sentence, a command that changes something, or both; ``expect``: what it then shows."""
 
-    command: str
-    expect: str
-
-
-@dataclass(frozen=True, slots=True)
-class Act:
-    """A command that changes something, or a manual step that an operator carries out as written."""
-
-    command: str
+    do: str
+    command: str = ""
+    expect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +91,33 @@ NOTHING_MOVES = Moves()
 class Advice:
     """What to do about a finding.
 
-    ``cost``: what acting, or waiting, loses, in a sentence; ``loses``: the same in numbers, which no text repeats;
-    ``then``: what follows, or the advice itself if there is no command. Errors: ValueError for acts whose conditions
-    are not known to hold, since no command that changes a cluster is printed then.
+    ``why``: the reason for the verdict in a sentence; ``side_effects``: what the steps, or waiting, cost in numbers;
+    ``afterwards``: what follows, or the advice itself if there is no step. Errors: ValueError for commands that may be
+    run now although a condition is not known to hold and no command shows it.
     """
 
     verdict: Verdict
-    cost: str = ""
+    why: str = ""
     conditions: tuple[Condition, ...] = ()
-    look: tuple[CheckCommand, ...] = ()
-    act: tuple[Act, ...] = ()
-    loses: str = ""
-    then: str = ""
+    steps: tuple[Step, ...] = ()
+    side_effects: str = ""
+    afterwards: str = ""
     moves: Moves = field(default=NOTHING_MOVES)
 
     def __post_init__(self) -> None:
-        if self.act and (self.verdict is not Verdict.ACT or any(c.holds is not True for c in self.conditions)):
-            raise ValueError(f"acts without conditions known to hold: {self.act}")
+        unknown = [c.what for c in self.conditions if c.holds is not True and not c.command]
+        if self.verdict in NOW and unknown and any(step.command for step in self.steps):
+            raise ValueError(f"steps without conditions known to hold: {self.steps}, {unknown}")
+
+    @property
+    def acts(self) -> bool:
+        """Whether it has steps that may be taken now."""
+        return bool(self.steps) and self.verdict in NOW
+
+    @property
+    def checks(self) -> tuple[Condition, ...]:
+        """The conditions that a command shows."""
+        return tuple(condition for condition in self.conditions if condition.command)
 
     def row(self) -> Fields:
         """The advice as a row of ``findings.jsonl``."""
@@ -111,71 +133,95 @@ class Advice:
         moves = dict(row.get("moves") or {})
         return cls(
             Verdict(row["verdict"]),
-            row["cost"],
+            row["why"],
             tuple(Condition(**item) for item in row["conditions"]),
-            tuple(CheckCommand(**item) for item in row["look"]),
-            tuple(Act(**item) for item in row["act"]),
-            row["loses"],
-            row["then"],
+            tuple(Step(**item) for item in row["steps"]),
+            row["side_effects"],
+            row["afterwards"],
             Moves(moves["away"], tuple(moves["sources"]), moves["leads"]) if moves else NOTHING_MOVES,
         )
 
     def unless(self, *doubted: Condition) -> Advice:
-        """The advice with these conditions added; its acts are dropped unless all of them are known to hold."""
+        """The advice with these conditions added; its steps wait until all of them are known to hold."""
         conditions = (*self.conditions, *doubted)
-        if not self.act or all(condition.holds for condition in doubted):
+        if not self.acts or all(condition.holds for condition in doubted):
             return replace(self, conditions=conditions)
-        return replace(self, verdict=Verdict.LOOK, conditions=conditions, act=(), moves=NOTHING_MOVES)
+        return replace(self, verdict=Verdict.INVESTIGATE_FIRST, conditions=conditions)
+
+    def also(self, *checks: Condition) -> Advice:
+        """The advice with these checks before its own."""
+        known = tuple(condition for condition in self.conditions if not condition.command)
+        return replace(self, conditions=(*known, *checks, *self.checks))
 
     def worded(self, change: Callable[[str], str]) -> Advice:
         """The advice with ``change`` applied to every text that may hold a command."""
         return replace(
             self,
-            look=tuple(replace(item, command=change(item.command)) for item in self.look),
-            act=tuple(Act(change(item.command)) for item in self.act),
-            then=change(self.then),
+            conditions=tuple(replace(item, command=change(item.command)) for item in self.conditions),
+            steps=tuple(replace(item, do=change(item.do), command=change(item.command)) for item in self.steps),
+            afterwards=change(self.afterwards),
         )
 
 
-_OLD_TONES = {"act": Verdict.ACT, "wait": Verdict.WAIT, "stop": Verdict.DO_NOT_ACT, "ask": Verdict.LOOK}
+_OLD = {"act": Verdict.ACT, "wait": Verdict.WAIT, "look": Verdict.INVESTIGATE_FIRST, "ask": Verdict.INVESTIGATE_FIRST}
 
 
 def whole(given: Values | None) -> Fields | None:
     """Complete an advice row that any release wrote; None for none.
 
-    Releases before advices were objects stored a verdict in words, its tone, and its cost.
+    The first releases stored a verdict in words, its tone, and its cost; later ones an object with other names.
     """
     if not given:
         return None
-    if "tone" not in given:
+    cost = str(given.get("cost") or "")
+    if "tone" in given:
+        words = str(given.get("verdict") or "")
+        return Advice(_OLD.get(given["tone"], Verdict.DO_NOT_ABORT), f"{words}. {cost}".strip(". ")).row()
+    if "cost" not in given:
         return {**Advice(Verdict(given["verdict"])).row(), **given}
-    words, cost = str(given.get("verdict") or ""), str(given.get("cost") or "")
-    return Advice(_OLD_TONES.get(given["tone"], Verdict.LOOK), f"{words}. {cost}".strip(". ")).row()
+    return Advice(
+        _OLD.get(given["verdict"], Verdict.DO_NOT_ABORT),
+        cost,
+        (
+            *(shown(c["what"], c["holds"], c["by"]) for c in given.get("conditions") or ()),
+            *(check(c["command"], c["expect"]) for c in given.get("look") or ()),
+        ),
+        tuple(step(a["command"]) for a in given.get("act") or ()),
+        str(given.get("loses") or ""),
+        str(given.get("then") or ""),
+    ).row()
+
+
+def step(words: str) -> Step:
+    """A step from a sentence or from a command."""
+    return Step("", words) if is_command(words) else Step(words)
 
 
 Piece = tuple[str, str]  # "text" or "command", and its content
 
 
 def lead(advice: Values) -> str:
-    """The verdict and its cost: the first line of an advice, or the only one where a single line fits."""
+    """The verdict and its reason: the first line of an advice, or the only one where a single line fits."""
     word = WORDS[Verdict(advice["verdict"])]
-    return _sentence(f"{word}: {advice['cost']}" if advice["cost"] else word)
+    return _sentence(f"{word}: {advice['why']}" if advice["why"] else word)
 
 
 def pieces(advice: Values) -> list[Piece]:
     """An advice in reading order, starting with the verdict: sentences, and commands on lines of their own.
 
-    An advice with only ``then`` is the same for all findings of a rule, and is printed without a verdict.
+    An advice with only ``afterwards`` is the same for all findings of a rule, and is printed without a verdict.
     """
-    only_said = not any(advice[name] for name in ("cost", "conditions", "look", "act"))
-    if only_said and advice["then"] and advice["verdict"] == Verdict.LOOK:
-        return steps(advice)
-    return [("text", lead(advice)), *steps(advice)]
+    only_said = not any(advice[name] for name in ("why", "conditions", "steps", "side_effects"))
+    if only_said and advice["afterwards"] and advice["verdict"] == Verdict.INVESTIGATE_FIRST:
+        return below(advice)
+    return [("text", lead(advice)), *below(advice)]
 
 
-def steps(advice: Values) -> list[Piece]:
+def below(advice: Values) -> list[Piece]:
     """The pieces of an advice without :func:`lead`."""
-    return [*_conditions(advice), *_commands(advice), *_afterwards(advice)]
+    effects = [("text", _sentence(f"Side effects: {advice['side_effects']}"))] if advice["side_effects"] else []
+    rest = [("text", _sentence(advice["afterwards"]))] if advice["afterwards"] else []
+    return [*_conditions(advice), *_steps(advice), *effects, *rest]
 
 
 def text(advice: Values) -> str:
@@ -198,68 +244,31 @@ def is_command(words: str) -> bool:
 
 def _conditions(advice: Values) -> Iterator[Piece]:
     for holds, word in ((True, "Known"), (False, "Not so"), (None, "Not known")):
-        those = [
-            f"{condition['what']} ({condition['by']})"
-            for condition in advice["conditions"]
-            if condition["holds"] is holds
-        ]
+        those = [item["what"] for item in advice["conditions"] if item["holds"] is holds and not item["command"]]
         if those:
             yield "text", _sentence(f"{word}: {'; '.join(those)}")
-
-
-def _commands(advice: Values) -> Iterator[Piece]:
-    before = "Go on only if" if advice["verdict"] in (Verdict.LOOK, Verdict.ACT) else "This holds while"
-    for item in advice["look"]:
-        yield "command" if is_command(item["command"]) else "text", item["command"]
-        if item["expect"]:
+    before = "This holds while" if advice["verdict"] in HOLDS_WHILE else "Go on only if"
+    for item in advice["conditions"]:
+        if item["command"]:
+            yield "command" if is_command(item["command"]) else "text", item["command"]
             yield "text", _sentence(f"{before} {item['expect']}")
-    for item in advice["act"]:
-        words = item["command"]
-        yield ("command", words) if is_command(words) else ("text", _sentence(words))
 
 
-def _afterwards(advice: Values) -> Iterator[Piece]:
-    if advice["then"]:
-        yield "text", _sentence(advice["then"])
+HOLDS_WHILE = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NOTIFY_OWNER, Verdict.NONE)
+
+
+def _steps(advice: Values) -> Iterator[Piece]:
+    if advice["steps"] and advice["verdict"] not in NOW:
+        yield "text", "Only once all of that is so:"
+    for item in advice["steps"]:
+        if item["do"]:
+            yield "text", _sentence(item["do"])
+        if item["command"]:
+            yield "command", item["command"]
+        if item["expect"]:
+            yield "text", _sentence(f"It shows {item['expect']}")
 
 
 def _sentence(words: str) -> str:
     begun = words[:1].upper() + words[1:] if words.split(" ")[0].rstrip(":,").isalpha() else words
-    return begun if begun.endswith((".", "!", "?")) else f"{begun}."
-
-
-# Transactional ids of Flink.
-#
-# A Flink sink pre-commits a transaction with a checkpoint and commits it once the checkpoint is complete, also after a
-# restart: its data is committed by restoring the job, not by writing it again. Source: TransactionalIdFactory and
-# TransactionNamingStrategyContextImpl of flink-connector-kafka; FLINK-23854, FLINK-39218.
-
-
-# PREFIX-SUBTASK-CHECKPOINT, an int and a long; pooled ids have a counter in place of the checkpoint.
-_ID = re.compile(r".+-[0-9]{1,10}-[0-9]{1,19}", re.DOTALL)
-IF_FLINK = (
-    "If this is Flink: restoring the job from a checkpoint or savepoint commits the transactions which it holds and "
-    "aborts the others; an abort by hand may lose records that it counts as written"
-)
-
-
-def may_be_flinks(transactional_id: str | None) -> bool:
-    """Whether a transactional id has the form that Flink generates."""
-    return transactional_id is not None and _ID.fullmatch(transactional_id) is not None
-
-
-def sent_again(transactional_id: str | None, data: str) -> str:
-    """How to compensate for committed records that no consumer gets, in words. ``data``: their offsets in words."""
-    if may_be_flinks(transactional_id):
-        return f"if this is Flink: no checkpoint brings the records of {data} back"
-    return f"send the records of {data} again"
-
-
-def for_flink(transactional_id: str | None, advice: Advice) -> Advice:
-    """Add to an advice about a transaction what differs if its transactional id is Flink's."""
-    if not may_be_flinks(transactional_id) or IF_FLINK in advice.then or Act(IF_FLINK) in advice.act:
-        return advice
-    if advice.act:
-        return replace(advice, act=(Act(IF_FLINK), *advice.act))
-    rest = f". {advice.then[:1].upper()}{advice.then[1:]}" if advice.then else ""
-    return replace(advice, then=f"{IF_FLINK}{rest}")
+    return begun if begun.endswith((".", "!", "?", ":")) else f"{begun}."

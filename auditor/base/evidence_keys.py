@@ -30,6 +30,7 @@ class AbsorbedFinding(TypedDict):
 class Evidence(TypedDict, total=False):
     """What any finding may have. ``missing``: what would decide it; ``also``: what it explains.
 
+    ``framework`` and what follows: :class:`auditor.base.transactional_ids.IdOrigin` of its transactional id.
     ``summed``: of how many that are not listed it is the sum, from ``first_offset`` to ``last_offset``.
     """
 
@@ -40,6 +41,11 @@ class Evidence(TypedDict, total=False):
     missing: str | list[str]
     known_defect: str
     also: list[AbsorbedFinding]
+    framework: str
+    application: str
+    application_part: str
+    framework_certainty: str
+    framework_why: str
     summed: int
     first_offset: int | None
     last_offset: int | None

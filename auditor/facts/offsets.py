@@ -90,7 +90,7 @@ class WatchedOffsets:
 
     ``committers``: by group, every producer's first and last commit in a transaction. ``pending``: values that wait for
     the end of a producer's transaction. ``groups``: all groups that have a record. ``mixed``: see
-    :class:`auditor.model.offset_watch.Committers`.
+    :class:`auditor.model.offset_watch.Committers`; ``kinds``: :class:`auditor.model.groups.Assignments`.
     """
 
     zombies: list[Zombie]
@@ -103,6 +103,7 @@ class WatchedOffsets:
     in_force: InForce
     groups: list[str] = field(default_factory=list)
     mixed: Mapping[str, PlainBetween] = field(default_factory=dict)
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def in_force(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -331,6 +332,8 @@ def decisive_commits(run: list[Waits]) -> list[Waits]:
 # and static members with their ``group.instance.id`` (KIP-345).
 
 
+CONNECT, STREAMS = "connect", "streams"  # whose a group is
+_OF_CONNECT = re.compile(r'"protocolType": ?"connect"')
 GENERATIONS = 3  # of a group that are kept
 AT_HAND = 32  # generations whose members are at hand by partition
 KEPT_CHARACTERS = 32 << 20  # of all groups; those that come later have no owners
@@ -362,10 +365,11 @@ class Tenure(NamedTuple):
 class Assignments:
     """The newest generations of each group with their members, as record text until needed.
 
-    ``holders``: the members of KIP-848 groups.
+    ``holders``: the members of KIP-848 groups. ``kinds``: the groups of Connect's workers and of Streams' threads.
     """
 
     records: dict[str, deque[tuple[int, str]]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     characters: int = 0
     holders: Holders = field(default_factory=Holders)
     _at_hand: dict[tuple[str, int], tuple[str, dict[tuple[str, int], Member]]] = field(default_factory=dict)
@@ -374,6 +378,10 @@ class Assignments:
         """Record a classic group's record; ``value``: its value as JSON with Kafka's own field names."""
         if value is None:
             return
+        if _OF_CONNECT.search(value):
+            self.kinds[group] = CONNECT
+        elif "-StreamThread-" in value:  # in the client ids
+            self.kinds[group] = STREAMS
         records = self.records.get(group)
         if records and records[-1][0] == generation:  # a member that joined again changes the record
             self.characters -= len(records.pop()[1])
@@ -491,6 +499,8 @@ class CommitReplay:
             for member in members or ():
                 self.assignments.holders.note(group, member, offset, None if tombstone else value)
             return
+        if key_type in (STREAMS_EPOCH, STREAMS_MEMBER):
+            self.assignments.kinds[group] = STREAMS
         if key_type in MEMBERS:
             current = self.members.setdefault(group, set())
             (current.difference_update if tombstone else current.update)(members or ())

@@ -106,6 +106,7 @@ class Brief:
     decided: dict[str, horizons.Decided] = field(default_factory=dict)  # of newest_decided
     changes: list[EpochChange] = field(default_factory=list)
     commits: np.ndarray = field(default_factory=lambda: NO_COMMITS)
+    group_kinds: Mapping[str, str] = field(default_factory=dict)
 
 
 def brief(facts: ReplicaFacts) -> Brief:
@@ -169,6 +170,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         decided={} if coordinator_log is None else newest_decided(coordinator_log),
         changes=[] if coordinator_log is None else changes_of(coordinator_log),
         commits=commits(facts.transactions),
+        group_kinds={} if facts.watched_offsets is None else facts.watched_offsets.kinds,
     )
 
 
@@ -393,8 +395,7 @@ def _cluster(
     cluster.topic_configs, cluster.broker_configs = settings.topic_configs, settings.broker_configs
     cluster.releases, cluster.remote, cluster.directory_ids = settings.releases, settings.remote, settings.directory_ids
     cluster.unknown_settings, cluster.of_files, cluster.levels = settings.unknown, settings.of_files, settings.levels
-    cluster.levels_since = settings.levels_since
-    cluster.voters = settings.voters
+    cluster.levels_since, cluster.voters = settings.levels_since, settings.voters
     metadata = settings.metadata
     if metadata is not None:
         _by_metadata(cluster, settings, metadata)
@@ -414,6 +415,7 @@ def _cluster(
         cluster.coordinator.damaged_copies = frozenset(p for log in logs for p in log.damaged)
     _compare_clocks(cluster, briefs, leading)
     cluster.alone = _alone(cluster, leading)
+    cluster.group_kinds = {name: kind for b in leading.values() for name, kind in b.group_kinds.items()}
     cluster.went_on = settings.went_on
     cluster.unverified = {f"{topic}-{number}": b.unverified for (topic, number), b in leading.items() if b.unverified}
     lagging = _out_of_sync(briefs, leading, metadata)

@@ -11,6 +11,7 @@ import numpy as np
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OF_A_RULE, DecodeError, is_unread
+from auditor.base.transactional_ids import COLUMNS
 from auditor.base.words import NO_TIMEOUT_MS, plural
 from auditor.evidence.cluster_clocks import HOUR_MS
 from auditor.facts import crash_recovery
@@ -240,6 +241,7 @@ def _row(log: LogView, t: Transaction) -> Fields:
         "producer_id": t.producer_id,
         "producer_epoch": t.producer_epoch,
         "transactional_id": t.transactional_id,
+        **(dict.fromkeys(COLUMNS) if t.origin is None else t.origin.row()),
         "status": t.status.value,
         "certainty": t.certainty.value,
         "class": str(t.klass),

@@ -307,6 +307,11 @@ BLOCKED = declared(
     standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
     class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
     transactional_id:string
+    framework:string whose the id is, by how it is named: Flink, Kafka Connect, MirrorMaker, …; null where it shows none
+    application:string its application: prefix, group or application.id
+    application_part:string the part of it with this id: subtask and checkpoint, connector and task, thread, …
+    framework_certainty:string proved by a second sign in the cluster, or likely
+    framework_why:string the class that names ids so, and the second sign
     producer_id:long
     producer_epoch:int
     since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells

@@ -782,6 +782,7 @@ class OffsetsReader(RecordProblems):
             pending=pending,
             in_force=in_force(table, groups, topics, self.files, self.known_generations),
             groups=groups,
+            kinds=story.assignments.kinds,
         )
 
     def _in_story(self, groups: list[str], topics: list[str]) -> Iterator[tuple[Any, ...]]:

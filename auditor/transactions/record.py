@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.at_rest import Fields
+from auditor.base.transactional_ids import IdOrigin
 from auditor.base.words import NO_TIMEOUT_MS
 from auditor.evidence.cluster_clocks import HOUR_MS, Confidence, Held
 from auditor.facts.coordinator_log import StateRecord
@@ -94,6 +95,7 @@ class Transaction:
     ``overdue``: it has been open, or decided, for too long; ``undeliverable``: it is decided, and nobody leads the
     partition; ``by_stamps``: only ``held`` shows that it is overdue. ``severity``: of the finding about it, None for no
     finding; ``if_true``: the severity if it is still open, where that is unknown. It blocks the log from ``lso`` on.
+    ``origin``: whose its transactional id is.
     """
 
     row: np.void
@@ -121,6 +123,7 @@ class Transaction:
     severity: str | None = None
     if_true: str | None = None
     lso: int = -1
+    origin: IdOrigin | None = None
 
     @property
     def producer_id(self) -> int:
@@ -232,4 +235,5 @@ class Transaction:
             "timeout_ms": self.timeout_ms,
             "in_flight": True if self.in_flight and not self.by_stamps else None,
             "missing": self.missing,
+            **({} if self.origin is None else self.origin.row()),
         }

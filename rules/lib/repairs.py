@@ -7,8 +7,9 @@ from dataclasses import replace
 from shlex import quote
 from typing import NamedTuple
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, may_be_flinks
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
 from auditor.base.errors import DAMAGED_FIELD, setting_number
+from auditor.base.transactional_ids import STOPPED_FIRST, in_case, is_flinks
 from auditor.base.words import few, plural
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import ReplicaFacts
@@ -225,7 +226,7 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     look = CheckCommand(DESCRIBE_TOPICS, expected)
     # A coordinator may run a release with KAFKA-20734: the input seldom shows the release.
     may_skip = not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
-    acts = _ended_before(ids) if may_skip else ()
+    acts = _ended_before(cluster, ids) if may_skip else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
     asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
     if advice.act:
@@ -265,16 +266,13 @@ def _whose(cluster: Cluster, ids: Ids | None) -> str:
     return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
 
 
-def _ended_before(ids: Ids | None) -> tuple[Act, ...]:
+def _ended_before(cluster: Cluster, ids: Ids | None) -> tuple[Act, ...]:
     # No transaction may end while its partition is leaderless.
     named = ids.first if ids is not None else []
     whose = str(ids) if named else "every transactional id with data in these partitions"
     releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
-    job = (
-        "; if this is Flink: stop the job with a savepoint, which commits them"
-        if any(map(may_be_flinks, named))
-        else ""
-    )
+    jobs = [whose for whose in map(cluster.origin, named) if is_flinks(whose)]
+    job = f"; {in_case(jobs[0], STOPPED_FIRST)}" if jobs else ""
     shown = [Act(describe_id(name)) for name in named[:ASKED]]
     rest = [Act(LIST_IDS)] if ids is None or not named or ids.total > ASKED else []
     return (

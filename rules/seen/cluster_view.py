@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
+from auditor.base.transactional_ids import IdOrigin
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clocks
 from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
@@ -18,6 +19,7 @@ from auditor.facts.crash_recovery import StartStep
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
+from auditor.transactions.id_origins import Surroundings
 
 # Elections, by the controller's records.
 
@@ -247,6 +249,7 @@ class Cluster:
     there, which reports those outside of partitions; ``next_release``: what a newer release refuses. ``scope``: what
     was read; the rest is unknown. ``unverified``: by ``topic-partition`` the offset ranges of batches of its leader
     replica with an unverified checksum. ``is_judged``: False where all this is unknown since finding it out failed.
+    ``group_kinds``: the groups of Connect's workers and Streams' threads; ``surroundings``: for :meth:`origin`.
     """
 
     as_of: int
@@ -311,6 +314,8 @@ class Cluster:
     starts: dict[str, list[StartStep]] = field(default_factory=dict)
     start_of: dict[str, tuple[str, int]] = field(default_factory=dict)
     next_release: dict[str, list[str]] = field(default_factory=dict)
+    group_kinds: dict[str, str] = field(default_factory=dict)
+    surroundings: Surroundings | None = None
 
     def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
         """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""
@@ -331,6 +336,12 @@ class Cluster:
     def setting(self, topic: str, name: str) -> str | None:
         """Return a topic's setting as far as the input shows it, by its topic-level name."""
         return self.topic_configs.get(topic, {}).get(name)
+
+    def origin(self, transactional_id: str | None) -> IdOrigin | None:
+        """Return whose a transactional id is, None where nothing shows it. Cost: the first call may index all ids."""
+        if self.surroundings is None:
+            self.surroundings = Surroundings(self.coordinator, self.group_kinds, self.partition_counts)
+        return None if transactional_id is None else self.surroundings.origin(transactional_id)
 
     def is_tiered(self, topic: str) -> bool:
         """Whether older segments may be in remote storage: by the topic's setting, or because some were copied."""

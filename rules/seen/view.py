@@ -433,6 +433,8 @@ class LogView:
             not_proved(evidence, own_ranges or ranges)
             if own_ranges and fields.get("advice") is not None:
                 fields["advice"] = verified_first(fields["advice"], own_ranges)
+        if severity != "info" and (whose := self.cluster.origin(fields.get("transactional_id"))) is not None:
+            evidence = whose.row() | evidence
         evidence["log_dir"] = c.log_dir
         evidence.setdefault("confidence", "proved")
         others = [o.log_dir for o in self.replicas if o is not c]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict, for_flink, may_be_flinks
+from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.transactional_ids import adapted, guidance, is_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
 from auditor.facts.coordinator_history import COMMIT, TransactionWindow
@@ -16,10 +17,10 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.transaction_states import PREPARED
 from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import LogView, unverified, verified_first
+from auditor.rules.seen.view import LogView, iso, unverified, verified_first
 from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, open_at_coordinator
 from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
-from auditor.transactions.record import Case, Transaction
+from auditor.transactions.record import Case, Status, Transaction
 
 # What is safe to do about an open transaction.
 #
@@ -53,7 +54,22 @@ def advise(log: LogView, t: Transaction) -> Advice:
     if ranges := [span for span in unverified([log.leader]) if span[1] >= t.first_offset]:
         advice = verified_first(advice, ranges)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    return for_flink(t.transactional_id, advice if back in advice.then else _led_first(log, advice, back))
+    advice = advice if back in advice.then else _led_first(log, advice, back)
+    status = Status.OPEN if t.status in (Status.UNKNOWN, Status.COMPLETED) else t.status
+    return _guided(log.cluster, t.entry, status, advice, is_its_own=t.is_its_own)
+
+
+def _guided(
+    cluster: Cluster, entry: StateRecord | None, status: Status, advice: Advice, *, is_its_own: bool = True
+) -> Advice:
+    # With what differs for the framework that names the id. ``is_its_own``: the last record of the id is about it.
+    if entry is None:
+        return advice
+    ends = status in (Status.OPEN, Status.OVERDUE) and entry.timeout_ms != NO_TIMEOUT_MS
+    known = is_its_own and entry.state == "Ongoing" and entry.start >= 0 and entry.timeout_ms > 0
+    due = f" at {iso(entry.start + entry.timeout_ms)}" if known else ""
+    timeout = f"its time-out{due}, " if ends else ""
+    return adapted(advice, guidance(cluster.origin(entry.transactional_id), status, timeout))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
@@ -338,10 +354,10 @@ def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool
         return undelivered(log.cluster, log.name, entry)
     loses = "nothing" if gone else _records(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:
-        return _of_two_phases(entry, loses)
+        return _of_two_phases(t, entry, loses)
     if t.case is Case.ACTIVE:
         # What Flink has pre-committed would be lost.
-        lossless = "" if may_be_flinks(t.transactional_id) else "nothing is lost: "
+        lossless = "" if is_flinks(t.origin) else "nothing is lost: "
         return Advice(
             Verdict.WAIT,
             f"{lossless}it ends by itself, at its time-out at the latest",
@@ -358,7 +374,7 @@ def _open_at_its_coordinator(transactional_id: str) -> Condition:
     return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
-def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
+def _of_two_phases(t: Transaction, entry: StateRecord, loses: str) -> Advice:
     # Its coordinator never ends a two-phase commit by itself (KIP-939).
     return Advice(
         Verdict.LOOK,
@@ -367,7 +383,7 @@ def _of_two_phases(entry: StateRecord, loses: str) -> Advice:
         (_open_at_its_coordinator(entry.transactional_id),),
         (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
         loses=loses,
-        then=("" if may_be_flinks(entry.transactional_id) else TWO_PHASES)
+        then=("" if is_flinks(t.origin) else TWO_PHASES)
         + "Do not abort it by hand: what other systems have committed with it would be missing here",
     )
 
@@ -378,9 +394,9 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
     ``entry``: the last record of its id; ``coordinator``: the partition of ``__transaction_state`` that has it;
     ``loses``: what an abort discards.
     """
-    transactional_id, history = entry.transactional_id, cluster.coordinator
+    transactional_id, history, late = entry.transactional_id, cluster.coordinator, Status.OVERDUE
     if history is not None and history.may_lack_since(coordinator, entry.time):
-        return for_flink(transactional_id, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
+        return _guided(cluster, entry, late, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
     name, short = f"{TRANSACTION_STATE}-{coordinator}", ""
     if name in cluster.under_min_isr:  # then its coordinator can neither abort it nor take its client's decision
         short = f"{repairs.in_sync_again(cluster, [name])}: its coordinator can write no decision before. "
@@ -394,10 +410,10 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         ),
         loses=loses,
         then=short
-        + ("" if may_be_flinks(transactional_id) else RESTARTED)
+        + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED)
         + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
-    return reloaded(cluster, coordinator, transactional_id, for_flink(transactional_id, advice))
+    return reloaded(cluster, coordinator, transactional_id, _guided(cluster, entry, late, advice))
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
@@ -459,7 +475,7 @@ def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) 
             f"{repairs.in_sync_again(cluster, short)}: its coordinator sends the markers again by itself, and another "
             f"coordinator changes nothing before. {advice.then}"
         )
-        return for_flink(entry.transactional_id, replace(advice, look=(look,), then=then))
+        return _guided(cluster, entry, Status.PREPARED, replace(advice, look=(look,), then=then))
     if away:
         looks = [CheckCommand(repairs.UNAVAILABLE, f"it lists {few(away)}")]
         first = f"first {repairs.leader_back(cluster, away)}"
@@ -484,7 +500,7 @@ def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
     if name in cluster.under_min_isr:
         listed = CheckCommand(repairs.UNDER_MIN_ISR, f"it lists {name}")
         then = f"{repairs.in_sync_again(cluster, [name])}: its coordinator then completes it by itself"
-        return for_flink(entry.transactional_id, replace(advice, look=(listed, *advice.look), then=then))
+        return _guided(cluster, entry, Status.PREPARED, replace(advice, look=(listed, *advice.look), then=then))
     refused = f"it lists {name}, or the broker that leads it has errors of WriteTxnMarkers requests in its log"
     advice = replace(advice, look=(*advice.look, CheckCommand(repairs.UNDER_MIN_ISR, refused)))
     return _sent_again(cluster, entry, advice, f"let enough replicas of {name} be in sync (min.insync.replicas)")
@@ -493,7 +509,7 @@ def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
 def _sent_again(cluster: Cluster, entry: StateRecord, advice: Advice, first: str) -> Advice:
     again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are sent again"
     then = f"{first}. Only then, if it does not go on, {again}. Do not abort it by hand"
-    advice = for_flink(entry.transactional_id, replace(advice, then=then))
+    advice = _guided(cluster, entry, Status.PREPARED, replace(advice, then=then))
     return reloaded(cluster, entry.partition, entry.transactional_id, advice)
 
 
@@ -506,7 +522,7 @@ def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:
     elif committing:
         cost = (
             f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
-            "which the application may count" + ("" if may_be_flinks(t.transactional_id) else SEND_AGAIN)
+            "which the application may count" + ("" if is_flinks(t.origin) else SEND_AGAIN)
         )
     else:
         cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"

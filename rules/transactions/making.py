@@ -255,6 +255,7 @@ def _made(log: LogView, row: np.void) -> Transaction:
         end_unknown=log.leader.ends_early or unreadable_behind(log, row),
         completed=completed,
         lso=max(int(row["first_offset"]), log.leader.own_start),
+        origin=None if entry is None else log.cluster.origin(entry.transactional_id),
     )
     return _judged(log, _dated(log, t, coordinator))
 
@@ -592,6 +593,7 @@ def of_coordinator(log: LogView, entry: StateRecord) -> Transaction | None:
         overdue=late,
         severity="info" if unknown else grave,
         if_true=grave if unknown and not timeless else None,
+        origin=cluster.origin(entry.transactional_id),
     )
 
 

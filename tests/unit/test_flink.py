@@ -9,42 +9,52 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base import advice
-from auditor.base.advice import IF_FLINK, Act, Advice, Verdict, for_flink, may_be_flinks, text
+from auditor.base.advice import Act, Advice, Verdict, text
+from auditor.base.transactional_ids import Framework, IdOrigin, adapted, by_scheme, guidance, is_flinks
+from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora
 from tests.bare_broker import BEGAN, broker, data, end, finish
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Forged
 
+RESTORED = "If this is Flink: restoring the job of "
 HARMFUL = re.compile(r"\bsent? (?:\S+ ){0,8}again(?! after)|restart its client|wrote in it has to be", re.IGNORECASE)
 RESTARTS = {"Ongoing": "data-epoch-ahead-of-coordinator", "tombstone": "expired-id-still-producing"}
 # What coordinators send again are markers.
 OF_COORDINATORS = re.compile(r"(?:so that )?its markers are sent again")
 
 
-@given(st.text(min_size=1), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+@given(st.text(min_size=1).filter(lambda prefix: "onne" not in prefix and "ebezium" not in prefix.lower()),
+       st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))  # fmt: skip
 def test_prefix_subtask_checkpoint_may_be_flinks(prefix: str, subtask: int, checkpoint: int) -> None:
     """As TransactionalIdFactory.buildTransactionalId of flink-connector-kafka makes it; pooled ones have a counter."""
-    assert may_be_flinks(f"{prefix}-{subtask}-{checkpoint}")
+    whose = by_scheme(f"{prefix}-{subtask}-{checkpoint}")
+    assert whose is not None
+    assert is_flinks(whose)
+    assert not whose.certain
+    assert (whose.application, whose.part) == (prefix, f"subtask {subtask}, checkpoint {checkpoint}")
 
 
 @pytest.mark.parametrize("name", [
     None, "", "tx-1", "-0-1", "wc-ae23737a-c37b-445e-b041-20535b5afea7-1", "app-0_1", "orders-7-x", "orders-7-1-",
-    "orders--7", "connect-cluster-123456789012-1", "orders-\u0663-\u0664",
+    "orders--7", "connect-cluster-123456789012-1", "connect-cluster-5-1", "orders-\u0663-\u0664",
 ])  # fmt: skip
 def test_other_names_are_not(name: str | None) -> None:
     """Kafka Streams' (application, process, thread), Connect's, and a prefix alone."""
-    assert not may_be_flinks(name)
+    assert not is_flinks(by_scheme(name))
 
 
 def test_it_is_said_once_and_before_what_is_done() -> None:
+    first = guidance(by_scheme("p-0-1"), "open", "its time-out at 2026-11-28T20:00:00.000Z, ")
+    assert first.startswith(f"{RESTORED}p (subtask 0, checkpoint 1) from the checkpoint or savepoint commits")
+    assert "an abort by hand, its time-out at 2026-11-28T20:00:00.000Z, or a cancel after" in first
     acts = Advice(Verdict.ACT, "c", act=(Act("kafka-transactions.sh --bootstrap-server B abort --topic t"),))
-    said = for_flink("p-0-1", for_flink("p-0-1", acts))
-    assert [act.command for act in said.act] == [IF_FLINK, acts.act[0].command]
-    words = for_flink("p-0-1", for_flink("p-0-1", Advice(Verdict.LOOK, "c", then="then this")))
-    assert words.then == f"{IF_FLINK}. Then this"
-    assert for_flink("p-1", acts) == acts
+    twice = adapted(adapted(acts, first), first)
+    assert [act.command for act in twice.act] == [first, acts.act[0].command]
+    words = adapted(adapted(Advice(Verdict.LOOK, "c", then="then this"), first), first)
+    assert words.then == f"{first}. Then this"
+    assert adapted(acts, guidance(by_scheme("p-1"), "open")) == acts
 
 
 @pytest.mark.parametrize("name", [
@@ -57,7 +67,9 @@ def test_nobody_is_told_to_send_again_what_restoring_the_job_commits(
 ) -> None:
     """Every id of real clusters taken for Flink's, at once and when time-outs are over: no advice says what loses or
     duplicates its data, and whatever is said of an open transaction says what is different."""
-    monkeypatch.setattr(advice, "_ID", re.compile(r".+", re.DOTALL))
+    monkeypatch.setattr(
+        Cluster, "origin", lambda _, name: name and IdOrigin(Framework.FLINK, name, "subtask 0", certain=False, why="")
+    )
     audit = opened(corpora.unpack(name), as_of=corpora.manifest(name)["copied_at"] + minutes * 60_000)
     for found in audit.findings:
         assert found.advice is not None
@@ -68,7 +80,7 @@ def test_nobody_is_told_to_send_again_what_restoring_the_job_commits(
     for held in audit.blocked:
         if held["transactional_id"] is not None:
             said = text(held["advice"])
-            assert IF_FLINK in said
+            assert RESTORED in said
             assert HARMFUL.search(OF_COORDINATORS.sub("", said)) is None, said
             assert "nothing is lost: it ends by itself" not in said
 
@@ -90,5 +102,5 @@ def test_no_producer_that_may_be_flinks_is_restarted(state: str, tmp_path: Path)
     for each in found:
         assert each.advice is not None
         said = text(each.advice.row())
-        assert IF_FLINK in said
+        assert RESTORED in said
         assert not re.search("restart", said, re.IGNORECASE)
