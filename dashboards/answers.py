@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from auditor.base.advice import WORDS, Advice, Verdict, joined, lead, steps, whole
+from auditor.base.advice import NOW, WORDS, Advice, Verdict, below, joined, lead, whole
 from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import AffectedEvidence, ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.transactional_ids import COLUMNS
@@ -53,11 +53,14 @@ TRANSACTION_STATE = "__transaction_state"
 _ENDS = ("lso", "hw", "log_end")  # of a row of a log
 _PRODUCER = ("topic", "partition", "producer_id")
 TONES = {
-    Verdict.ACT: "act",
-    Verdict.WAIT: "wait",
-    Verdict.DO_NOT_ACT: "stop",
+    Verdict.SAFE_TO_ABORT: "act",
     Verdict.DO_NOT_ABORT: "stop",
-    Verdict.LOOK: "ask",
+    Verdict.COMMIT_IT: "stop",
+    Verdict.INVESTIGATE_FIRST: "ask",
+    Verdict.WAIT: "wait",
+    Verdict.NOTIFY_OWNER: "ask",
+    Verdict.ACT: "act",
+    Verdict.NONE: "wait",
 }
 STUCK = ("hanging", "orphan", "ghost")
 RED = ("stuck", "overdue", "undeliverable")  # standings of a partition that is blocked
@@ -161,8 +164,8 @@ class Open:
         own = self._own
         blocking = [f for f in self.findings if _declared(f, "blocks") and f["topic"] == self.row["topic"]]
         about = [a for f in blocking if (a := whole(f.get("advice")))]
-        alike = (a for a in about if (a["verdict"], a["cost"]) == (own["verdict"], own["cost"]))
-        crossed = own["act"] and about and not any(a["act"] for a in about)  # another finding speaks against its acts
+        alike = (a for a in about if (a["verdict"], a["why"]) == (own["verdict"], own["why"]))
+        crossed = _acts(own) and about and not any(map(_acts, about))  # another finding speaks against its steps
         return about[0] if crossed else next(alike, own)
 
     @property
@@ -189,15 +192,16 @@ class Open:
         """What to do now, as lines: verdict, sentences, commands. Prevention, which the finding adds at its end, is
         omitted."""
         given, own = self.advice, self._own
-        if not joined(steps(given)):
+        if not joined(below(given)):
             return [("text", self.lead), *sentences(self.remedy)]
-        return advice_lines({**given, "then": own["then"]} if len(own["act"]) == len(given["act"]) else given, "")
+        same = len(own["steps"]) == len(given["steps"])
+        return advice_lines({**given, "afterwards": own["afterwards"]} if same else given, "")
 
     @property
     def remedy(self) -> str:
         """The steps below the verdict with their commands; in a run of an earlier release its remedy."""
-        if below := joined(steps(self.advice)):
-            return below
+        if rest := joined(below(self.advice)):
+            return rest
         about = [f for f in self.findings if _declared(f, "blocks")]
         given = [f.get("remedy") for f in about] + [self.row.get("remedy")] + [f.get("remedy") for f in self.findings]
         text = next((str(text) for text in given if text), "")
@@ -332,17 +336,24 @@ def _judged(row: Values, findings: Sequence[Finding]) -> tuple[Verdict, str]:
     state, kind = str(row.get("state") or ""), row["class"]
     decided = any(_declared(f, "decided") for f in findings)
     if state == "PrepareCommit" or (state == "CompleteCommit" and decided):
-        return Verdict.DO_NOT_ACT, "COMMIT was decided, and an abort would drop records that the client was sure of"
+        return Verdict.DO_NOT_ABORT, "COMMIT was decided, and an abort would drop records that the client was sure of"
     if state == "PrepareAbort" or decided:
         return Verdict.WAIT, "nothing is lost by it, and consumers wait until its marker is written"
     if kind == "active":
         return Verdict.WAIT, "nothing is lost: it ends by itself, at its time-out at the latest"
     if kind == "late":
         cost = "an abort cuts off one that may still be at work, while waiting costs its readers' time"
-        return Verdict.LOOK, f"find its client: {cost}"
+        return Verdict.INVESTIGATE_FIRST, f"find its client: {cost}"
     if kind == "undecidable" or any(_unsure(f) for f in findings):
-        return Verdict.LOOK, "it may be alive, and an abort then drops records that its client is about to commit"
-    return Verdict.ACT, _cost_of_abort(row, state)
+        return (
+            Verdict.INVESTIGATE_FIRST,
+            "it may be alive, and an abort then drops records that its client is about to commit",
+        )
+    return Verdict.SAFE_TO_ABORT, _cost_of_abort(row, state)
+
+
+def _acts(advice: Values) -> bool:
+    return bool(advice["steps"]) and advice["verdict"] in NOW
 
 
 def tally(findings: Iterable[Finding], summary: Values) -> dict[str, int]:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.advice import Verdict, lead, whole
+from auditor.base.advice import Advice, Verdict, lead, whole
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
@@ -506,15 +506,18 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
 
 
 BLANK = "____"  # for the time of the abort, to be filled in by hand
-# A sentence per verdict; {cost} is that of the advice.
+# A sentence per verdict; {why} is that of the advice.
 _DONE = {
-    Verdict.ACT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its records. "
-    "{again}.",
-    Verdict.DO_NOT_ACT: "It was not aborted by us. {cost}",
+    Verdict.SAFE_TO_ABORT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its "
+    "records. {again}.",
+    Verdict.COMMIT_IT: "It was not aborted by us. {why}",
     Verdict.DO_NOT_ABORT: "It was not aborted by us: it may hold records that were committed. When will its client end "
     "its open transaction?",
     Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
-    Verdict.LOOK: "It was not aborted by us so far. Is its client still at work?",
+    **dict.fromkeys(
+        (Verdict.INVESTIGATE_FIRST, Verdict.NOTIFY_OWNER, Verdict.ACT, Verdict.NONE),
+        "It was not aborted by us so far. Is its client still at work?",
+    ),
 }
 
 
@@ -556,8 +559,8 @@ def _waited(holder: Open) -> str:
 
 
 def _done(holder: Open) -> str:
-    given, whose = whole(holder.advice) or {"verdict": Verdict.LOOK, "cost": ""}, IdOrigin.of(holder.row)
+    given, whose = whole(holder.advice) or Advice(Verdict.INVESTIGATE_FIRST).row(), IdOrigin.of(holder.row)
     return _DONE[Verdict(given["verdict"])].format(
-        cost=lead(given).partition(": ")[2],
+        why=lead(given).partition(": ")[2],
         again=guidance(whose, "open") if is_flinks(whose) else "If they matter, send them again",
     )

@@ -394,7 +394,7 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
         return indented(f"What to do: as for {printed.by[text]}", width, 2) if cause.kind not in printed.kinds else []
     if printed.most is not None and (len(printed.kinds) >= printed.most or cause.kind in printed.kinds):
         printed.omitted = True
-        stop = first["advice"] and first["advice"]["verdict"] in (Verdict.DO_NOT_ACT, Verdict.DO_NOT_ABORT)
+        stop = first["advice"] and first["advice"]["verdict"] in (Verdict.COMMIT_IT, Verdict.DO_NOT_ABORT)
         return indented(text[0][1], width, 2) if stop else []
     printed.kinds.add(cause.kind)
     advices = [(_names(finding), _told(finding)) for finding in cause.findings[:COMPARED]]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Condition, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.words import plural
 from auditor.evidence.horizons import whole_from
@@ -319,15 +319,15 @@ def _skips(log: LogView, start: OffsetCommit, aborted: OffsetCommit, c: OffsetCo
             "times": times,
         },
         advice=Advice(
-            Verdict.LOOK,
+            Verdict.INVESTIGATE_FIRST,
             "what the group has processed since would be processed again",
-            look=(_dry_run(c, start.value),),
-            then="the group has to be stopped before it is run with --execute",
+            conditions=(_dry_run(c, start.value),),
+            afterwards="the group has to be stopped before it is run with --execute",
         )
         if c.plain
         else Advice(
-            Verdict.WAIT,
-            "nothing is to be done if the application reads the input of an aborted transaction again, with any "
+            Verdict.NONE,
+            "this holds if the application reads the input of an aborted transaction again, with any "
             "producer of a pool",
         ),
     )
@@ -476,22 +476,22 @@ def _reset(log: LogView, c: OffsetCommit, offset: int, doubt: bool) -> Advice:
     # Not where remote storage may still have the records of a tiered log with an unknown start.
     if doubt and log.cluster.is_tiered(c.topic):
         return Advice(
-            Verdict.DO_NOT_ACT,
+            Verdict.INVESTIGATE_FIRST,
             f"{c.topic} has remote storage, where the records may still lie, and a group that is reset never reads "
             "them",
-            look=(CheckCommand(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
+            conditions=(check(repairs.describe_topic(c.topic), "it shows remote.storage.enable=true"),),
         )
     return Advice(
-        Verdict.LOOK,
+        Verdict.INVESTIGATE_FIRST,
         "the group never reads the records in between",
-        look=(_dry_run(c, offset),),
-        then="find out what is missing before it is run with --execute",
+        conditions=(_dry_run(c, offset),),
+        afterwards="find out what is missing before it is run with --execute",
     )
 
 
-def _dry_run(c: OffsetCommit, offset: int) -> CheckCommand:
+def _dry_run(c: OffsetCommit, offset: int) -> Condition:
     command = repairs.reset_offset(c.place.group, c.topic, c.partition, offset)
-    return CheckCommand(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
+    return check(command, f"it shows NEW-OFFSET {offset}, where the group would go on")
 
 
 # The zombie of KIP-447: a producer that commits a partition which a rebalance assigned to another member.

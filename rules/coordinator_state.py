@@ -223,9 +223,9 @@ SHOWN = 5  # partitions named in a sentence, ids with one setting that are named
 ENDLESS = Advice(
     Verdict.WAIT,
     "a two-phase commit has no time-out",
-    then="watch that its application ends what it has prepared, also after a crash",
+    afterwards="watch that its application ends what it has prepared, also after a crash",
 )
-OF_FLINK = Advice(Verdict.LOOK, then=f"if this is Flink: {LONGER_THAN_DOWN}")
+OF_FLINK = Advice(Verdict.INVESTIGATE_FIRST, afterwards=f"if this is Flink: {LONGER_THAN_DOWN}")
 
 
 @rule(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
@@ -134,16 +134,16 @@ def epoch_near_exhaustion(log: LogView) -> Iterator[Finding]:
             last_offset=run[-1]["last_offset"],
             evidence={"expected": "at most 32766", "found": LAST_EPOCH},
             advice=Advice(
-                Verdict.LOOK,
+                Verdict.INVESTIGATE_FIRST,
                 "brokers take nothing more of it",
-                look=(
-                    CheckCommand(
+                conditions=(
+                    check(
                         repairs.describe_producers(log.topic, log.partition),
                         f"it lists producer {e['producer_id']} with ProducerEpoch {LAST_EPOCH}",
                     ),
                 ),
-                then=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that epoch "
-                "out; started again it gets another producer id",
+                afterwards=f"stop the client of producer {e['producer_id']}, and upgrade it: no coordinator gives that "
+                "epoch out; started again it gets another producer id",
             ),
         )
     producers = log.leader.producers
@@ -183,7 +183,7 @@ def _near(log: LogView, p: np.void) -> Finding:
         advice=Advice(
             Verdict.WAIT,
             "nothing is lost: at the end of its epochs it gets a new producer id",
-            then=""
+            afterwards=""
             if climbs or successor is not None
             else "where epoch-bump-storm names it, too, two instances share "
             "its transactional id, or its client loops over an error: give each an id of its own",
@@ -492,7 +492,7 @@ def data_epoch_ahead_of_coordinator(log: LogView) -> Iterator[Finding]:
 def _if_flinks(log: LogView, transactional_id: str) -> Advice | None:
     # Restarting an id's producer aborts what a Flink job may have to commit.
     whose = log.cluster.origin(transactional_id)
-    advice = Advice(Verdict.LOOK, then="a job that is restored initialises its producers by itself")
+    advice = Advice(Verdict.INVESTIGATE_FIRST, afterwards="a job that is restored initialises its producers by itself")
     return adapted(advice, guidance(whose, "open")) if is_flinks(whose) else None
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
-from auditor.base.advice import Advice, CheckCommand
+from auditor.base.advice import Advice, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import BREAKS_OFF, MOST_OFFSET, DamagedField, DecodeError
 from auditor.base.evidence_keys import Evidence, read
@@ -85,9 +84,7 @@ def _readings(replica: ReplicaFacts, run: list[Event]) -> list[Fields] | None:
 
 def _looked_at(advice: Advice, replica: ReplicaFacts, e: Event) -> Advice:
     dump = repairs.dump(replica.file(int(e["segment"])), "--deep-iteration")
-    return replace(
-        advice, look=(CheckCommand(dump, f"it shows isvalid: false at offset {e['base_offset']}"), *advice.look)
-    )
+    return advice.also(check(dump, f"it shows isvalid: false at offset {e['base_offset']}"))
 
 
 def _in_flight_tail(replica: ReplicaFacts, e: Event) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Advice, Verdict
+from auditor.base.advice import Advice, Step, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.transactional_ids import sent_again
 from auditor.base.words import plural
@@ -172,7 +172,7 @@ def _late(log: LogView, ended: Ended) -> Finding:
         transactional_id=window.transactional_id,
         time_ms=ended.row["marker_timestamp"],
         evidence=ended.evidence() | (of_the_defect(log, [window]) or {}),
-        advice=until_it_is_fixed(Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN)),
+        advice=until_it_is_fixed(Advice(Verdict.NONE, NOTHING_OPEN)),
     )
 
 
@@ -359,9 +359,10 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
         f"undo downstream what came of {ended.data()}"
         if t["commit"]
         else f"{sent_again(log.cluster.origin(window.transactional_id), ended.data())}; readers with "
-        f"isolation.level=read_uncommitted, and {repairs.dump(None, '--print-data-log')}, still show them"
+        "isolation.level=read_uncommitted still get them, and the command shows them"
     )
-    advice = Advice(Verdict.DO_NOT_ACT, NOTHING_OPEN, then=f"compensate: {amends}")
+    read = () if t["commit"] else (Step("", repairs.dump(None, "--print-data-log"), f"the records of {ended.data()}"),)
+    advice = Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
     return log.finding(
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
@@ -576,7 +577,9 @@ UNTIL_IT_IS_FIXED = (
 
 def until_it_is_fixed(advice: Advice) -> Advice:
     """Add to an advice how to keep the defect from recurring."""
-    return replace(advice, then=f"{advice.then}. {UNTIL_IT_IS_FIXED}" if advice.then else UNTIL_IT_IS_FIXED)
+    return replace(
+        advice, afterwards=f"{advice.afterwards}. {UNTIL_IT_IS_FIXED}" if advice.afterwards else UNTIL_IT_IS_FIXED
+    )
 
 
 @dataclass(frozen=True, slots=True)

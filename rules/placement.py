@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
-from auditor.base.advice import Act, Advice, Condition, Verdict
+from auditor.base.advice import Advice, Step, Verdict, shown
 from auditor.base.at_rest import Fields
 from auditor.base.errors import OTHER_VERSION, setting_number
 from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEvidence, read
@@ -215,7 +215,7 @@ def replica_of_removed_topic(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.WAIT,
                 "its start sets the folder aside",
-                then=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
+                afterwards=f"copy {c.folder} of broker {c.broker_id} to a safe place before that broker starts, if its "
                 "records are missed",
             ),
         )
@@ -252,9 +252,9 @@ def _rivals(log: LogView) -> Iterator[Finding]:
                 "missing": "the ids of the topics in __cluster_metadata",
             },
             advice=Advice(
-                Verdict.LOOK,
+                Verdict.INVESTIGATE_FIRST,
                 "one of the two topics was removed, or its id was assigned again",
-                (Condition("the topic id that the cluster has now", None, "the metadata is not in the input"),),
+                (shown("the topic id that the cluster has now", None, "the metadata is not in the input"),),
             ),
         )
 
@@ -268,15 +268,15 @@ def _named_twice(log: LogView, c: ReplicaFacts, other: str) -> Finding:
         replica=c,
         evidence={"topic_id": c.topic_id, "other_topic_id": other, "log_end": c.log_end, "confidence": "likely"},
         advice=Advice(
-            Verdict.LOOK,
+            Verdict.INVESTIGATE_FIRST,
             f"compare with the topic id that ZooKeeper has (/brokers/topics/{log.topic})",
+            (shown("the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not looked at"),),
             (
-                Condition(
-                    "the cluster uses ZooKeeper (a KRaft broker renames the partition -stray)", None, "not looked at"
+                Step(
+                    "with the broker stopped, move partition.metadata out of the directories that have another one; "
+                    "the broker writes it again"
                 ),
             ),
-            then="only once that is so: with the broker stopped, move partition.metadata out of the directories that "
-            "have another one; the broker writes it again",
         ),
     )
 
@@ -340,7 +340,7 @@ def partition_of_another_cluster(log: LogView) -> Iterator[Finding]:
             advice=Advice(
                 Verdict.WAIT,
                 "its start sets aside what belongs to no topic of its cluster",
-                then="find out where it came from, and copy it to a safe place before the broker starts",
+                afterwards="find out where it came from, and copy it to a safe place before the broker starts",
             ),
         )
 
@@ -374,17 +374,17 @@ def partition_in_two_log_dirs(log: LogView) -> Iterator[Finding]:
                 "missing": None if sure else "directory.id in meta.properties",
             },
             advice=Advice(
-                Verdict.DO_NOT_ACT,
+                Verdict.INVESTIGATE_FIRST,
                 repairs.VOTE,
-                then="keep both, and move neither: a broker reads the one in metadata.log.dir",
+                afterwards="keep both, and move neither: a broker reads the one in metadata.log.dir",
             )
             if log.topic == METADATA_TOPIC
             else Advice(
                 Verdict.ACT,
                 "nothing is lost: both are kept",
-                (Condition(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
-                act=(
-                    Act(
+                (shown(f"{ahead.log_dir}/{ahead.folder} goes as far or further", True, "both logs"),),
+                steps=(
+                    Step(
                         f"keep both; before the broker starts move {behind.log_dir}/{behind.folder} out of its log "
                         "directory"
                     ),

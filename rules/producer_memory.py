@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
@@ -132,7 +132,7 @@ def _fewer(log: LogView, first: str) -> Advice:
     by_id = {release.expiration_setting == policies.BY_ID for release in log.cluster.release(log.leader.broker_id).rows}
     from_then = "" if by_id == {True} else "from 3.4 on, "
     lower = f"; {from_then}lower {policies.BY_ID}, after which an idle one is forgotten" if True in by_id else ""
-    return Advice(Verdict.LOOK, then=first + lower)
+    return Advice(Verdict.INVESTIGATE_FIRST, afterwards=first + lower)
 
 
 def broker_memory(log_dir: str, broker_id: int | None, now: Peak, drafted: Peak) -> Finding:
@@ -478,14 +478,12 @@ def may_be_held(history: CoordinatorHistory, transactional_id: str) -> list[Tran
 
 def _what_to_do(log: LogView) -> Advice:
     advice = Advice(
-        Verdict.LOOK,
-        look=(
-            CheckCommand(
-                repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"
-            ),
+        Verdict.INVESTIGATE_FIRST,
+        conditions=(
+            check(repairs.describe_producers(log.topic, log.partition), "it still differs from what the log gives"),
         ),
-        then="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before the "
-        "difference does harm, and keep both outputs for a report to Kafka",
+        afterwards="a restart of the broker, or a move of the leader, rebuilds its memory from the log: do it before "
+        "the difference does harm, and keep both outputs for a report to Kafka",
     )
     return repairs.at_risk(log.cluster, log.cluster.last_leader(log.topic, log.partition), advice)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Condition, Verdict, check
 from auditor.base.errors import SEQUENCES
 from auditor.base.words import duration, few, plural
 from auditor.evidence.horizons import LEADERS_LOG, Missing, between, both_intact, whole_from
@@ -96,9 +96,9 @@ def sequence_gap(log: LogView) -> Iterator[Finding]:
                 **sure,
             },
             advice=Advice(
-                Verdict.LOOK,
-                look=(look_at(log, e),),
-                then=f"look at what lies around it{_and_at_others(log)}"
+                Verdict.INVESTIGATE_FIRST,
+                conditions=(look_at(log, e),),
+                afterwards=f"look at what lies around it{_and_at_others(log)}"
                 + (f", and send again from the source what was written {_between(e)}" if ahead else ""),
             ),
         )
@@ -248,11 +248,11 @@ def _between(e: Event) -> str:
     return f"between {before} and {behind}"
 
 
-def look_at(log: LogView, e: Event) -> CheckCommand:
+def look_at(log: LogView, e: Event) -> Condition:
     """Show the batch with Kafka's own tool."""
     shown = f"it shows baseOffset {e['base_offset']} of producerId {e['producer_id']} with baseSequence"
     command = repairs.dump(log.leader.file(int(e["segment"])), "--print-data-log")
-    return CheckCommand(command, f"{shown} {e['found_sequence']}")
+    return check(command, f"{shown} {e['found_sequence']}")
 
 
 @rule("duplicate-sequence-range")
@@ -416,14 +416,14 @@ def plain_data_inside_transaction(log: LogView) -> Iterator[Finding]:
                 "leader_epochs": [e["previous_leader_epoch"], e["leader_epoch"]],
             },
             advice=Advice(
-                Verdict.LOOK,
-                look=(
-                    CheckCommand(
+                Verdict.INVESTIGATE_FIRST,
+                conditions=(
+                    check(
                         repairs.describe_producers(log.topic, log.partition),
                         f"it lists producer {e['producer_id']}",
                     ),
                 ),
-                then="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
+                afterwards="stop the client that mixes both, and watch the lag of ReplicaFetcherManager",
             ),
         )
 
@@ -589,8 +589,8 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
                 "confidence": "likely" if changed else "proved",
             },
             advice=Advice(
-                Verdict.LOOK,
-                look=(look_at(log, e),),
-                then="look at what lies around it, compare the replicas, and report the client library if it repeats",
+                Verdict.INVESTIGATE_FIRST,
+                conditions=(look_at(log, e),),
+                afterwards="look at what lies around it, compare the replicas; report the client library if it repeats",
             ),
         )

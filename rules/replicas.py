@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
+from auditor.base.advice import Advice, Step, Verdict, check, shown
 from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import MissingRangeEvidence, read
 from auditor.base.words import plural
@@ -164,22 +164,21 @@ def _what_became(pair: Pair, lost: Fields, severity: str) -> str:
 
 
 def _of_one_batch(first: int) -> Advice:
-    look = CheckCommand(
+    look = check(
         repairs.dump(None, "--deep-iteration"), f"both have one batch at offset {first}, but for its leader epoch"
     )
-    return Advice(Verdict.LOOK, look=(look,), then="nothing is lost by it: leave both replicas as they are")
+    return Advice(Verdict.NONE, "nothing is lost by it: leave both replicas as they are", (look,))
 
 
 def _which_is_right(log: LogView, replica: ReplicaFacts, first: int) -> Advice:
     # Both have one lineage, so nothing in the input decides.
     leader = log.leader
-    right = Condition(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
+    right = shown(f"broker {leader.broker_id} has the right one", None, f"both differ from offset {first} on")
     refetched = repairs.refetch(log, replica, leader)
-    advice = refetched.unless(right)
-    look = CheckCommand(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
-    then = f"compare both at offset {first}, and the leader epochs in the evidence"
-    later = "" if refetched.act else advice.then  # the steps are not given, so nothing comes after them
-    return replace(advice, look=(look, *advice.look), then="; ".join(filter(None, (then, later))))
+    look = check(repairs.dump(None, "--print-data-log"), f"what broker {leader.broker_id} has there is right")
+    advice = refetched.unless(right).also(look)
+    compare = Step(f"compare both at offset {first}, and the leader epochs in the evidence")
+    return replace(advice, steps=(compare, *advice.steps))
 
 
 def _sides(log: LogView, pair: Pair) -> tuple[list[int | None], list[int | None]]:
@@ -299,7 +298,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
             else None,
         },
         doubt=late,
-        advice=Advice(Verdict.WAIT, "nothing is to be done about a replica that lags: it catches up")
+        advice=Advice(Verdict.NONE, "a replica that lags catches up")
         if late or severity == "info"
         else _cure(log, without, holder),
     )
@@ -330,19 +329,20 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
         return again
     if without is not log.leader:
         return replace(
-            again, then=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.then)
+            again,
+            afterwards=_and(f"do not let broker {without.broker_id} become leader of {log.name}", again.afterwards),
         )
     keep = f"copy broker {holder.broker_id}'s folder {holder.folder} to a safe place before anything else"
     if why := repairs.keeps_out(log, holder):
         return Advice(
-            Verdict.DO_NOT_ACT,
+            Verdict.ACT,
             f"broker {holder.broker_id} has them, but must not lead: {why}",
-            then=f"{keep}, and read the copy: {repairs.dump(None, '--print-data-log')}",
+            steps=(Step(keep), repairs.READ_THE_COPY),
         )
-    if not again.act:
-        return replace(again, then=_and(keep, again.then))
-    acts = (Act(keep), *repairs.lead(log, holder), *again.act)
-    return replace(again, act=acts, moves=replace(again.moves, leads=holder.broker_id))
+    if not again.acts:
+        return replace(again, afterwards=_and(keep, again.afterwards))
+    steps = (Step(keep), *repairs.lead(log, holder), *again.steps)
+    return replace(again, steps=steps, moves=replace(again.moves, leads=holder.broker_id))
 
 
 def _and(first: str, then: str) -> str:
@@ -421,8 +421,8 @@ def _start_back(log: LogView, pair: Pair) -> Finding:
         },
         doubt=doubt,
         advice=Advice(
-            Verdict.LOOK,
-            then=f"if those below {replica.own_start} have to be gone, delete them once more "
+            Verdict.INVESTIGATE_FIRST,
+            afterwards=f"if those below {replica.own_start} have to be gone, delete them once more "
             "(kafka-delete-records.sh), which cannot be undone",
         ),
     )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
 from auditor.base.evidence_keys import Evidence, SnapshotEvidence, read
 from auditor.base.words import few, plural
 from auditor.evidence.horizons import whole_from
@@ -155,7 +155,10 @@ def _undecidable(log: LogView, replica: ReplicaFacts, links: list[tuple[Snapshot
             "confidence": "undecidable",
             "missing": missing,
         },
-        advice=Advice(Verdict.LOOK, then="audit again with server.properties of the broker beside its log directories"),
+        advice=Advice(
+            Verdict.INVESTIGATE_FIRST,
+            afterwards="audit again with server.properties of the broker beside its log directories",
+        ),
     )
 
 
@@ -348,8 +351,8 @@ def _not_indexed(log: LogView, replica: ReplicaFacts, rows: list[np.void]) -> Fi
             **({"confidence": "undecidable", "missing": "the .txnindex files"} if not_copied else {}),
         },
         advice=Advice(
-            Verdict.LOOK,
-            then=f"look into the folder of broker {replica.broker_id} for {file}, and copy the .txnindex files too",
+            Verdict.INVESTIGATE_FIRST,
+            afterwards=f"look into the folder of broker {replica.broker_id} for {file}; copy the .txnindex files too",
         )
         if not_copied
         else repairs.rebuild(log, replica, file, f"{file.removesuffix('.txnindex')}.index"),
@@ -588,7 +591,10 @@ def _exposed(log: LogView, replica: ReplicaFacts, rows: np.ndarray) -> Finding:
         },
         advice=_advice(log, replica, {int(number) for number in ends["segment"]})
         if len(proved)
-        else Advice(Verdict.LOOK, then=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again"),
+        else Advice(
+            Verdict.INVESTIGATE_FIRST,
+            afterwards=f"copy {few(missing)} of broker {replica.broker_id} too, and audit again",
+        ),
     )
 
 
@@ -603,21 +609,21 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
     files = [_stem(replica, number) for number in sorted(segments) if not replica.is_remote(number)]
     if not files:
         return Advice(
-            Verdict.LOOK,
+            Verdict.INVESTIGATE_FIRST,
             "no command of Kafka rebuilds the transaction index of a segment in remote storage",
-            then="compare what read_committed consumers of these offsets processed with the offsets listed",
+            afterwards="compare what read_committed consumers of these offsets processed with the offsets listed",
         )
-    look, act, conditions, moves = _another_leads(log, replica)
+    checks, steps, conditions, moves = _another_leads(log, replica)
     pair = (
         f"{files[0]}.index and {files[0]}.txnindex" if len(files) == 1 else f"the .index and .txnindex of {few(files)}"
     )
     advice = Advice(
         Verdict.ACT,
         "it loses no record; never move the .txnindex alone, since the broker then returns all aborted records of it",
-        look=look,
-        act=(*act, Act(f"stop broker {broker}, move {pair} away and keep them, start it: it rebuilds both")),
-        then=f"audit again once broker {broker} has {name} in sync: transactions that end while it is down can get "
-        "wrong entries in the same way, unless it catches up with replica.fetch.max.bytes=1 and "
+        checks,
+        steps=(*steps, Step(f"stop broker {broker}, move {pair} away and keep them, start it: it rebuilds both")),
+        afterwards=f"audit again once broker {broker} has {name} in sync: transactions that end while it is down can "
+        "get wrong entries in the same way, unless it catches up with replica.fetch.max.bytes=1 and "
         "replica.fetch.response.max.bytes=1 (one batch per fetch, slow)",
         moves=moves,
     )
@@ -626,24 +632,24 @@ def _advice(log: LogView, replica: ReplicaFacts, segments: set[int]) -> Advice:
 
 def _another_leads(
     log: LogView, replica: ReplicaFacts
-) -> tuple[tuple[CheckCommand, ...], tuple[Act, ...], tuple[Condition, ...], Moves]:
+) -> tuple[tuple[Condition, ...], tuple[Step, ...], tuple[Condition, ...], Moves]:
     place, broker = (log.topic, log.partition), replica.broker_id
     if log.cluster.replicas.get(place) == 1:
         return (), (), (), Moves()
     leader = log.cluster.leaders.get(place)
     if leader not in (None, broker):
-        look = CheckCommand(repairs.describe_topic(log.topic), f"the Leader of {log.name} is not broker {broker}")
+        look = check(repairs.describe_topic(log.topic), f"the Leader of {log.name} is not broker {broker}")
         return (look,), (), (), Moves()
     others = (c for c in log.replicas if c is not replica and not len(c.exposed))
     other = next((c for c in others if c is log.leader or repairs.keeps_out(log, c) is None), None)
-    may_lead = Condition(
+    may_lead = shown(
         f"another replica of {log.name} may lead and exposes nothing", None if other is None else True, "its replicas"
     )
     if other is None:
-        look = CheckCommand(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
+        look = check(repairs.describe_topic(log.topic), f"the Isr of {log.name} lists a broker besides {broker}")
         return (look,), (), (may_lead,), Moves()
-    check, synced = repairs.check_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
-    return (check,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)
+    look, synced = repairs.check_in_sync(log, other.broker_id), repairs.in_sync(log, other.broker_id)
+    return (look,), repairs.lead(log, other), (may_lead, synced), Moves(leads=other.broker_id)
 
 
 # Transaction index entries against the replay, by columns: a forged index may have millions.
@@ -775,7 +781,7 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
         return Advice(
             Verdict.WAIT,
             f"nothing is lost: broker {replica.broker_id} starts from {newest.file}, which is newer",
-            then=f"keep {link.file} for a report",
+            afterwards=f"keep {link.file} for a report",
         )
     if replica is not log.leader or log.cluster.last_leader(log.topic, log.partition) not in (None, replica.broker_id):
         if not opened:
@@ -783,7 +789,7 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
                 Verdict.WAIT,
                 f"nothing is lost while broker {replica.broker_id} follows: it takes each producer's state from what "
                 "the leader stored next",
-                then=f"do not make it the leader of {name} before these producers have written again",
+                afterwards=f"do not make it the leader of {name} before these producers have written again",
             )
         return _without_snapshot(log, replica, link)
     sound = next((c for c in log.replicas if c is not replica and keeps_out(log, c) is None), None)
@@ -791,19 +797,21 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
         return Advice(
             Verdict.ACT,
             f"nothing is lost by letting broker {sound.broker_id} lead, whose snapshots fit the log",
-            (Condition(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),),
-            (check_in_sync(log, sound.broker_id),),
+            (
+                shown(f"broker {sound.broker_id} has all that the leader has", True, "both replicas"),
+                check_in_sync(log, sound.broker_id),
+            ),
             lead(log, sound),
-            then=f"broker {replica.broker_id} then takes each producer's state from what it follows",
+            afterwards=f"broker {replica.broker_id} then takes each producer's state from what it follows",
             moves=Moves(leads=sound.broker_id),
         ).unless(in_sync(log, sound.broker_id))
     if opened:
         return _without_snapshot(log, replica, link)
     return Advice(
-        Verdict.WAIT,
-        "nothing is to be done: a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
+        Verdict.NONE,
+        "a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
         "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
-        then=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
+        afterwards=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
     )
 
 
@@ -814,20 +822,20 @@ def _without_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink) -
     begins_later = bool(replica.log_start > 0 or (replica.segment_bases and replica.segment_bases[0] > 0))
     if not older:
         return Advice(
-            Verdict.DO_NOT_ACT,
+            Verdict.INVESTIGATE_FIRST,
             "the log below it is gone, so what it knows of older producers would be lost"
             if begins_later
             else "a start that finds no snapshot forgets all producers, unless it is one as after a crash",
-            then=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
+            afterwards=f"do not delete {link.file}: compare it with the snapshots of the other replicas",
         )
-    act = Act(
+    act = Step(
         f"stop broker {replica.broker_id}, move {link.file} out of the folder and keep it, start it: an older one is "
         "loaded, the log replayed"
     )
-    older_one = Condition("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
+    older_one = shown("an older snapshot is there", True, f"the folder of broker {replica.broker_id}")
     return gated(
         log.cluster,
         replica.broker_id,
-        Advice(Verdict.ACT, "it loses nothing: the log has it all", act=(act,)),
+        Advice(Verdict.ACT, "it loses nothing: the log has it all", steps=(act,)),
         older_one,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TypedDict
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import SEQUENCES
 from auditor.base.words import plural
@@ -182,15 +182,15 @@ def _gaps(log: LogView, replica: ReplicaFacts) -> Iterator[Finding]:
             evidence={"reason": error.reason, "bytes": error.length, "detail": error.detail,
                       "unread_offsets": [first, last] if last >= first else None, **error_code("CORRUPT_MESSAGE")},
             advice=Advice(
-                Verdict.DO_NOT_ACT,
+                Verdict.INVESTIGATE_FIRST,
                 f"an unclean restart of broker {replica.broker_id} could cut off the rest, and so could a move of it",
-                look=(
-                    CheckCommand(
+                conditions=(
+                    check(
                         repairs.describe_topic(log.topic),
                         f"the Isr of {log.name} lists no broker whose copy shows these bytes whole",
                     ),
                 ),
-                then=f"audit the copy of another replica that is in sync: it may have {lost}",
+                afterwards=f"audit the copy of another replica that is in sync: it may have {lost}",
             ),
         )  # fmt: skip
 
@@ -221,14 +221,14 @@ def _invalid(
             **evidence,
         },
         advice=Advice(
-            Verdict.LOOK,
-            look=(
-                CheckCommand(
+            Verdict.INVESTIGATE_FIRST,
+            conditions=(
+                check(
                     repairs.dump(log.leader.file(int(e["segment"])), "--deep-iteration"),
                     f"it shows such a batch at offset {e['base_offset']}",
                 ),
             ),
-            then=_who_writes(e, control=control),
+            afterwards=_who_writes(e, control=control),
         ),
     )
 
@@ -342,7 +342,7 @@ def producer_fields_inconsistent(log: LogView) -> Iterator[Finding]:
             "as non-idempotent sarama, kafkajs and franz-go producers write them: leaders ignore these fields",
             e,
             evidence={"producer_epoch": e["producer_epoch"]},
-            advice=Advice(Verdict.WAIT, "nothing is to be done"),
+            advice=Advice(Verdict.NONE),
         )
     reported = {_place(e) for e in log.events(EventKind.HEADER_FLAW) if e["flaws"] & col.FLAW_CONTROL_NO_PRODUCER}
     for run in _structural(log, (EventKind.HEADER_FLAW,), PRODUCER_FLAWS, reported):

@@ -259,7 +259,7 @@ HOLDS_WHILE = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NO
 
 def _steps(advice: Values) -> Iterator[Piece]:
     if advice["steps"] and advice["verdict"] not in NOW:
-        yield "text", "Only once all of that is so:"
+        yield "text", "Take these steps only once all of this holds."
     for item in advice["steps"]:
         if item["do"]:
             yield "text", _sentence(item["do"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
 from typing import NamedTuple, TypeGuard
 
-from auditor.base.advice import Act, Advice
+from auditor.base.advice import Advice, Step
 from auditor.base.at_rest import Fields, Values
 
 # The catalogue. A pattern is what the named class of the framework builds; each was read in that class's source.
@@ -241,12 +241,12 @@ def guidance(whose: IdOrigin | None, status: str, timeout: str = "its time-out, 
 
 def adapted(advice: Advice, text: str) -> Advice:
     """Put a :func:`guidance` before what an advice says to do."""
-    if not text or text in advice.then or Act(text) in advice.act:
+    if not text or text in advice.afterwards or Step(text) in advice.steps:
         return advice
-    if advice.act:
-        return replace(advice, act=(Act(text), *advice.act))
-    rest = f". {advice.then[:1].upper()}{advice.then[1:]}" if advice.then else ""
-    return replace(advice, then=f"{text}{rest}")
+    if advice.steps:
+        return replace(advice, steps=(Step(text), *advice.steps))
+    rest = f". {advice.afterwards[:1].upper()}{advice.afterwards[1:]}" if advice.afterwards else ""
+    return replace(advice, afterwards=f"{text}{rest}")
 
 
 def sent_again(whose: IdOrigin | None, data: str) -> str:

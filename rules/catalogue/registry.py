@@ -148,7 +148,7 @@ class Kind:
     @property
     def advice(self) -> Advice:
         """What to do, in general; a finding says it with its own names."""
-        return Advice(Verdict.LOOK, then=self.sections["What to do"])
+        return Advice(Verdict.INVESTIGATE_FIRST, afterwards=self.sections["What to do"])
 
     def may_speak(self, has: Collection[Need]) -> bool:
         """Whether it may find anything in a log that has so much."""

@@ -280,7 +280,7 @@ def tail_advice(log: LogView, replica: ReplicaFacts, lost: Fields, *, lossless: 
         return Advice(
             Verdict.WAIT,
             f"nothing is lost: {why_not_lost(lost)}",
-            then=f"broker {replica.broker_id} truncates these offsets when it follows the leader",
+            afterwards=f"broker {replica.broker_id} truncates these offsets when it follows the leader",
         )
     if not lost["sent_again"]:
         return repairs.rescue(log, replica, lost["first_offset"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 from shlex import quote
 from typing import NamedTuple
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
 from auditor.base.errors import DAMAGED_FIELD, setting_number
 from auditor.base.transactional_ids import STOPPED_FIRST, in_case, is_flinks
 from auditor.base.words import few, plural
@@ -99,6 +99,9 @@ def dump(file: str | None, how: str) -> str:
     return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
 
 
+READ_THE_COPY = Step("read the copy", dump(None, "--print-data-log"))
+
+
 # Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
 #
 # The metadata is as old as its copy, so each advice also names what to check now. Each names the risk of the stop, too:
@@ -123,7 +126,7 @@ def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ..
     alone = sorted(cluster.alone_in_sync.get(-1 if broker is None else broker, []))
     has_metadata = cluster.has_metadata and broker is not None
     by = f"{few(alone)}" if alone else BY_METADATA if has_metadata else NOT_BY_METADATA
-    others = Condition(
+    others = shown(
         f"no partition that has other replicas is in sync on broker {broker} alone, with none of them eligible to lead",
         not alone if has_metadata else None,
         by,
@@ -133,9 +136,7 @@ def stop_conditions(cluster: Cluster, broker: int | None) -> tuple[Condition, ..
         needed.append(_elected_cleanly(cluster, alone))
     if _votes(cluster, broker):
         left = len(cluster.voters) - 1 > len(cluster.voters) // 2
-        needed.append(
-            Condition(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA)
-        )
+        needed.append(shown(f"a majority of the quorum's voters is left without broker {broker}", left, BY_METADATA))
     return tuple(needed)
 
 
@@ -145,7 +146,7 @@ def _elected_cleanly(cluster: Cluster, names: Collection[str]) -> Condition:
     unknown = [name for name, value in values.items() if value not in ("true", "false")]
     holds = False if unclean else None if unknown else True
     by = f"{UNCLEAN}=true for {few(unclean)}" if unclean else f"unknown for {few(unknown)}" if unknown else BY_METADATA
-    return Condition("no replica that lacks records may be elected for these meanwhile", holds, by)
+    return shown("no replica that lacks records may be elected for these meanwhile", holds, by)
 
 
 def effective(cluster: Cluster, topic: str, name: str, default: str) -> str | None:
@@ -172,31 +173,21 @@ def move_conditions(log: LogView, broker: int | None) -> tuple[Condition, ...]:
     in_sync = set(cluster.in_sync.get(place, ())) - set(cluster.eligible.get(place, ())) - {broker}
     what = f"without broker {broker} enough replicas of {log.name} stay in sync, so that its empty one may not lead"
     if least is None:
-        return (Condition(what, None, f"{MIN_IN_SYNC} is not in the input, and {ELR} is 1"),)
+        return (shown(what, None, f"{MIN_IN_SYNC} is not in the input, and {ELR} is 1"),)
     enough = len(in_sync) >= least and broker not in cluster.eligible.get(place, ())
-    return (Condition(what, enough, f"{len(in_sync)} of {MIN_IN_SYNC}={least}, and {ELR} is 1"),)
+    return (shown(what, enough, f"{len(in_sync)} of {MIN_IN_SYNC}={least}, and {ELR} is 1"),)
 
 
 def gated(cluster: Cluster, broker: int | None, advice: Advice, *more: Condition) -> Advice:
-    """Keep the acts of an advice that stops a broker only if the conditions are met, and add who has to wait.
-
-    Where a replica that lacks records would be elected, the broker must not be stopped.
-    """
-    conditions = (*more, *stop_conditions(cluster, broker))
-    advice = at_risk(cluster, broker, advice)
-    look = [*advice.look, CheckCommand(UNDER_REPLICATED, "it lists no partition")]
+    """Let the steps of an advice that stops a broker wait until the conditions are met, and add who has to wait."""
+    asked = at_risk(cluster, broker, advice)
+    checks = [check(UNDER_REPLICATED, "it lists no partition")]
     if _votes(cluster, broker):
         others = [voter for voter in cluster.voters if voter != broker]
-        look.append(CheckCommand(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0"))
-    asked = replace(advice, look=tuple(look)).unless(*conditions)
-    asked = replace(asked, cost="; ".join(filter(None, (asked.cost, refused_writes(cluster, broker)))))
-    if asked.act or not advice.act:
-        return asked
-    lossy = any(c.holds is False and c.what.startswith("no replica that lacks") for c in conditions)
-    acts = " ; ".join(act.command for act in advice.act)
-    then = f"only once that is so: {acts}{f'. {_begun(advice.then)}' if advice.then else ''}"
-    # What it would move counts, so that no other finding's advice fetches from there.
-    return replace(asked, verdict=Verdict.DO_NOT_ACT if lossy else asked.verdict, then=then, moves=advice.moves)
+        checks.append(check(QUORUM, f"of the voters {few(others)} all but a minority have a Lag near 0"))
+    asked = asked.unless(*more, *stop_conditions(cluster, broker))
+    effects = "; ".join(filter(None, (asked.side_effects, refused_writes(cluster, broker))))
+    return replace(asked, conditions=(*asked.conditions, *checks), side_effects=effects)
 
 
 def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = "") -> Advice:
@@ -209,9 +200,9 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     alone = cluster.alone.get(broker, Alone()) if cluster.has_metadata and broker is not None else None
     which = "the broker" if broker is None else f"broker {broker}"
     if alone is not None and not alone.names:
-        safe = Condition(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
-        look = CheckCommand(DESCRIBE_TOPICS, f"it shows no partition with Isr: {broker} alone")
-        return replace(advice, conditions=(*advice.conditions, safe), look=(*advice.look, look))
+        safe = shown(f"no partition of {which} is without another in-sync replica", True, BY_METADATA)
+        look = check(DESCRIBE_TOPICS, f"it shows no partition with Isr: {broker} alone")
+        return replace(advice, conditions=(*advice.conditions, safe, look))
     history, ids = cluster.coordinator, None
     if alone is not None and history is not None:
         ids = Ids(*history.ids_in(alone.names, alone.producers, but))
@@ -223,17 +214,18 @@ def at_risk(cluster: Cluster, broker: int | None, advice: Advice, *, but: str = 
     else:
         cost = f"while {which} is down, {_without_leader(alone.names)}; {_whose(cluster, ids)}"
         expected = f"it shows Isr: {broker} alone for no other partition than {some(alone.names)}"
-    look = CheckCommand(DESCRIBE_TOPICS, expected)
+    look = check(DESCRIBE_TOPICS, expected)
     # A coordinator may run a release with KAFKA-20734: the input seldom shows the release.
     may_skip = not cluster.releases or any(shown.may_have(SKIPS_MARKERS) for shown in cluster.releases.values())
-    acts = _ended_before(cluster, ids) if may_skip else ()
+    acts = _ended_before(cluster, which, ids) if may_skip else ()
     afterwards = AUDIT_AFTERWARDS if acts else ""
-    asked = replace(advice, cost="; ".join(filter(None, (advice.cost, cost))), look=(*advice.look, look))
-    if advice.act:
-        return replace(asked, act=(*acts, *advice.act), then="; ".join(filter(None, (advice.then, afterwards))))
-    before = " ; ".join(act.command for act in acts)
-    then = (advice.then, f"before {which} is stopped: {before}" if before else "", afterwards)
-    return replace(asked, then=". ".join(_begun(part) for part in then if part))
+    return replace(
+        advice,
+        conditions=(*advice.conditions, look),
+        steps=(*acts, *advice.steps),
+        side_effects="; ".join(filter(None, (advice.side_effects, cost))),
+        afterwards=". ".join(_begun(part) for part in (advice.afterwards, afterwards) if part),
+    )
 
 
 def _begun(sentence: str) -> str:
@@ -266,24 +258,23 @@ def _whose(cluster: Cluster, ids: Ids | None) -> str:
     return f"{plural(ids.total, 'transactional id')} with data there: {ids}{so_far}"
 
 
-def _ended_before(cluster: Cluster, ids: Ids | None) -> tuple[Act, ...]:
+def _ended_before(cluster: Cluster, which: str, ids: Ids | None) -> tuple[Step, ...]:
     # No transaction may end while its partition is leaderless.
     named = ids.first if ids is not None else []
     whose = str(ids) if named else "every transactional id with data in these partitions"
     releases = SKIPS_MARKERS.releases.replace(" and ", " or ")
     jobs = [whose for whose in map(cluster.origin, named) if is_flinks(whose)]
     job = f"; {in_case(jobs[0], STOPPED_FIRST)}" if jobs else ""
-    shown = [Act(describe_id(name)) for name in named[:ASKED]]
-    rest = [Act(LIST_IDS)] if ids is None or not named or ids.total > ASKED else []
+    commands = [describe_id(name) for name in named[:ASKED]]
+    commands += [LIST_IDS] if ids is None or not named or ids.total > ASKED else []
     return (
-        Act(
-            f"where brokers run {releases} ({SKIPS_MARKERS.issue}), first end the transactions of {whose}, then stop "
-            "their producers: a producer that stops with a transaction open leaves one that hangs, since it times out "
-            f"while its partition has no leader{job}"
+        Step(
+            f"before {which} is stopped, where brokers run {releases} ({SKIPS_MARKERS.issue}): end the transactions of "
+            f"{whose}, then stop their producers: a producer that stops with a transaction open leaves one that hangs, "
+            f"since it times out while its partition has no leader{job}"
         ),
-        Act("stop the broker only when these commands show each of them Empty, CompleteCommit or CompleteAbort"),
-        *shown,
-        *rest,
+        Step("stop the broker only when these commands show each of them Empty, CompleteCommit or CompleteAbort"),
+        *(Step("", command) for command in commands),
     )
 
 
@@ -311,8 +302,8 @@ def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
     """Advise on a node's metadata log: an observer's is fetched again, a voter's keeps its vote."""
     cluster, broker = log.cluster, replica.broker_id
     if cluster.voters and broker is not None and broker not in cluster.voters:
-        observes = Condition(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
-        again = Act(
+        observes = shown(f"broker {broker} is no voter of the quorum", True, BY_METADATA)
+        again = Step(
             f"stop broker {broker}, move {replica.folder} away and keep it, start it: it is fetched again from the "
             "quorum"
         )
@@ -322,8 +313,8 @@ def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
             Advice(
                 Verdict.ACT,
                 "it loses nothing: the voters have what was committed",
-                look=(CheckCommand(QUORUM, f"it lists broker {broker} as an Observer"),),
-                act=(again,),
+                (check(QUORUM, f"it lists broker {broker} as an Observer"),),
+                steps=(again,),
                 moves=Moves(broker, cluster.voters),
             ),
             observes,
@@ -331,11 +322,11 @@ def quorum_log(log: LogView, replica: ReplicaFacts) -> Advice:
     if cluster.levels.get(KRAFT, 0) >= 1 and broker in cluster.voters:
         return _other_voter(cluster, replica)
     return Advice(
-        Verdict.DO_NOT_ACT,
+        Verdict.INVESTIGATE_FIRST,
         VOTE,
-        look=(CheckCommand(QUORUM, f"it lists broker {broker} as Leader or Follower, which vote"),),
-        then=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that broker "
-        "starts; a static quorum has no way to take in a voter with another log",
+        (check(QUORUM, f"it lists broker {broker} as Leader or Follower, which vote"),),
+        afterwards=f"do not move or delete it: copy {replica.folder} of broker {broker} to a safe place before that "
+        "broker starts; a static quorum has no way to take in a voter with another log",
     )
 
 
@@ -345,18 +336,22 @@ def _other_voter(cluster: Cluster, replica: ReplicaFacts) -> Advice:
     directory = cluster.directory_ids.get(replica.log_dir)
     others = [voter for voter in voters if voter != broker]
     advice = Advice(
-        Verdict.LOOK,
+        Verdict.INVESTIGATE_FIRST,
         f"a voter leaves the quorum before its log is taken from it: {VOTE}",
         (
-            Condition("the quorum takes voters in and out (kraft.version 1)", True, BY_METADATA),
-            Condition(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
-            Condition("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
+            shown("the quorum takes voters in and out (kraft.version 1)", True, BY_METADATA),
+            shown(f"a majority is left without broker {broker}", len(others) > len(voters) // 2, BY_METADATA),
+            shown("the other voters have all of it", None, "kafka-metadata-quorum.sh shows it"),
+            check(QUORUM, f"the voters {few(others)} have a Lag near 0, and one of them leads"),
         ),
-        (CheckCommand(QUORUM, f"the voters {few(others)} have a Lag near 0, and one of them leads"),),
-        then=f"only once that is so: {remove_voter(broker, directory)} ; stop broker {broker}, copy "
-        f"{replica.folder} to a safe place, format its metadata.log.dir, which must hold nothing else "
-        "(kafka-storage.sh format --no-initial-controllers), start it, and once its Lag is near 0: "
-        f"{ADD_VOTER}",
+        (
+            Step("take the voter out of the quorum", remove_voter(broker, directory)),
+            Step(
+                f"stop broker {broker}, copy {replica.folder} to a safe place, format its metadata.log.dir, which must "
+                "hold nothing else (kafka-storage.sh format --no-initial-controllers), and start it"
+            ),
+            Step("once its Lag is near 0, take it in again", ADD_VOTER),
+        ),
     )
     return at_risk(cluster, broker, advice)
 
@@ -402,7 +397,7 @@ def in_sync(log: LogView, broker: int | None) -> Condition:
     """Condition: a broker has the partition in sync, by the metadata at its copy."""
     brokers = log.cluster.in_sync.get((log.topic, log.partition))
     what = has_in_sync(log.name, broker)
-    return Condition(what, broker in brokers if brokers else None, BY_METADATA if brokers else NOT_BY_METADATA)
+    return shown(what, broker in brokers if brokers else None, BY_METADATA if brokers else NOT_BY_METADATA)
 
 
 def has_in_sync(name: str, broker: int | None) -> str:
@@ -410,9 +405,9 @@ def has_in_sync(name: str, broker: int | None) -> str:
     return f"broker {broker} has {name} in sync"
 
 
-def check_in_sync(log: LogView, *brokers: int | None) -> CheckCommand:
+def check_in_sync(log: LogView, *brokers: int | None) -> Condition:
     """Check which brokers are in sync now."""
-    return CheckCommand(describe_topic(log.topic), isr_lists(log.name, brokers))
+    return check(describe_topic(log.topic), isr_lists(log.name, brokers))
 
 
 def isr_lists(name: str, brokers: Collection[int | None]) -> str:
@@ -420,14 +415,14 @@ def isr_lists(name: str, brokers: Collection[int | None]) -> str:
     return f"the Isr of {name} lists broker {' or '.join(map(str, brokers))}"
 
 
-def lead(log: LogView, replica: ReplicaFacts) -> tuple[Act, Act]:
+def lead(log: LogView, replica: ReplicaFacts) -> tuple[Step, Step]:
     """Make an in-sync replica the leader."""
     return (
-        Act(
+        Step(
             f"make broker {replica.broker_id} the leader: put it first among the replicas of {log.name} "
             "(kafka-reassign-partitions.sh)"
         ),
-        Act(prefer(log.topic, log.partition)),
+        Step("", prefer(log.topic, log.partition)),
     )
 
 
@@ -462,17 +457,14 @@ def without_leader(cluster: Cluster, names: Collection[str], cost: str) -> Advic
     places = [(topic, int(number)) for topic, _, number in (name.rpartition("-") for name in names)]
     all_known = cluster.has_metadata and all(_had_all(cluster, place) for place in places)
     some = _some(sorted(names))
-    has_all = Condition(
-        f"who has all of {some} is known", all_known or None, BY_METADATA if all_known else NOT_BY_METADATA
-    )
-    act = (Act(leader_back(cluster, names)),) if all_known else ()
+    has_all = shown(f"who has all of {some} is known", all_known or None, BY_METADATA if all_known else NOT_BY_METADATA)
+    steps = (Step(leader_back(cluster, names)),) if all_known else ()
     return Advice(
-        Verdict.ACT if all_known else Verdict.LOOK,
+        Verdict.ACT if all_known else Verdict.INVESTIGATE_FIRST,
         cost,
-        (has_all,),
-        (CheckCommand(UNAVAILABLE, f"it lists {some}"),),
-        act,
-        then="" if all_known else leader_back(cluster, names),
+        (has_all, check(UNAVAILABLE, f"it lists {some}")),
+        steps,
+        afterwards="" if all_known else leader_back(cluster, names),
     )
 
 
@@ -495,15 +487,15 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
     brokers = [b for b in named if b not in damaged]
     if not brokers:
         return keep(replica.folder, replica.broker_id, describe_topic(log.topic))
-    again = Act(
+    again = Step(
         f"stop broker {replica.broker_id}, move {replica.folder} away and keep it, start it: the replica is fetched "
         "again"
     )
     advice = Advice(
         Verdict.ACT,
         f"a replica that is fetched again loses what only broker {replica.broker_id} has",
-        look=(check_in_sync(log, *brokers),),
-        act=(again,),
+        conditions=(check_in_sync(log, *brokers),),
+        steps=(again,),
         moves=Moves(replica.broker_id, tuple(brokers)),
     )
     synced_ones = (in_sync(log, b) for b in brokers)
@@ -513,11 +505,11 @@ def refetch(log: LogView, replica: ReplicaFacts, holder: ReplicaFacts | None = N
 def keep(folder: str, broker: object, look: str) -> Advice:
     """Advise to keep a replica whose data no other is known to have. ``look``: the command that shows the ISR."""
     return Advice(
-        Verdict.DO_NOT_ACT,
+        Verdict.INVESTIGATE_FIRST,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
-        look=(CheckCommand(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
-        then=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, what can "
-        "be saved are the records before and behind, read by consumers that seek there",
+        (check(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
+        afterwards=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, "
+        "what can be saved are the records before and behind, read by consumers that seek there",
     )
 
 
@@ -527,18 +519,18 @@ def rebuild(log: LogView, replica: ReplicaFacts, *files: str) -> Advice:
     A missing .index makes the start recover the segment, which cuts it at the first broken batch (LogLoader,
     LogSegment.recover).
     """
-    act = Act(
+    act = Step(
         f"stop broker {replica.broker_id}, move {' and '.join(files)} away and keep them, start it: both are written "
         "anew from the log"
     )
-    advice = Advice(Verdict.ACT, "it loses no record", act=(act,))
+    advice = Advice(Verdict.ACT, "it loses no record", steps=(act,))
     return gated(log.cluster, replica.broker_id, advice, unbroken(log, replica))
 
 
 def unbroken(log: LogView, replica: ReplicaFacts) -> Condition:
     """Condition: no batch is broken where a recovery would cut the log."""
     what = f"no batch of {replica.folder} is broken, since the start would cut it there"
-    return Condition(what, not is_damaged(log, replica), "all of it was read")
+    return shown(what, not is_damaged(log, replica), "all of it was read")
 
 
 def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODUCE_AGAIN) -> Advice:
@@ -548,14 +540,14 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
     """
     if log.topic == METADATA_TOPIC:
         return quorum_log(log, replica)
-    then = f"read the copy: {dump(None, '--print-data-log')} ; {amends}"
-    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", then)
+    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", READ_THE_COPY, amends)
 
 
-def _copied_first(replica: ReplicaFacts, cuts: str, then: str) -> Advice:
+def _copied_first(replica: ReplicaFacts, cuts: str, read: Step | None, then: str = "") -> Advice:
     whose = f"{replica.folder} of broker {replica.broker_id}"
-    copied = Act(f"copy {whose} to a safe place before that broker starts")
-    return Advice(Verdict.ACT, f"nothing is lost by keeping {whose}, which {cuts}", act=(copied,), then=then)
+    copied = Step(f"copy {whose} to a safe place before that broker starts")
+    steps = (copied,) if read is None else (copied, read)
+    return Advice(Verdict.ACT, f"nothing is lost by keeping {whose}, which {cuts}", steps=steps, afterwards=then)
 
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
@@ -565,7 +557,7 @@ def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     )
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
         then = f"there is no other replica of {log.name}: what lacks has to come from its source again"
-    return Advice(Verdict.LOOK, then=then)
+    return Advice(Verdict.INVESTIGATE_FIRST, afterwards=then)
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
@@ -576,29 +568,29 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
     """
     if newest and not lost:
         return Advice(
-            Verdict.WAIT,
-            "nothing is to be done: "
-            + ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
+            Verdict.NONE,
+            ("the high watermark is not in it, and " if replica.high_watermark is not None else "")
             + f"broker {replica.broker_id} cuts these bytes off when it starts",
         )
     cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
-    then = "let a replica lead that is in sync and has the records, where there is one"
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        then = f"there is no other replica: read the copy for what is cut off: {dump(None, '--print-data-log')}"
-    return _copied_first(replica, f"{cuts} when it starts", then)
+        read = replace(READ_THE_COPY, do="there is no other replica: read the copy for what is cut off")
+        return _copied_first(replica, f"{cuts} when it starts", read)
+    then = "let a replica lead that is in sync and has the records, where there is one"
+    return _copied_first(replica, f"{cuts} when it starts", None, then)
 
 
 def before_a_start(replica: ReplicaFacts, repair: str) -> Advice:
     """Advise to repair a file at which a start stops, or loses a partition."""
     stopped = True if replica.clean_shutdown else None
     return Advice(
-        Verdict.LOOK,
+        Verdict.INVESTIGATE_FIRST,
         "do not start the broker before the file is repaired",
         (
-            Condition(f"broker {replica.broker_id} is stopped", stopped, ".kafka_cleanshutdown" if stopped else "ps"),
-            Condition("its log directory is copied", None, "not in the input"),
+            shown(f"broker {replica.broker_id} is stopped", stopped, ".kafka_cleanshutdown" if stopped else "ps"),
+            shown("its log directory is copied", None, "not in the input"),
         ),
-        then=f"only once that is so: {repair}",
+        (Step(repair),),
     )
 
 

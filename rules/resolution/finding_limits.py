@@ -5,12 +5,12 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from auditor.base.advice import CheckCommand
+from auditor.base.advice import check
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import IN_ALL, OF_A_RULE
 from auditor.base.evidence_keys import Evidence, read
@@ -88,9 +88,7 @@ class Sum:
             source=kind.source,
             if_true=self.if_true,
             outcome=self.outcome,
-            advice=replace(
-                kind.advice, look=(CheckCommand(command, f"it lists {self.count} more of them"), *kind.advice.look)
-            ),
+            advice=kind.advice.also(check(command, f"it lists {self.count} more of them")),
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from auditor.base.advice import Advice, Condition, Moves, Verdict
+from auditor.base.advice import NOTHING_MOVES, Advice, Moves, Verdict, shown
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import DecodeError, attempt
 from auditor.base.evidence_keys import AbsorbedFinding, Evidence, read
@@ -50,21 +50,23 @@ def _without(advice: Advice, gone: Collection[int], name: str) -> Advice:
     if moves.leads in gone or (moves.sources and not left):
         crossed = [b for b in (*moves.sources, moves.leads) if b is not None and b in gone]
         damaged = [
-            Condition(
-                f"broker {b} keeps its replica of {name}, to fetch from", False, "another finding names its damage"
-            )
+            shown(f"broker {b} keeps its replica of {name}, to fetch from", False, "another finding names its damage")
             for b in dict.fromkeys(crossed)
         ]
         then = "copy the folders to a safe place first: no replica is known to be whole"
-        return replace(advice.unless(*damaged), verdict=Verdict.DO_NOT_ACT, then=then)
+        asked = advice.unless(*damaged)
+        return replace(asked, verdict=Verdict.INVESTIGATE_FIRST, steps=(), afterwards=then, moves=NOTHING_MOVES)
     if left == moves.sources:
         return advice
     before, now = (repairs.isr_lists(name, brokers) for brokers in (moves.sources, left))
     dropped = {repairs.has_in_sync(name, broker) for broker in moves.sources if broker in gone}
     return replace(
         advice,
-        conditions=tuple(c for c in advice.conditions if c.what not in dropped),
-        look=tuple(replace(check, expect=check.expect.replace(before, now)) for check in advice.look),
+        conditions=tuple(
+            replace(c, what=c.what.replace(before, now), expect=c.expect.replace(before, now))
+            for c in advice.conditions
+            if not any(c.what.startswith(what) for what in dropped)
+        ),
         moves=Moves(moves.away, left, moves.leads),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from auditor.base.advice import Advice, Condition, text
+from auditor.base.advice import Advice, Step, shown, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import LAST_MS, OF_A_RULE, DecodeError, Made, attempt, failure
 from auditor.base.evidence_keys import PartitionsEvidence, read
@@ -204,16 +204,13 @@ def not_proved(evidence: Fields, ranges: Ranges) -> None:
 
 
 def verified_first(advice: Advice, ranges: Ranges) -> Advice:
-    """Return the same advice without its acts: what they rest on may be damaged."""
-    if not advice.act:
+    """Return the same advice with steps that wait: what they rest on may be damaged."""
+    if not advice.acts:
         return advice
     first, last = ranges[0][0], ranges[-1][1]
     what = "the batches that it rests on are as they were written"
-    asked = advice.unless(Condition(what, None, f"checksums not verified between offsets {first} and {last}"))
-    acts = " ; ".join(act.command for act in advice.act)
-    later = f". {advice.then}" if advice.then else ""
-    # What it would move counts, so that no other finding's advice fetches from there.
-    return replace(asked, then=f"{VERIFY_FIRST}. Only once that is so: {acts}{later}", moves=advice.moves)
+    asked = advice.unless(shown(what, None, f"checksums not verified between offsets {first} and {last}"))
+    return replace(asked, steps=(Step(VERIFY_FIRST), *asked.steps))
 
 
 # What a rule sees: one log with all its replicas, in the cluster around it.

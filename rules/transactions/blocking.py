@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Moves, Verdict
+from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
 from auditor.base.transactional_ids import adapted, guidance, is_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
@@ -29,7 +29,7 @@ from auditor.transactions.record import Case, Status, Transaction
 
 
 FINDS_BY_OFFSET = (3, 0)  # releases from here on abort by a start offset (TransactionsCommand)
-GONE = "nothing here: its data was deleted already"
+GONE = "none: its data was deleted already"
 COMMITTED = "COMMIT was decided, and an abort would drop records that the client was sure of"
 RESTARTED = (
     "end or restart its client, which aborts the transaction when it starts: what it wrote in it has to be sent again. "
@@ -54,7 +54,7 @@ def advise(log: LogView, t: Transaction) -> Advice:
     if ranges := [span for span in unverified([log.leader]) if span[1] >= t.first_offset]:
         advice = verified_first(advice, ranges)
     back = repairs.leader_back(log.cluster, [log.name]) if log.name in log.cluster.away else ""
-    advice = advice if back in advice.then else _led_first(log, advice, back)
+    advice = advice if back in advice.afterwards else _led_first(log, advice, back)
     status = Status.OPEN if t.status in (Status.UNKNOWN, Status.COMPLETED) else t.status
     return _guided(log.cluster, t.entry, status, advice, is_its_own=t.is_its_own)
 
@@ -74,11 +74,11 @@ def _guided(
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:
     # A leaderless partition can neither be queried nor written.
-    led = Condition(f"a broker leads {log.name}", False, repairs.BY_METADATA)
-    acts = " ; ".join(act.command for act in advice.act)
-    later = f". Audit again then: {advice.cost}" if acts else ""
-    further = f". {advice.then[:1].upper()}{advice.then[1:]}" if advice.then else ""
-    return replace(advice.unless(led), then=f"first {back}{later}{further}")
+    led = shown(f"a broker leads {log.name}", False, repairs.BY_METADATA)
+    later = f". Audit again then: {advice.why}" if advice.acts else ""
+    further = f". {advice.afterwards[:1].upper()}{advice.afterwards[1:]}" if advice.afterwards else ""
+    asked = advice.unless(led)
+    return replace(asked, steps=() if advice.acts else asked.steps, afterwards=f"first {back}{later}{further}")
 
 
 def _advise(log: LogView, t: Transaction) -> Advice:
@@ -108,7 +108,7 @@ def _advise(log: LogView, t: Transaction) -> Advice:
         return _restore(log, t, elsewhere)
     if unsure is not None:
         places = _damaged_places(log, t)
-        return _decision_lost(_records(t), places) if places else _confirm(log, t, unsure)
+        return _decision_lost(_discards(t), places) if places else _confirm(log, t, unsure)
     perhaps = None if gone else MIXED if mixed else _why_perhaps_committed(log, t)
     inside = None if gone else _damaged_behind(log, t, t.first_offset)
     if inside is not None and not _is_also_open(t) and (mixed or not owner_complete(log, t.producer_id)):
@@ -192,13 +192,11 @@ def _until_it_ends(t: Transaction) -> Advice:
         Verdict.DO_NOT_ABORT,
         "wait until this transaction ends, then audit again",
         (
-            Condition(
-                "this data is of a transaction that was decided COMMIT", None, f"{name} has one open, epoch {epoch}"
-            ),
+            shown("this data is of a transaction that was decided COMMIT", None, f"{name} has one open, epoch {epoch}"),
+            _in_state(name, "Ongoing"),
         ),
-        (_in_state(name, "Ongoing"),),
-        loses=_records(t),
-        then=f"until then write no marker, COMMIT or ABORT: the open transaction of {name} has the same producer "
+        side_effects=_discards(t),
+        afterwards=f"until then write no marker, COMMIT or ABORT: the open transaction of {name} has the same producer "
         "epoch, and a marker would end it before its client does",
     )
 
@@ -228,7 +226,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     with_marker = [c for c in log.replicas if c is not log.leader and len(_commits(c, t))]
     against = [(c, repairs.keeps_out(log, c)) for c in with_marker]
     sound = next((c for c, why in against if why is None), None)
-    decided = Condition("COMMIT was decided", True, "the coordinator's log or another replica's marker")
+    decided = shown("COMMIT was decided", True, "the coordinator's log or another replica's marker")
     if sound is not None:
         return _led_by_the_one_that_has_it(log, sound, decided)
     if _is_also_open(t):
@@ -236,45 +234,49 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     inside = _damaged_behind(log, t, int(t.row["prev_marker_offset"]))
     if inside is not None:
         return inside
-    no_marker = Condition(
-        "a replica that may lead has the marker",
-        False,
+    no_marker = shown(
+        "no replica that may lead has the marker",
+        True,
         "; ".join(f"broker {c.broker_id} has the marker, but must not lead: {why}" for c, why in against)
         or "none in the input has it",
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
-        f"{_look_elsewhere(log)}No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers "
-        f"request (API key 27, needs ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, "
-        f"producerEpoch {commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
+        "No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers request (API key 27, needs "
+        f"ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, producerEpoch "
+        f"{commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
     )
-    return Advice(Verdict.DO_NOT_ACT, COMMITTED, (decided, no_marker), loses=_records(t), then=how)
+    return Advice(
+        Verdict.COMMIT_IT,
+        f"do not abort it: {COMMITTED}",
+        (decided, no_marker, *_others_in_sync(log)),
+        (Step(how),),
+        side_effects=_discards(t),
+    )
 
 
 def _led_by_the_one_that_has_it(log: LogView, sound: ReplicaFacts, decided: Condition) -> Advice:
     synced = repairs.in_sync(log, sound.broker_id)
-    whole = Condition(f"broker {sound.broker_id} has the marker, and all that the leader has", True, "both replicas")
+    whole = shown(f"broker {sound.broker_id} has the marker, and all that the leader has", True, "both replicas")
     advice = Advice(
         Verdict.ACT,
         f"let broker {sound.broker_id} lead, which has the COMMIT marker; never abort: {COMMITTED}",
-        (decided, whole),
-        (repairs.check_in_sync(log, sound.broker_id),),
+        (decided, whole, repairs.check_in_sync(log, sound.broker_id)),
         repairs.lead(log, sound),
-        then="the other replicas do not fetch the marker by themselves: after that let each be fetched again, one by "
-        "one",
+        afterwards="the other replicas do not fetch the marker by themselves: after that let each be fetched again, "
+        "one by one",
         moves=Moves(leads=sound.broker_id),
     ).unless(synced)
-    return advice if advice.act else replace(advice, verdict=Verdict.DO_NOT_ACT, cost=COMMITTED)
+    return advice if advice.acts else replace(advice, verdict=Verdict.DO_NOT_ABORT, why=COMMITTED)
 
 
 def _marker_unseen(log: LogView, t: Transaction, missing: str) -> Advice:
     # The marker may exist outside the input, so nothing may be written.
     return Advice(
-        Verdict.DO_NOT_ACT,
+        Verdict.DO_NOT_ABORT,
         COMMITTED,
-        (Condition("its marker has not come since the copy", None, missing),),
-        (_listed(log, t),),
-        then="its marker may be there already: where the leader does not list it, there is nothing to do",
+        (shown("its marker has not come since the copy", None, missing), _listed(log, t)),
+        afterwards="its marker may be there already: where the leader does not list it, there is nothing to do",
     )
 
 
@@ -291,7 +293,7 @@ def _damaged_behind(log: LogView, t: Transaction, offset: int) -> Advice | None:
     # The damaged batch may hold the marker of part of the data, or of an earlier transaction: a marker written now
     # would end another transaction.
     first = next((first for first, last in log.leader.damaged if last > offset), None)
-    return None if first is None else _decision_lost(_records(t), [f"{log.name} from offset {first} on"])
+    return None if first is None else _decision_lost(_discards(t), [f"{log.name} from offset {first} on"])
 
 
 def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
@@ -304,32 +306,33 @@ def _damaged_coordinator(cluster: Cluster, coordinator: int) -> str:
 def _decision_lost(loses: str, places: list[str]) -> Advice:
     # What brokers read from a damaged batch and list is no evidence.
     return Advice(
-        Verdict.DO_NOT_ACT,
+        Verdict.DO_NOT_ABORT,
         "what was decided may be in a damaged batch: if it was COMMIT, an abort would drop records that the client was "
         "told are committed",
-        (Condition("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
-        loses=loses,
-        then="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker that "
-        "loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
+        (shown("its decision and its marker are not in a damaged batch", None, f"CRC mismatch in {few(places)}"),),
+        side_effects=loses,
+        afterwards="audit a sound replica of these batches. Do not go by what kafka-transactions.sh lists: a broker "
+        "that loaded the damaged records lists what they say. Where one flipped bit explains the checksum, the finding "
         "batch-crc-mismatch has both readings",
     )
 
 
-def _listed(log: LogView, t: Transaction) -> CheckCommand:
+def _listed(log: LogView, t: Transaction) -> Condition:
     first, producer = t.first_offset, t.producer_id
-    return CheckCommand(
+    return check(
         repairs.describe_producers(log.topic, log.partition),
         f"it lists producer {producer} with CurrentTransactionStartOffset {first}",
     )
 
 
-def _look_elsewhere(log: LogView) -> str:
+def _others_in_sync(log: LogView) -> Iterator[Condition]:
     here = {replica.broker_id for replica in log.replicas}
     others = [broker for broker in log.cluster.in_sync.get((log.topic, log.partition), ()) if broker not in here]
-    if not others:
-        return ""
-    names = " and ".join(str(broker) for broker in others)
-    return f"Audit the copies of broker {names} first: they are in sync, are not in the input, and may have it. "
+    if others:
+        names = " and ".join(str(broker) for broker in others)
+        yield shown(
+            f"no replica of broker {names} has the marker", None, "in sync, and not in the input: audit them first"
+        )
 
 
 def _commits(replica: ReplicaFacts, t: Transaction) -> np.ndarray:
@@ -339,20 +342,21 @@ def _commits(replica: ReplicaFacts, t: Transaction) -> np.ndarray:
 
 
 def _confirm(log: LogView, t: Transaction, missing: str, cost: str = ALIVE) -> Advice:
-    hangs = CheckCommand(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
-    look: tuple[CheckCommand, ...] = (hangs, _listed(log, t))
+    hangs = check(repairs.find_hanging(log.topic), f"it lists producer {t.row['producer_id']} in {log.name}")
+    look: tuple[Condition, ...] = (hangs, _listed(log, t))
     if t.transactional_id is not None:
         ended = f"its state is not Ongoing, or its partitions do not have {log.name}"
-        look = (*look, CheckCommand(repairs.describe_id(t.transactional_id), ended))
-    condition = Condition("no coordinator will end it", None, missing)
-    return Advice(Verdict.LOOK, cost, (condition,), look, then="abort nothing before they show that it hangs")
+        look = (*look, check(repairs.describe_id(t.transactional_id), ended))
+    condition = shown("no coordinator will end it", None, missing)
+    then = "abort nothing before they show that it hangs"
+    return Advice(Verdict.INVESTIGATE_FIRST, cost, (condition, *look), afterwards=then)
 
 
 def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool) -> Advice:
     # An abort by hand would contradict what the coordinator decides or has decided.
     if entry.state in PREPARED:
         return undelivered(log.cluster, log.name, entry)
-    loses = "nothing" if gone else _records(t)
+    loses = GONE if gone else _discards(t)
     if entry.timeout_ms == NO_TIMEOUT_MS:
         return _of_two_phases(t, entry, loses)
     if t.case is Case.ACTIVE:
@@ -361,29 +365,31 @@ def _of_coordinator(log: LogView, t: Transaction, entry: StateRecord, gone: bool
         return Advice(
             Verdict.WAIT,
             f"{lossless}it ends by itself, at its time-out at the latest",
-            look=(_in_state(entry.transactional_id, "Ongoing"),),
+            (_in_state(entry.transactional_id, "Ongoing"),),
         )
     return unended(log.cluster, entry, entry.partition, loses)
 
 
-def _in_state(transactional_id: str, state: str) -> CheckCommand:
-    return CheckCommand(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
+def _in_state(transactional_id: str, state: str) -> Condition:
+    return check(repairs.describe_id(transactional_id), f"its TransactionState is {state}")
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return Condition("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
+    return shown("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
 
 
 def _of_two_phases(t: Transaction, entry: StateRecord, loses: str) -> Advice:
     # Its coordinator never ends a two-phase commit by itself (KIP-939).
     return Advice(
-        Verdict.LOOK,
-        "find its application: it has no time-out (two-phase commit), so that it waits until its application commits "
+        Verdict.NOTIFY_OWNER,
+        "it has no time-out (two-phase commit), so that it waits until its application commits "
         "or aborts it, and only that knows which of both was decided",
-        (_open_at_its_coordinator(entry.transactional_id),),
-        (_in_state(entry.transactional_id, entry.state or "Ongoing"),),
-        loses=loses,
-        then=("" if is_flinks(t.origin) else TWO_PHASES)
+        (
+            _open_at_its_coordinator(entry.transactional_id),
+            _in_state(entry.transactional_id, entry.state or "Ongoing"),
+        ),
+        side_effects=loses,
+        afterwards=("" if is_flinks(t.origin) else TWO_PHASES)
         + "Do not abort it by hand: what other systems have committed with it would be missing here",
     )
 
@@ -401,15 +407,15 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
     if name in cluster.under_min_isr:  # then its coordinator can neither abort it nor take its client's decision
         short = f"{repairs.in_sync_again(cluster, [name])}: its coordinator can write no decision before. "
     advice = Advice(
-        Verdict.LOOK,
+        Verdict.INVESTIGATE_FIRST,
         "find its client: an abort cuts off one that may still be at work, while waiting costs its readers' time",
-        (_open_at_its_coordinator(transactional_id),),
         (
+            _open_at_its_coordinator(transactional_id),
             _in_state(transactional_id, "Ongoing"),
-            CheckCommand(repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {name}"),
+            check(repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {name}"),
         ),
-        loses=loses,
-        then=short
+        side_effects=loses,
+        afterwards=short
         + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED)
         + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
@@ -453,40 +459,38 @@ def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:
     ``entry``: the last record of its id, with the decision.
     """
     advice = carried_out(cluster, [name], entry)
-    decides = Condition(
-        "its coordinator has ended it", False, f"it has decided ({entry.state}) and will write the marker"
-    )
-    look = (*advice.look, _in_state(entry.transactional_id, entry.state or ""))
-    return replace(advice, conditions=(decides, *advice.conditions), look=look)
+    decides = shown("its coordinator has ended it", False, f"it has decided ({entry.state}) and will write the marker")
+    state = _in_state(entry.transactional_id, entry.state or "")
+    return replace(advice, conditions=(decides, *advice.conditions, state))
 
 
 def carried_out(cluster: Cluster, lacking: Collection[str], entry: StateRecord) -> Advice:
     """Advise on a decided transaction whose marker is not known to be in the partitions ``lacking``, by name."""
     commit = entry.state == "PrepareCommit"
     advice = Advice(
-        Verdict.DO_NOT_ACT if commit else Verdict.WAIT,
+        Verdict.DO_NOT_ABORT if commit else Verdict.WAIT,
         COMMITTED if commit else "nothing is lost by it, and consumers wait until its marker is written",
-        then="Do not abort it by hand",
+        afterwards="Do not abort it by hand",
     )
     away, short = sorted(cluster.away.intersection(lacking)), sorted(cluster.under_min_isr.keys() & {*lacking})
     if not away and short:
-        look = CheckCommand(repairs.UNDER_MIN_ISR, f"it lists {few(short)}")
+        look = check(repairs.UNDER_MIN_ISR, f"it lists {few(short)}")
         then = (
             f"{repairs.in_sync_again(cluster, short)}: its coordinator sends the markers again by itself, and another "
-            f"coordinator changes nothing before. {advice.then}"
+            f"coordinator changes nothing before. {advice.afterwards}"
         )
-        return _guided(cluster, entry, Status.PREPARED, replace(advice, look=(look,), then=then))
+        return _guided(cluster, entry, Status.PREPARED, replace(advice, conditions=(look,), afterwards=then))
     if away:
-        looks = [CheckCommand(repairs.UNAVAILABLE, f"it lists {few(away)}")]
+        looks = [check(repairs.UNAVAILABLE, f"it lists {few(away)}")]
         first = f"first {repairs.leader_back(cluster, away)}"
     else:
         either = "this command or the other one lists a partition of the transaction"
-        looks = [CheckCommand(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
+        looks = [check(command, either) for command in (repairs.UNAVAILABLE, repairs.UNDER_MIN_ISR)]
         first = (
             "let those that have no leader have one, not by an unclean election, and those with too few replicas in "
             "sync have enough"
         )
-    return _sent_again(cluster, entry, replace(advice, look=tuple(looks)), first)
+    return _sent_again(cluster, entry, replace(advice, conditions=tuple(looks)), first)
 
 
 def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
@@ -495,21 +499,21 @@ def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
     advice = Advice(
         Verdict.WAIT,
         f"all its markers are written: no consumer waits, only clients of {entry.transactional_id} do",
-        look=(_in_state(entry.transactional_id, entry.state or ""),),
+        (_in_state(entry.transactional_id, entry.state or ""),),
     )
     if name in cluster.under_min_isr:
-        listed = CheckCommand(repairs.UNDER_MIN_ISR, f"it lists {name}")
+        listed = check(repairs.UNDER_MIN_ISR, f"it lists {name}")
         then = f"{repairs.in_sync_again(cluster, [name])}: its coordinator then completes it by itself"
-        return _guided(cluster, entry, Status.PREPARED, replace(advice, look=(listed, *advice.look), then=then))
+        return _guided(cluster, entry, Status.PREPARED, replace(advice.also(listed), afterwards=then))
     refused = f"it lists {name}, or the broker that leads it has errors of WriteTxnMarkers requests in its log"
-    advice = replace(advice, look=(*advice.look, CheckCommand(repairs.UNDER_MIN_ISR, refused)))
+    advice = replace(advice, conditions=(*advice.conditions, check(repairs.UNDER_MIN_ISR, refused)))
     return _sent_again(cluster, entry, advice, f"let enough replicas of {name} be in sync (min.insync.replicas)")
 
 
 def _sent_again(cluster: Cluster, entry: StateRecord, advice: Advice, first: str) -> Advice:
     again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are sent again"
     then = f"{first}. Only then, if it does not go on, {again}. Do not abort it by hand"
-    advice = _guided(cluster, entry, Status.PREPARED, replace(advice, then=then))
+    advice = _guided(cluster, entry, Status.PREPARED, replace(advice, afterwards=then))
     return reloaded(cluster, entry.partition, entry.transactional_id, advice)
 
 
@@ -518,25 +522,25 @@ def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:
     records = plural(int(t.row["records"]), "record")
     stay = "stays" if int(t.row["records"]) == 1 else "stay"
     if gone:
-        cost = "aborting is safe, for its data lies below the log start and was deleted already"
+        cost = "its data lies below the log start and was deleted already"
     elif committing:
         cost = (
-            f"aborting touches nothing committed, but tell its owner: {records} behind its COMMIT {stay} unread, on "
+            f"nothing committed is touched, but tell its owner: {records} behind its COMMIT {stay} unread, on "
             "which the application may count" + ("" if is_flinks(t.origin) else SEND_AGAIN)
         )
     else:
-        cost = f"aborting is safe: {records} of {_what_it_is(t)} {stay} unread"
+        cost = f"{records} of {_what_it_is(t)} {stay} unread"
     return Advice(
-        Verdict.ACT,
+        Verdict.SAFE_TO_ABORT,
         cost,
         (
-            Condition("no coordinator will end it", True, _why_nobody(t)),
-            Condition("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
+            shown("no coordinator will end it", True, _why_nobody(t)),
+            shown("no replica in the input has a COMMIT marker for it", True, few(_brokers(log))),
+            _listed(log, t),
         ),
-        (_listed(log, t),),
-        (Act(repairs.abort(log.topic, log.partition, t.first_offset)),),
-        loses="nothing" if gone else _records(t),
-        then=_by_producer(log, t),
+        (Step("", repairs.abort(log.topic, log.partition, t.first_offset)),),
+        side_effects=GONE if gone else f"read_committed readers never get {_records(t)}",
+        afterwards=_by_producer(log, t),
     )
 
 
@@ -582,15 +586,19 @@ def _records(t: Transaction) -> str:
     return count if size < 0 else f"{count} ({plural(size, 'byte')})"  # text dumps do not show sizes
 
 
+def _discards(t: Transaction) -> str:
+    return f"an abort discards {_records(t)}"
+
+
 def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
     """Advise on a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT."""
     if by_hand:
-        return Advice(Verdict.WAIT, "nothing is to be done about an abort that somebody meant: nothing of it is open")
+        return Advice(Verdict.NONE, "somebody meant this abort, and nothing of it is open")
     asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "
     how = "read as committed" if t["commit"] else "hidden from read_committed consumers"
     downstream = f"; what it closed is {how}, though no coordinator decided so: compensate downstream"
     return Advice(
-        Verdict.LOOK,
-        then=f"{asked}look whether __transaction_state lost records (unclean-election, "
+        Verdict.INVESTIGATE_FIRST,
+        afterwards=f"{asked}look whether __transaction_state lost records (unclean-election, "
         f"illegal-transition){downstream if closed else ''}",
     )
