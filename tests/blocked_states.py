@@ -27,19 +27,22 @@ BUSY, PARTITION, PRODUCER, SINCE, TIMEOUT = "bank-busy", "bank.audit-1", (6, 0),
 TAGS = re.compile(r"<script.*?</script>|<style.*?</style>|<[^>]+>", re.S)
 ABORT, MINUTE = "kafka-transactions.sh --bootstrap-server B abort", 60_000
 # What it comes to: the verdict, and how its first sentence begins behind it.
-WAIT, ASK, KEEP, LET, SAFE, FIND = (
-    ("wait", "nothing is lost: it ends by itself"), ("look", "it may be alive"), ("do_not_act", "COMMIT was decided"),
-    ("wait", "nothing is lost by it, and consumers wait"), ("act", "aborting "),
-    ("look", "find its client:"),
+WAIT, ASK, KEEP, LET, SAFE, FIND, COMMIT = (
+    ("wait", "nothing is lost: it ends by itself"), ("investigate_first", "it may be alive"),
+    ("do_not_abort", "COMMIT was decided"), ("wait", "nothing is lost by it, and consumers wait"),
+    ("safe_to_abort", ("stay unread", "stays unread", "was deleted already")),
+    ("investigate_first", "find its client:"), ("commit_it", "COMMIT was decided"),
 )  # fmt: skip
 CONFIRM = "find-hanging --topic bank.audit"
 MARKER, NOBODY = "WriteTxnMarkers request", ("nobody will end it", "nobody knows", "No transactional id owns")
 
 
-def verdict_of(row: Mapping[str, Any]) -> tuple[str, str]:
+def verdict_of(row: Mapping[str, Any]) -> tuple[str, Any]:
     """Which of them an advice is."""
     advice = row["advice"]
-    said = next(v[1] for v in (WAIT, ASK, LET, SAFE, FIND, KEEP) if v[1] in advice["cost"])
+    begins: list[Any] = [v[1] for v in (WAIT, ASK, LET, FIND, KEEP)]
+    said = next((words for words in begins if words in advice["why"]), SAFE[1])
+    assert said != SAFE[1] or any(words in advice["why"] for words in SAFE[1])
     return advice["verdict"], said
 
 
@@ -52,10 +55,10 @@ STATES = {
     "PrepareCommit": (("PrepareCommit",), 60, KEEP, KEEP, "overdue"),
     "PrepareCommit of version 2": (("PrepareCommit+",), 60, KEEP, KEEP, "overdue"),
     "PrepareAbort": (("PrepareAbort",), 60, LET, LET, "overdue"),
-    "CompleteCommit": (("PrepareCommit", "CompleteCommit"), 60, KEEP, SAFE, "stuck"),
-    "CompleteCommit of version 2": (("PrepareCommit+", "CompleteCommit+"), 60, KEEP, SAFE, "stuck"),
+    "CompleteCommit": (("PrepareCommit", "CompleteCommit"), 60, COMMIT, SAFE, "stuck"),
+    "CompleteCommit of version 2": (("PrepareCommit+", "CompleteCommit+"), 60, COMMIT, SAFE, "stuck"),
     "CompleteAbort": (("PrepareAbort", "CompleteAbort"), 60, SAFE, SAFE, "stuck"),
-    "expired after COMMIT": (("PrepareCommit", "CompleteCommit", "expired"), 60, KEEP, SAFE, "stuck"),
+    "expired after COMMIT": (("PrepareCommit", "CompleteCommit", "expired"), 60, COMMIT, SAFE, "stuck"),
     "expired after ABORT": (("PrepareAbort", "CompleteAbort", "expired"), 60, SAFE, SAFE, "stuck"),
     "id unknown": (("unknown",), 60, SAFE, SAFE, "stuck"),
     "log absent, young": (("absent",), 0, ASK, ASK, "unknown"),
@@ -69,9 +72,13 @@ SAYS = {  # behind each verdict what has to be on every surface that shows comma
     LET: (("--unavailable-partitions",), (ABORT, MARKER, *NOBODY)),
     ASK: ((CONFIRM,), (f"{ABORT} --topic", MARKER, *NOBODY)),
     SAFE: ((f"{ABORT} --topic bank.audit --partition 1 --start-offset 0",), (MARKER, "decided COMMIT")),
-    ("look", SAFE[1]): (("bring a leader of",), (f"{ABORT} --topic", MARKER)),  # nobody leads the partition
+    ("investigate_first", SAFE[1]): (
+        ("bring a leader of",),
+        (f"{ABORT} --topic", MARKER),
+    ),  # nobody leads the partition
     ("act", KEEP[1]): (("the leader: put it first",), (f"{ABORT} --topic", MARKER)),  # another replica has the marker
-    KEEP: (("an abort would drop records",), (f"{ABORT} --topic",)),
+    KEEP: (("an abort would drop records",), (f"{ABORT} --topic", MARKER)),
+    COMMIT: (("an abort would drop records", MARKER), (f"{ABORT} --topic",)),
 }
 
 

@@ -38,7 +38,6 @@ ACTS = re.compile(
 # What stops or starts a broker again, and what has to be said of it then.
 STOPS = re.compile(r"\b(?:stop|restart) broker \d|\bits broker has to start again|\brestart of the broker")
 AT_RISK = "without another in-sync replica"
-LATER = "only once that is so: "  # what stands behind it is not to be done before the conditions above hold
 
 
 def plain(text: str) -> str:
@@ -52,7 +51,9 @@ def plain(text: str) -> str:
 def said(row: dict[str, Any]) -> list[str]:
     """What has to be read of an advice wherever it is."""
     parts = [text for _, text in advice.pieces(row)]
-    return [*parts[:1], *(each["what"] for each in row["conditions"])]
+    steps = [each[name] for each in row["steps"] for name in ("do", "command") if each[name]]
+    steps = [text[:1].upper() + text[1:] if text[:6] != "kafka-" else text for text in steps]
+    return [*parts[:1], *(each["what"] for each in row["conditions"]), *steps, row["side_effects"]]
 
 
 def everywhere(audit: Audit, folder: Path) -> None:
@@ -96,23 +97,22 @@ def agree(audit: Audit) -> None:
     """No advice acts but by its acts, whose conditions are known to hold; no two contradict each other."""
     for found in audit.findings:
         assert found.advice is not None, found.kind
-        acts_by_its_acts(found.kind, found.advice.row())
+        acts_by_its_steps(found.kind, found.advice.row())
         a_stop_names_what_it_puts_at_risk(found.kind, found.advice.row())
     for held in audit.blocked:
-        acts_by_its_acts("blocked", held["advice"])
+        acts_by_its_steps("blocked", held["advice"])
         a_stop_names_what_it_puts_at_risk("blocked", held["advice"])
     nobody_is_source_and_target(audit.findings)
     _one_verdict_of_a_transaction(audit)
 
 
-def acts_by_its_acts(name: str, row: dict[str, Any]) -> None:
-    """What changes a cluster stands in the acts, whose conditions hold, or behind the condition in words."""
-    if row["act"]:
-        assert row["verdict"] == "act", name
-        assert all(each["holds"] is True for each in row["conditions"]), (name, row)
-    assert all(each["expect"] for each in row["look"]), name
-    words = [row["cost"], row["then"].partition(LATER)[0], *(each["command"] for each in row["look"])]
-    words += [each["what"] for each in row["conditions"]]
+def acts_by_its_steps(name: str, row: dict[str, Any]) -> None:
+    """What changes a cluster stands in the steps, whose conditions hold, or which wait until they do."""
+    if row["steps"] and row["verdict"] in ("safe_to_abort", "act"):
+        assert all(each["holds"] is True or each["command"] for each in row["conditions"]), (name, row)
+    assert all(each["expect"] for each in row["conditions"] if each["command"]), name
+    words = [row["why"], row["afterwards"], row["side_effects"]]
+    words += [each[field] for each in row["conditions"] for field in ("what", "command", "expect")]
     assert [found[0] for text in words for found in ACTS.finditer(text)] == [], name
 
 
@@ -124,7 +124,7 @@ def a_stop_names_what_it_puts_at_risk(name: str, row: dict[str, Any]) -> None:
         return
     assert AT_RISK in text, name
     if "20734" in text:
-        assert text.index("first end the transactions of") < text.index("stop the broker only when"), name
+        assert text.index("end the transactions of") < text.index("top the broker only when"), name
         assert "udit again after the start in any case" in text, name
 
 
@@ -147,15 +147,15 @@ def _one_verdict_of_a_transaction(audit: Audit) -> None:
     verdicts: dict[Any, set[tuple[str, bool]]] = defaultdict(set)
     for f in audit.findings:
         if f.advice is not None and f.producer_id is not None:
-            aborts = any(" abort " in act.command for act in f.advice.act)
+            aborts = f.advice.acts and any(" abort " in each.command for each in f.advice.steps)
             verdicts[f.topic, f.partition, f.producer_id, f.offset].add((f.advice.verdict.value, aborts))
     for held in audit.blocked:
-        aborts = any(" abort " in act["command"] for act in held["advice"]["act"])
+        aborts = held["advice"]["verdict"] == "safe_to_abort"
         place = (held["topic"], held["partition"], held["producer_id"], held["first_offset"])
         verdicts[place].add((held["advice"]["verdict"], aborts))
     for place, all_of_it in verdicts.items():
         if any(aborts for _, aborts in all_of_it):
-            assert not {"wait", "do_not_act"} & {verdict for verdict, _ in all_of_it}, (place, all_of_it)
+            assert not {"wait", "do_not_abort", "commit_it"} & {verdict for verdict, _ in all_of_it}, (place, all_of_it)
 
 
 def _prevention_is_said(audit: Audit, page: str) -> None:

@@ -146,7 +146,8 @@ class Advice:
         conditions = (*self.conditions, *doubted)
         if not self.acts or all(condition.holds for condition in doubted):
             return replace(self, conditions=conditions)
-        return replace(self, verdict=Verdict.INVESTIGATE_FIRST, conditions=conditions)
+        doubted_verdict = Verdict.DO_NOT_ABORT if self.verdict is Verdict.COMMIT_IT else Verdict.INVESTIGATE_FIRST
+        return replace(self, verdict=doubted_verdict, conditions=conditions)
 
     def also(self, *checks: Condition) -> Advice:
         """The advice with these checks before its own."""
@@ -202,7 +203,7 @@ Piece = tuple[str, str]  # "text" or "command", and its content
 
 def lead(advice: Values) -> str:
     """The verdict and its reason: the first line of an advice, or the only one where a single line fits."""
-    word = WORDS[Verdict(advice["verdict"])]
+    word = WORDS[Verdict(advice["verdict"])] + (", do not abort" if advice["verdict"] == Verdict.COMMIT_IT else "")
     return _sentence(f"{word}: {advice['why']}" if advice["why"] else word)
 
 

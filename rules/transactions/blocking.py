@@ -248,7 +248,7 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     )
     return Advice(
         Verdict.COMMIT_IT,
-        f"do not abort it: {COMMITTED}",
+        COMMITTED,
         (decided, no_marker, *_others_in_sync(log)),
         (Step(how),),
         side_effects=_discards(t),

@@ -154,11 +154,9 @@ def _lag(folder: Path, committed: dict[str, set[int]], got: dict[str, list[set[i
 def _remedy(story: Story, finding: dict[str, Any], committed: dict[str, set[int]], folder: Path) -> None:
     """The files that the finding names, moved away with the broker stopped, are rebuilt right; the .txnindex alone
     is not."""
-    *_, act = finding["advice"]["act"]
+    *_, act = finding["advice"]["steps"]
     name = f"whole-0/{0:020}"
-    assert re.search(
-        f"stop broker 2, move {name}.index and {name}.txnindex away and keep them, start it", act["command"]
-    )
+    assert re.search(f"stop broker 2, move {name}.index and {name}.txnindex away and keep them, start it", act["do"])
     story.restart_without(".index", ".txnindex")
     for topic in TOPICS:
         assert story.read(topic, FETCHES[0]) == committed[topic]

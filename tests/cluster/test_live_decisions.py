@@ -117,9 +117,9 @@ def test_the_part_of_a_log_that_is_read_changes_neither_status_nor_advice(cluste
         assert row["first_offset"] == FIRST
         assert row["producer_epoch"] == BUMPED.get((cluster.version, client), 0)
         assert (row["class"], row["advice"]["verdict"]) == (
-            ("hanging", "act") if kind == "hang" else ("active", "wait")
+            ("hanging", "safe_to_abort") if kind == "hang" else ("active", "wait")
         )
-        commands = [act["command"] for act in row["advice"]["act"]]
+        commands = [step["command"] for step in row["advice"]["steps"] if step["command"]]
         assert [f"abort --topic {topic} --partition 0 --start-offset {FIRST}" in each for each in commands] == [
             True
         ] * (kind == "hang")
@@ -147,8 +147,10 @@ def undecided(cluster: Cluster, found: dict[str, Any]) -> None:
     for topic, row in found["held"].items():
         client, kind = topic.split("-")
         of_none = (cluster.version, client) in BUMPED
-        assert row["advice"]["verdict"] == ("wait" if kind == "open" else "act" if of_none else "look"), topic
-        assert "transactionResult" not in row["advice"]["then"]
+        assert row["advice"]["verdict"] == (
+            "wait" if kind == "open" else "safe_to_abort" if of_none else "investigate_first"
+        ), topic
+        assert row["advice"]["verdict"] != "commit_it"
     assert [row[2] for row in found["found"] if row[0] == "hanging-transaction"] == ["java-hang", "python-hang"]
 
 

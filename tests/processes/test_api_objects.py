@@ -77,7 +77,7 @@ def test_what_is_blocked_is_objects_the_worst_first(audit: auditor.OpenedAudit) 
     assert order == sorted(order)
     worst = audit.blocked[0]
     assert worst.advice is not None
-    assert worst.advice.verdict == "act"
+    assert worst.advice.verdict == "safe_to_abort"
     assert worst.since is not None
     assert worst.since.tzinfo is not None
     assert audit.blocked.to_arrow().equals(audit.table("blocked").to_arrow())

@@ -301,10 +301,10 @@ def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: New
     assert of_slack["text"] == "Kafka audit of prod-eu: 4 new, 0 gone, 0 still there"
     assert f"in prod-eu · <{link}|finding>" in text
     assert "bank.audit-2 is blocked for " in text
-    assert ", by bank-zombie · producer 5 epoch 0; LSO lag 3 offsets. *Act*" in text
+    assert ", by bank-zombie · producer 5 epoch 0; LSO lag 3 offsets. *Safe to abort*" in text
     event = next(each for each in events if each["dedup_key"] == row["fingerprint"])
     assert event["payload"]["summary"].startswith("prod-eu: bank.audit-2 is blocked for ")
-    assert event["payload"]["summary"].endswith("LSO lag 3 offsets: Act")
+    assert event["payload"]["summary"].endswith("LSO lag 3 offsets: Safe to abort")
     assert event["links"] == [{"href": link, "text": "finding"}]
     owner = event["payload"]["custom_details"]["for_owner"]
     assert owner.startswith("Your transactional id bank-zombie (producer 5, epoch 0) left 3 records of an open ")
@@ -314,7 +314,7 @@ def test_a_block_says_who_since_when_what_is_safe_and_where_to_read_on(held: New
     sent = next(each for each in of_webhook["new"] if each["fingerprint"] == row["fingerprint"])
     assert (sent["cluster"]["name"], sent["link"], sent["for_owner"]) == ("prod-eu", link, owner)
     assert (sent["blocked"]["by"], sent["blocked"]["verdict"], sent["blocked"]["waiting"]) == (
-        "bank-zombie · producer 5 epoch 0", "act", 3,
+        "bank-zombie · producer 5 epoch 0", "safe_to_abort", 3,
     )  # fmt: skip
     assert sent["blocked"]["since"] == row["evidence"]["since"], (
         "by the brokers: its producer's clock is two hours behind"

@@ -123,20 +123,20 @@ def test_a_finding_on_its_own_finds_its_log() -> None:
 @pytest.mark.parametrize(
     ("kind", "state", "findings", "verdict"),
     [
-        ("hanging", "CompleteAbort", [about("hanging-transaction", "critical")], "act"),
-        ("hanging", "CompleteCommit", [about("hanging-transaction", "critical")], "act"),
-        ("hanging", "CompleteCommit", [about("missing-marker", "critical")], "do_not_act"),
-        ("late", "PrepareCommit", [], "do_not_act"),
+        ("hanging", "CompleteAbort", [about("hanging-transaction", "critical")], "safe_to_abort"),
+        ("hanging", "CompleteCommit", [about("hanging-transaction", "critical")], "safe_to_abort"),
+        ("hanging", "CompleteCommit", [about("missing-marker", "critical")], "do_not_abort"),
+        ("late", "PrepareCommit", [], "do_not_abort"),
         ("late", "PrepareAbort", [], "wait"),
-        ("late", "Ongoing", [], "look"),
+        ("late", "Ongoing", [], "investigate_first"),
         ("active", "Ongoing", [], "wait"),
-        ("undecidable", None, [], "look"),
-        ("orphan", None, [], "act"),
+        ("undecidable", None, [], "investigate_first"),
+        ("orphan", None, [], "safe_to_abort"),
         (
             "orphan",
             None,
             [about("hanging-transaction", "info", evidence={"in_flight": True})],
-            "look",
+            "investigate_first",
         ),
     ],
 )
@@ -145,7 +145,7 @@ def test_when_an_abort_is_safe(kind: str, state: str | None, findings: list[dict
 
 
 def test_cost_of_an_abort_is_reported_in_records_and_bytes() -> None:
-    assert answers.advise(row("hanging"), [])["cost"].startswith("5 records (2 KiB) become aborted")
+    assert answers.advise(row("hanging"), [])["why"].startswith("5 records (2 KiB) become aborted")
 
 
 def test_what_would_decide_is_named_once() -> None:

@@ -41,6 +41,6 @@ def test_the_id_of_a_transaction_that_stands_still_is_one_word() -> None:
     cluster = Cluster(as_of=3_600_000, newest_time=3_600_000, coordinator=build_history(1, [entry]))
     log = LogView([made.facts(TOPIC)], cluster)
     (found,) = registry.judge(log, [registry.kinds()["timeout-not-enforced"]])
-    assert shlex.split(found.advice.look[0].command if found.advice else "")[:6] == [
+    assert shlex.split(found.advice.checks[0].command if found.advice else "")[:6] == [
         "kafka-transactions.sh", "--bootstrap-server", "B", "describe", "--transactional-id", HOSTILE,
     ]  # fmt: skip

@@ -110,7 +110,7 @@ def test_an_unverified_checksum_lowers_no_severity(source: Path, tmp_path: Path)
         assert (f.evidence["confidence"], f.evidence["checksums"]) == ("likely", "not verified")
         assert any(first <= f.offset <= last for first, last in f.evidence["unverified_offsets"])
         assert f.if_true is None
-        assert not f.advice.act
+        assert not f.advice.acts
     for extra in ([], ["--fail-on-unsure"]):
         arguments = ["audit", str(copy), "--out", str(tmp_path / "audit"), "--master", "inline[1]", "--quiet", *extra]
         assert cli.main(arguments) == 1

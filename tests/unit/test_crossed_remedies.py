@@ -60,13 +60,13 @@ def test_where_no_source_is_left_nothing_is_moved() -> None:
     view = log(1, 2, 3)
     found = resolve.without_conflicts([about(repairs.refetch(view, of(view, broker))) for broker in (1, 2, 3)])
     assert moved_and_sources(found) == (set(), set())
-    assert all(f.remedy.startswith("Do not act") and "keeps its replica of t-0" in f.remedy for f in found)
+    assert all(f.remedy.startswith("Investigate first") and "keeps its replica of t-0" in f.remedy for f in found)
 
 
 def test_nobody_is_made_leader_that_is_moved() -> None:
     view = log(1, 2, 3)
     again = repairs.refetch(view, of(view, 1), of(view, 2))
-    leads = replace(again, act=(*repairs.lead(view, of(view, 2)), *again.act), moves=replace(again.moves, leads=2))
+    leads = replace(again, steps=(*repairs.lead(view, of(view, 2)), *again.steps), moves=replace(again.moves, leads=2))
     alone = resolve.without_conflicts([about(leads)])
     assert [f.advice for f in alone] == [leads]
     for order in itertools.permutations([leads, repairs.refetch(view, of(view, 2), of(view, 3))]):
@@ -89,4 +89,4 @@ def test_nothing_is_fetched_from_a_replica_that_is_damaged() -> None:
     assert moved_and_sources([about(repairs.refetch(view, of(view, 1)))]) == ({1}, {3})
     assert repairs.keeps_out(view, of(view, 2)) is not None
     of(view, 3).errors.append(wrong)
-    assert repairs.refetch(view, of(view, 1)).verdict is Verdict.DO_NOT_ACT
+    assert repairs.refetch(view, of(view, 1)).verdict is Verdict.INVESTIGATE_FIRST

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.base.advice import Verdict
+from auditor.base.advice import Verdict, text
 from auditor.connectors.logdir.files import DataFile, Replica, SegmentFile
 from auditor.connectors.stores.storage import place
 from auditor.facts.replica_facts import ReplicaFacts
@@ -268,17 +268,17 @@ def test_without_the_offset_index_nobody_knows_where_a_fetch_can_end(tmp_path: P
     (f,) = findings(written(defect(), tmp_path, without_index=True))
     assert (f.severity, f.evidence["confidence"], f.evidence["missing"]) == ("info", "undecidable", f"{0:020}.index")
     assert f.advice is not None
-    assert not f.advice.act
+    assert not f.advice.acts
 
 
 def test_no_broker_is_stopped_while_its_replica_may_lead(tmp_path: Path) -> None:
     """No other replica is in the input: nothing that stops the broker is printed as a step to take."""
     (f,) = findings(written(defect(), tmp_path))
     assert f.advice is not None
-    assert (f.advice.verdict, f.advice.act) == (Verdict.LOOK, ())
-    assert "only once that is so" in f.advice.then
-    assert f"{0:020}.index and {0:020}.txnindex" in f.advice.then
-    assert "never move the .txnindex alone" in f.advice.cost
+    assert (f.advice.verdict, f.advice.acts) == (Verdict.INVESTIGATE_FIRST, False)
+    later = text(f.advice.row()).partition("only once all of this holds")[2]
+    assert f"{0:020}.index and {0:020}.txnindex" in later
+    assert "never move the .txnindex alone" in f.advice.why
 
 
 def test_what_is_below_the_log_start_is_not_exposed(tmp_path: Path) -> None:

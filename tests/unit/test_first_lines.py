@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.advice import Act, Advice, CheckCommand, Condition, Verdict
+from auditor.base.advice import Advice, Verdict, check, shown, step
 from auditor.rules.lib import repairs
 from tests.terminal_text import expanded
 from tests.unit import report_samples as samples
@@ -19,12 +19,12 @@ def abort(topic: str, partition: int, producer: int, offset: int, records: int) 
     """As :mod:`auditor.rules.transactions.blocking` advises it."""
     stay = "record of it stays" if records == 1 else "records of it stay"
     return Advice(
-        Verdict.ACT, f"aborting is safe: {records} {stay} unread",
-        (Condition("no coordinator will end it", True, "the coordinator has nothing open for this id: CompleteAbort"),
-         Condition("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3")),
-        (CheckCommand(repairs.describe_producers(topic, partition),
+        Verdict.SAFE_TO_ABORT, f"{records} {stay} unread",
+        (shown("no coordinator will end it", True, "the coordinator has nothing open for this id: CompleteAbort"),
+         shown("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3"),
+         check(repairs.describe_producers(topic, partition),
               f"it lists producer {producer} with CurrentTransactionStartOffset {offset}"),),
-        (Act(repairs.abort(topic, partition, offset)),),
+        (step(repairs.abort(topic, partition, offset)),),
     )  # fmt: skip
 
 
@@ -62,13 +62,13 @@ def test_it_fits_on_a_screen(count: int, most: int) -> None:
 def test_every_partition_has_its_row_with_its_fingerprint_and_its_commands() -> None:
     findings, summary = held(20)
     said = printed(findings, summary, 80)
-    assert said.count("Act: aborting is safe") == 1  # each text once
+    assert said.count("Safe to abort: ") == 1  # each text once
     rows = {line.split()[-1]: line for line in said.splitlines()[4:24]}
     assert list(rows) == [f["fingerprint"][:12] for f in findings]
     whole = expanded(said)
     for f in findings:
-        (act,) = f["advice"]["act"]
-        (look,) = f["advice"]["look"]
+        (act,) = f["advice"]["steps"]
+        (look,) = (each for each in f["advice"]["conditions"] if each["command"])
         mine = next(part for part in whole.split("\n\n") if act["command"] in part)
         order = [mine.index(part) for part in ("Known: no coordinator will end it", look["command"], act["command"])]
         assert order == sorted(order)  # nothing acts before its conditions, and what must be seen
@@ -78,21 +78,21 @@ def test_every_partition_has_its_row_with_its_fingerprint_and_its_commands() -> 
 def test_one_partition_has_whole_commands() -> None:
     findings, summary = held(1)
     said = printed(findings, summary, 80)
-    for part in ("look", "act"):
-        assert f"\n    {findings[0]['advice'][part][0]['command']}\n" in said
+    for part in ("conditions", "steps"):
+        assert f"\n    {findings[0]['advice'][part][-1]['command']}\n" in said
     assert "Capitals" not in said
 
 
 def test_verbose_prints_the_whole_commands_of_each() -> None:
     findings, summary = held(30)
     said = printed(findings, summary, 80, verbose=True)
-    assert all(f"\n    {f['advice']['act'][0]['command']}\n" in said for f in findings)
+    assert all(f"\n    {f['advice']['steps'][0]['command']}\n" in said for f in findings)
 
 
 def test_names_that_are_too_long_keep_their_ends() -> None:
     findings, summary = held(4)
     (row,) = [line for line in printed(findings, summary, 80).splitlines() if line.endswith("000000000002")]
-    assert row.startswith("a.rather") and "-0  " in row  # noqa: PT018
+    assert row.startswith("a.rath") and "-0  " in row  # noqa: PT018
     assert "…" in row
 
 
@@ -103,8 +103,8 @@ def test_a_partition_that_several_hold_names_all_of_them() -> None:
               for n in range(2)]  # fmt: skip
     said = printed([*findings, *behind], summary, 80).splitlines()
     assert [line.split() for line in said[5:8]] == [
-        ["@7", "11-20", "22:10", "producer", "50", "Act", "9" * 12],
-        ["@8", "11-20", "22:10", "producer", "51", "Act", "10" * 6],
+        ["@7", "11-20", "22:10", "producer", "50", "Safe", "to", "abort", "9" * 12],
+        ["@8", "11-20", "22:10", "producer", "51", "Safe", "to", "abort", "10" * 6],
         ["and", "1", "more"],
     ]
     assert "  Its readers go on only once the others above have ended too: auditor explain." in said

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base.advice import Act, Advice, Verdict, text
+from auditor.base.advice import Advice, Verdict, step, text
 from auditor.base.transactional_ids import Framework, IdOrigin, adapted, by_scheme, guidance, is_flinks
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora
@@ -49,11 +49,11 @@ def test_it_is_said_once_and_before_what_is_done() -> None:
     first = guidance(by_scheme("p-0-1"), "open", "its time-out at 2026-11-28T20:00:00.000Z, ")
     assert first.startswith(f"{RESTORED}p (subtask 0, checkpoint 1) from the checkpoint or savepoint commits")
     assert "an abort by hand, its time-out at 2026-11-28T20:00:00.000Z, or a cancel after" in first
-    acts = Advice(Verdict.ACT, "c", act=(Act("kafka-transactions.sh --bootstrap-server B abort --topic t"),))
+    acts = Advice(Verdict.ACT, "c", steps=(step("kafka-transactions.sh --bootstrap-server B abort --topic t"),))
     twice = adapted(adapted(acts, first), first)
-    assert [act.command for act in twice.act] == [first, acts.act[0].command]
-    words = adapted(adapted(Advice(Verdict.LOOK, "c", then="then this"), first), first)
-    assert words.then == f"{first}. Then this"
+    assert [each.do or each.command for each in twice.steps] == [first, acts.steps[0].command]
+    words = adapted(adapted(Advice(Verdict.INVESTIGATE_FIRST, "c", afterwards="then this"), first), first)
+    assert words.afterwards == f"{first}. Then this"
     assert adapted(acts, guidance(by_scheme("p-1"), "open")) == acts
 
 

@@ -78,7 +78,7 @@ def test_runbooks_say_what_the_rules_say() -> None:
     named = re.findall(r"<!-- rule: ([\w-]+) -->", text)
     assert len(named) >= 10
     for rule in named:
-        first = registry.kinds()[rule].advice.then.split()
+        first = registry.kinds()[rule].advice.afterwards.split()
         assert " ".join(first[1:6]) in shown.replace("`", "")
 
 

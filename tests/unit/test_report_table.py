@@ -45,7 +45,7 @@ def test_blocked_come_first_and_every_open_transaction_once() -> None:
 
 
 def test_what_a_remedy_says_already_is_linked_and_not_said_again() -> None:
-    advice = Advice(Verdict.LOOK, "find its client first")
+    advice = Advice(Verdict.INVESTIGATE_FIRST, "find its client first")
     held = [entry(3, 2, "undecidable", "unknown", advice=advice.row())]
     grave = samples.finding(rule="timeout-not-enforced", topic="__transaction_state", remedy=text(advice.row()))
     found = made(held, held, [grave])

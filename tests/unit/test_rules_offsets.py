@@ -418,11 +418,11 @@ def test_offsets_of_a_hanging_transaction_are_blocked() -> None:
     assert (f.group_id, f.producer_id, f.transactional_id) == ("g", 7, "app")
     assert f.evidence["partitions"] == ["g: t-0"]
     assert f.advice is not None
-    assert not f.advice.act  # they may be of the transaction that ended in COMMIT
+    assert not f.advice.acts  # they may be of the transaction that ended in COMMIT
     (f,) = blocked("CompleteAbort", 600_000)
     assert f.advice is not None
-    (act,) = f.advice.act
-    assert act.command.endswith("abort --topic __consumer_offsets --partition 0 --start-offset 4")
+    (step,) = f.advice.steps
+    assert step.command.endswith("abort --topic __consumer_offsets --partition 0 --start-offset 4")
 
 
 def test_without_a_coordinator_age_decides() -> None:

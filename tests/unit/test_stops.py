@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auditor.base.advice import Act, Advice, Moves, Verdict
+from auditor.base.advice import Advice, Moves, Step, Verdict
 from auditor.base.advice import text as advice_text
 from auditor.facts.coordinator_history import StateRecord, build_history
 from auditor.facts.replica_facts import ReplicaFacts
@@ -28,7 +28,7 @@ from tests.facts import log_of
 from tests.made import facts
 
 OTHER, MINE = "s-7", ("t", 0)
-ACT = Advice(Verdict.ACT, "it loses nothing", act=(Act("stop broker 1, and start it"),), moves=Moves(1, (2,)))
+ACT = Advice(Verdict.ACT, "it loses nothing", steps=(Step("stop broker 1, and start it"),), moves=Moves(1, (2,)))
 SEEN = ("unknown", "alone", "others")  # what the metadata says of who is in sync
 UNCLEAN = {"on": "true", "off": "false", "unset": None}
 VOTERS: dict[str, tuple[int, ...]] = {
@@ -52,16 +52,15 @@ def cluster(seen: str, unclean: str = "unset", voters: str = "none", short: bool
 @pytest.mark.parametrize(("seen", "unclean", "voters"), itertools.product(SEEN, UNCLEAN, VOTERS))
 def test_every_state_of_a_broker_that_is_to_be_stopped(seen: str, unclean: str, voters: str, short: bool) -> None:
     advice = repairs.gated(cluster(seen, unclean, voters, short), 1, ACT)
-    loses = seen == "alone" and unclean == "on"
     stalls = voters == "of two"  # one of two voters is no majority
     safe = seen == "others" and not stalls
-    assert advice.verdict == ("do_not_act" if loses else "act" if safe else "look")
-    assert bool(advice.act) == safe
-    assert advice.then.startswith("only once that is so: ") != safe
-    assert ("stop broker 1, and start it" in advice.then) != safe
+    assert advice.verdict == ("act" if safe else "investigate_first")
+    assert advice.acts == safe
+    later = advice_text(advice.row()).partition("Take these steps only once all of this holds. ")[2]
+    assert ("Stop broker 1, and start it" in later) != safe
     assert advice.moves == ACT.moves  # what is to be moved counts for other findings' advices, too
-    assert ("writes with acks=all to 3 partitions, s-7 among them, are refused" in advice.cost) == short
-    quorum = [look for look in advice.look if "metadata-quorum" in look.command]
+    assert ("writes with acks=all to 3 partitions, s-7 among them, are refused" in advice.side_effects) == short
+    quorum = [look for look in advice.checks if "metadata-quorum" in look.command]
     assert bool(quorum) == (voters in ("of two", "of three"))
 
 
@@ -83,29 +82,29 @@ def test_a_stop_names_what_it_puts_at_risk(releases: str, names: tuple[str, ...]
     if ids is not None:
         entries = [ongoing(f"id-{n}", n, names) for n in range(ids)]
         known.coordinator = build_history(1, entries)
-    advice = repairs.at_risk(known, 1, ACT if acts else replace(ACT, verdict=Verdict.LOOK, act=()))
+    advice = repairs.at_risk(known, 1, ACT if acts else replace(ACT, verdict=Verdict.INVESTIGATE_FIRST, steps=()))
     text = advice_text(advice.row())
     assert "without another in-sync replica" in text
     assert all(name in text for name in names[:5])
     assert ("and 4 more" in text) == (len(names) == 9 or (ids == 9 and bool(names)))
-    assert any(look.command.endswith("--describe") for look in advice.look)
+    assert any(look.command.endswith("--describe") for look in advice.checks)
     if names:
         assert {"id-0", "id-1"} <= set(re.findall(r"id-\d", text)) or not ids
         assert ("which transactional ids have data there is not in the input" in text) == (ids is None)
     first = bool(names) and releases != "2.8"
-    assert ("where brokers run 4.3.0, 4.3.1 or 4.4.0 (KAFKA-20734)" in text.replace("Where", "where")) == first
+    assert ("where brokers run 4.3.0, 4.3.1 or 4.4.0 (KAFKA-20734)" in text) == first
     assert ("udit again after the start in any case" in text) == first
     if first:
         assert ("describe --transactional-id id-0" in text) == bool(ids)
         assert ("kafka-transactions.sh --bootstrap-server B list" in text) == (ids in (None, 0, 9))
     if acts:
-        assert advice.act[-1] == ACT.act[0]  # the last step
+        assert advice.steps[-1] == ACT.steps[0]  # the last step
 
 
 def test_which_partitions_wait_is_not_known_without_the_metadata() -> None:
     advice = repairs.at_risk(Cluster(0, 0), 1, ACT)
-    assert "which partitions broker 1 has without another in-sync replica is not in the input" in advice.cost
-    assert "KAFKA-20734" in advice.act[0].command
+    assert "which partitions broker 1 has without another in-sync replica is not in the input" in advice.side_effects
+    assert "KAFKA-20734" in advice.steps[0].do
 
 
 def ongoing(name: str, producer_id: int, partitions: tuple[str, ...]) -> StateRecord:
@@ -199,38 +198,38 @@ def test_an_emptied_replica_may_not_be_eligible_to_lead(
     advice = repairs.refetch(log, of(log, 1))
     left = set(isr) - {1}
     stays_out = elr == 0 or (least is not None and len(left) >= int(least) and 1 not in eligible)
-    assert advice.verdict == ("act" if stays_out else "look")
+    assert advice.verdict == ("act" if stays_out else "investigate_first")
     assert ("empty one may not lead" in repr(advice.conditions)) == bool(elr)
     assert set(advice.moves.sources) == left
 
 
-@pytest.mark.parametrize(("voters", "kraft", "verdict"), [
-    ("none", 0, "do_not_act"),  # nothing shows who votes
-    ("of three", 0, "do_not_act"),  # a static quorum
-    ("of three", 1, "look"),
+@pytest.mark.parametrize(("voters", "kraft", "done"), [
+    ("none", 0, "keep"),  # nothing shows who votes
+    ("of three", 0, "keep"),  # a static quorum
+    ("of three", 1, "leave"),
     ("others", 0, "act"),  # an observer
     ("others", 1, "act"),
 ])  # fmt: skip
-def test_a_vote_is_never_moved_away(voters: str, kraft: int, verdict: str) -> None:
+def test_a_vote_is_never_moved_away(voters: str, kraft: int, done: str) -> None:
     """KIP-853: a voter leaves before its log is taken, and joins with one that it has fetched."""
     replica = facts(broker_id=1, log_dir="broker-1", folder="__cluster_metadata-0", topic="__cluster_metadata")
     known = cluster("others", voters=voters, levels={repairs.KRAFT: kraft}, directory_ids={"broker-1": "dir id"})
     advice = repairs.refetch(log_of([replica], known), replica)
-    assert advice.verdict == verdict
-    assert bool(advice.act) == (verdict == "act")
-    assert all("kafka-metadata-quorum.sh" in look.command for look in advice.look[:1])
-    steps = [advice.then.find(words) for words in ("remove-controller", "format", "add-controller")]
-    if verdict == "look":
-        assert 0 < steps[0] < steps[1] < steps[2]
-        assert advice.then.startswith("only once that is so: kafka-metadata-quorum.sh --bootstrap-server B ")
-        assert "--controller-id 1 --controller-directory-id 'dir id'" in advice.then
+    assert advice.verdict == ("act" if done == "act" else "investigate_first")
+    assert advice.acts == (done == "act")
+    assert all("kafka-metadata-quorum.sh" in look.command for look in advice.checks[:1])
+    said = advice_text(advice.row())
+    steps = [said.find(words) for words in ("remove-controller", "format", "add-controller")]
+    if done == "leave":
+        assert 0 < said.index("only once all of this holds") < steps[0] < steps[1] < steps[2]
+        assert "--controller-id 1 --controller-directory-id 'dir id'" in said
     else:
         assert steps == [-1, -1, -1]
-    assert ("moved" in advice.then or "do not move" in advice.then) == (verdict == "do_not_act")
+    assert ("do not move" in advice.afterwards) == (done == "keep")
 
 
 def test_a_gate_holds_for_the_observer_too() -> None:
     """Of an observer that has a partition in sync alone, others of which wait to be elected."""
     replica = facts(broker_id=1, log_dir="broker-1", folder="__cluster_metadata-0", topic="__cluster_metadata")
     advice = repairs.refetch(log_of([replica], cluster("alone", "on", "others")), replica)
-    assert (advice.verdict, advice.act) == ("do_not_act", ())
+    assert (advice.verdict, advice.acts) == ("investigate_first", False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.advice import Advice, CheckCommand, Verdict
+from auditor.base.advice import Advice, Verdict, check
 from auditor.rules.resolution.finding_limits import SUMMED
 from auditor.rules.resolution.resolve import by_cause, resolve
 from auditor.rules.seen.view import Finding
@@ -16,7 +16,7 @@ from tests.audited import audit_folder
 
 
 def look(command: str) -> Advice:
-    return Advice(Verdict.LOOK, look=(CheckCommand(command, "it is so"),))
+    return Advice(Verdict.INVESTIGATE_FIRST, conditions=(check(command, "it is so"),))
 
 
 PAGE = look("look")

@@ -203,7 +203,7 @@ def test_a_partition_alone_is_neither_red_nor_green_and_its_age_is_not_zero() ->
     assert text.startswith("1 partition is held by an open transaction, and nothing shows for how long\n")
     why = "nothing in the input shows how long, or whether it is open still"
     assert f"\nHeld, but not known to be blocked for longer than is normal: {why}\n" in text
-    assert "\nbank.ledger-0  03:51:19  producer 1       77  Look first  " in text
+    assert "\nbank.ledger-0  03:51:19  producer 1       77  Investigate first  " in text
     assert "0 ms" not in text
     assert "for 0 s" not in text
     assert audit.exit_code() == 0

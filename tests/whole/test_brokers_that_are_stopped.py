@@ -47,22 +47,23 @@ def voters(*numbers: int) -> Callable[[Controller], None]:
 # What the controller says, and what the advice comes to: whether broker 1 may be stopped, and what it has to say.
 UNCLEAN = config("unclean.leader.election.enable", "true")
 CLEAN = config("unclean.leader.election.enable", "false")
+ASK = "investigate_first"
 STATES = {
     "no other replica": ([other((1,), (1,))], "act", ""),
     "another in sync": ([other((1, 2))], "act", ""),
-    "others, none in sync": ([other((1,))], "look", "no replica that lacks records may be elected"),
-    "others, none in sync, unclean": ([other((1,)), UNCLEAN], "do_not_act", "enable=true for bank.ledger-2"),
-    "others, none in sync, clean": ([other((1,)), CLEAN], "look", "no replica that lacks records may be elected"),
+    "others, none in sync": ([other((1,))], ASK, "no replica that lacks records may be elected"),
+    "others, none in sync, unclean": ([other((1,)), UNCLEAN], ASK, "enable=true for bank.ledger-2"),
+    "others, none in sync, clean": ([other((1,)), CLEAN], ASK, "no replica that lacks records may be elected"),
     "another leads alone": ([other((2,))], "act", ""),
     "another is eligible": ([other((1,), eligible=(2,))], "act", ""),
-    "another is eligible and down": ([other((1,), eligible=(2,), up=False)], "look", "to lead (bank.ledger-2)"),
+    "another is eligible and down": ([other((1,), eligible=(2,), up=False)], ASK, "to lead (bank.ledger-2)"),
     "too few for acks=all": (
         [other((1, 2)), config(MINIMUM, "2")], "act", "writes with acks=all to bank.ledger-2 are refused",
     ),
     "enough for acks=all": ([other((1, 2, 3)), config(MINIMUM, "2")], "act", ""),
     "the only voter": ([voters(1)], "act", ""),
     "one of three voters": ([voters(1, 2, 3)], "act", "of the voters 2, 3 all but a minority have a Lag near 0"),
-    "one of two voters": ([voters(1, 2)], "look", "Not so: a majority of the quorum's voters is left"),
+    "one of two voters": ([voters(1, 2)], ASK, "Not so: a majority of the quorum's voters is left"),
     "no voter": ([voters(4, 5)], "act", ""),
 }  # fmt: skip
 
@@ -106,13 +107,14 @@ def test_a_broker_is_stopped_only_where_nothing_can_be_lost(tmp_path: Path, stat
     said = advice(lab, spoil(lab))
     text = advice_text(said.row())
     assert said.verdict == verdict
-    assert bool([act for act in said.act if act.command.startswith("stop broker 1")]) == (verdict == "act")
-    later = text.partition("Only once that is so: ")[2]
-    assert ("stop broker 1, move" in later) == (verdict != "act")
+    assert [step.do for step in said.steps if step.do.startswith("stop broker 1")]
+    assert said.acts == (verdict == "act")
+    later = text.partition("Take these steps only once all of this holds. ")[2]
+    assert ("Stop broker 1, move" in later) == (verdict != "act")
     assert ("KAFKA-20734" in text) == ("without another in-sync replica have no leader" in text)
     alone = "no partition of broker 1 is without another in-sync replica" in text
     assert alone != ("without another in-sync replica have no leader" in text)
-    assert any("--under-replicated-partitions" in look.command for look in said.look)
+    assert any("--under-replicated-partitions" in look.command for look in said.checks)
     assert says in text
     assert ("are refused" in text) == ("are refused" in says)
     assert ("quorum" in text) == ("voters" in says)
@@ -124,13 +126,12 @@ def test_without_the_metadata_nobody_knows(tmp_path: Path, spoil: Spoil) -> None
     lab = Lab(tmp_path, "hanging-36", ABOUT)
     lab.without_metadata()
     said = advice(lab, spoil(lab))
-    assert not said.act
-    assert said.verdict == "look"
+    assert not said.acts
+    assert said.verdict == ASK
     assert [c.holds for c in said.conditions if "is in sync on broker 1 alone" in c.what] == [None]
-    assert said.then.startswith("only once that is so: ")
-    assert "stop broker 1, move" in said.then
-    assert "which partitions broker 1 has without another in-sync replica is not in the input" in said.cost
-    assert "KAFKA-20734" in said.then
+    assert any("stop broker 1, move" in step.do for step in said.steps)
+    assert "which partitions broker 1 has without another in-sync replica is not in the input" in said.side_effects
+    assert "KAFKA-20734" in said.steps[0].do
 
 
 @pytest.mark.parametrize("byte", [25, 50, 70, -1])
@@ -141,7 +142,7 @@ def test_damaged_metadata_shows_of_nobody_that_he_is_in_sync(tmp_path: Path, byt
     other((1, 2))(controller)
     controller.save()
     rule = spoiled_index(lab)
-    assert advice(lab, rule).act
+    assert advice(lab, rule).acts
     metadata = lab.log("__cluster_metadata-0")
     last = metadata.last
     name, position = metadata.place(last)
@@ -150,4 +151,4 @@ def test_damaged_metadata_shows_of_nobody_that_he_is_in_sync(tmp_path: Path, byt
     data[position + byte % len(last.data)] ^= 1
     path.write_bytes(data)
     said = advice(lab, rule)
-    assert (said.verdict, said.act) == ("look", ())
+    assert (said.verdict, said.acts) == (ASK, False)

@@ -114,7 +114,7 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
     if live:
         assert f.remedy.startswith("Wait: nothing is to be done: the high watermark is not in it")
     else:
-        assert f.remedy.startswith("Look first: do not start the broker before the file is repaired")
+        assert f.remedy.startswith("Investigate first: do not start the broker before the file is repaired")
         assert "move .kafka_cleanshutdown out of the log directory" in f.remedy
 
 

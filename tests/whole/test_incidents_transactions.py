@@ -148,7 +148,7 @@ def test_a_marker_that_never_came(tmp_path: Path, name: str, live: bool) -> None
     assert at(f, log, mine[0], mine[-1])[:2] == ("critical", producer)
     assert f.evidence["decided"] == "COMMIT"
     assert [a["rule"] for a in f.evidence["also"]] == ["missing-marker"]
-    assert f.remedy.startswith("Do not act: COMMIT was decided")
+    assert f.remedy.startswith("Commit it, do not abort: COMMIT was decided")
 
 
 def test_a_transaction_pinned_at_the_log_start(tmp_path: Path) -> None:

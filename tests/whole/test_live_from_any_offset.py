@@ -159,7 +159,7 @@ def test_where_reading_begins_changes_neither_status_nor_advice(name: str) -> No
 
 def writes_nothing(advice: Fields) -> bool:
     """Whether an advice has neither an abort nor a COMMIT by hand in it."""
-    return not advice["act"] and "transactionResult" not in advice["then"]
+    return advice["verdict"] not in ("act", "safe_to_abort", "commit_it")
 
 
 def test_a_transaction_that_began_before_the_reading_has_not_ended() -> None:

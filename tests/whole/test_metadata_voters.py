@@ -81,7 +81,7 @@ def test_another_record_of_the_same_epoch_is_a_divergence(tmp_path: Path) -> Non
     (f,) = above_info(opened(root, as_of=AS_OF).findings)
     assert (f.kind, f.severity, f.topic, f.offset) == ("replica-divergence", "critical", METADATA, odd["base_offset"])
     assert f.remedy is not None
-    assert f.remedy.startswith(f"Do not act: {VOTE}")
+    assert f.remedy.startswith(f"Investigate first: {VOTE}")
 
 
 def test_what_a_majority_had_and_a_later_leader_has_not_is_lost(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_what_a_majority_had_and_a_later_leader_has_not_is_lost(tmp_path: Path) 
         ("replica-divergence", "critical", METADATA, begins)
     }
     assert {f.broker_id for f in found} == {1, 2, 3} - {leader}
-    assert all(f.remedy is not None and f.remedy.startswith(f"Do not act: {VOTE}") for f in found)
+    assert all(f.remedy is not None and f.remedy.startswith(f"Investigate first: {VOTE}") for f in found)
 
 
 def test_what_a_snapshot_of_its_own_has_was_committed(tmp_path: Path) -> None:

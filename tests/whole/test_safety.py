@@ -18,7 +18,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 from tests import corpora
-from tests.blocked_states import ASK, FIND, KEEP, LET, SAFE, WAIT, verdict_of
+from tests.blocked_states import ASK, COMMIT, FIND, KEEP, LET, SAFE, WAIT, verdict_of
 from tests.coordinator_records import Coordinator
 from tests.facts import log_of, opened
 from tests.forge import Lab
@@ -63,7 +63,7 @@ class ChangedCoordinator:
         ((), 60, FIND),
         (("PrepareCommit",), 60, KEEP),
         (("PrepareAbort",), 60, LET),
-        (("PrepareCommit", "CompleteCommit"), 60, KEEP),
+        (("PrepareCommit", "CompleteCommit"), 60, COMMIT),
     ],
 )
 def test_no_abort_of_what_its_coordinator_has_open_or_decided_to_commit(
@@ -96,7 +96,7 @@ def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
         assert "since the start would cut it there" in finding.remedy
         assert "delete" not in finding.remedy
         conditions = finding.advice.conditions if finding.advice else ()
-        assert ("Stop broker" in finding.remedy) == all(each.holds for each in conditions)
+        assert finding.advice is None or finding.advice.acts == all(each.holds or each.command for each in conditions)
 
 
 def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_lost_commit_is_recognised_by_records_that_carry_the_times_of_events(t
     changed.then("CompleteCommit")
     audit = changed.audit()
     (row,) = audit.blocked
-    assert verdict_of(row) == KEEP
+    assert verdict_of(row) in (KEEP, COMMIT)
     assert not about(audit)
 
 
@@ -130,7 +130,7 @@ def test_late_data_behind_its_marker_is_to_be_aborted() -> None:
     places = {(row["topic"], row["partition"], row["firstOffset"]) for row in truth["expect"]}
     assert {(f.topic, f.partition, f.offset) for f in about(audit)} == places
     for row in audit.blocked:
-        assert row["standing"] == "waiting" or row["advice"]["verdict"] == "act"
+        assert row["standing"] == "waiting" or row["advice"]["verdict"] == "safe_to_abort"
 
 
 def test_without_the_coordinators_log_nobody_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_a_folder_is_moved_away_only_where_another_replica_has_it(in_sync: tuple
     cluster = Cluster(as_of=0, newest_time=0, has_metadata=True, in_sync={("t", 0): in_sync})
     mine = replica(1)
     advice = repairs.refetch(log_of([mine], cluster), mine)
-    assert any("stop broker 1, move t-0 away" in act.command for act in advice.act) == moves
-    assert advice.verdict == ("act" if moves else "do_not_act")
-    assert not moves or advice.look[0].expect == "the Isr of t-0 lists broker 2"
+    assert any("stop broker 1, move t-0 away" in step.do for step in advice.steps) == moves
+    assert advice.verdict == ("act" if moves else "investigate_first")
+    assert not moves or advice.checks[0].expect == "the Isr of t-0 lists broker 2"
 
 
 def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
@@ -166,13 +166,14 @@ def test_the_only_replica_is_never_to_be_rebuilt(tmp_path: Path) -> None:
     found = [f for f in lab.findings() if f.kind == "leader-epoch-mismatch"]
     assert found
     assert all(
-        f.remedy.startswith("Do not act: no other replica is known to have the data of bank.ledger-0") for f in found
+        f.remedy.startswith("Investigate first: no other replica is known to have the data of bank.ledger-0")
+        for f in found
     )
 
 
 @pytest.mark.parametrize(("wrong", "verdict", "says"), [
-    ("sequence", "wait", "goes on with a new epoch"),
-    ("txn_first_offset", "do_not_act", "a start that finds no snapshot forgets all producers"),
+    ("sequence", "none", "goes on with a new epoch"),
+    ("txn_first_offset", "investigate_first", "a start that finds no snapshot forgets all producers"),
 ])  # fmt: skip
 def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path, wrong: str, verdict: str, says: str) -> None:
     """Without a snapshot a clean start forgets all producers; one as after a crash recovers every log (LogLoader), and
@@ -186,11 +187,17 @@ def test_no_start_as_after_a_crash_is_asked_for(tmp_path: Path, wrong: str, verd
     assert found.advice is not None
     assert found.advice.verdict == verdict
     assert says in found.remedy
-    assert not found.advice.act
+    assert not found.advice.acts
     assert ".kafka_cleanshutdown" not in found.remedy
 
 
-@pytest.mark.parametrize(("in_sync", "says"), [((1,), ""), ((1, 2, 3), "Audit the copies of broker 2 and 3 first")])
+@pytest.mark.parametrize(
+    ("in_sync", "says"),
+    [
+        ((1,), ""),
+        ((1, 2, 3), "no replica of broker 2 and 3 has the marker (in sync, and not in the input: audit them first)"),
+    ],
+)
 def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync: tuple[int, ...], says: str) -> None:
     changed = ChangedCoordinator(tmp_path)
     changed.then("PrepareCommit")
@@ -200,7 +207,7 @@ def test_replicas_that_were_not_audited_are_asked_first(tmp_path: Path, in_sync:
         cluster.in_sync["bank.audit", 1] = in_sync
     (found,) = [f for f in audit.findings if f.severity == "critical"]
     assert "WriteTxnMarkers" in found.remedy
-    assert ("Audit the copies of" in found.remedy) == bool(says)
+    assert ("audit them first" in found.remedy) == bool(says)
     assert says in found.remedy
 
 
@@ -234,8 +241,8 @@ def test_a_two_phase_commit_is_not_said_to_end_by_itself(days: int) -> None:
     held = [row for row in audit.blocked if row["timeout_ms"] == 2**31 - 1]
     assert held
     for row in held:
-        assert row["advice"]["verdict"] == "look"
-        assert row["advice"]["cost"].startswith("find its application")
+        assert row["advice"]["verdict"] == "notify_owner"
+        assert row["advice"]["why"].startswith("it has no time-out")
         assert "Do not abort it by hand" in row["remedy"]
         assert ABORT not in row["remedy"]
         assert answers.standing_text(answers.Open(row)).startswith("it has no time-out")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from auditor.outputs.publish import run_report
-from tests.blocked_states import COMMANDS, FIND, KEEP, PRODUCER, SAFE, SAYS, STATES, forged, surfaces, verdict_of
+from tests.blocked_states import COMMANDS, COMMIT, FIND, PRODUCER, SAFE, SAYS, STATES, forged, surfaces, verdict_of
 
 
 @pytest.mark.parametrize("below", [False, True], ids=["in the log", "below the log start"])
@@ -35,7 +35,7 @@ def test_every_surface_says_what_is_safe(tmp_path: Path, state: str, below: bool
         run_report(audit).summary["open_transactions"].get(name, 0) for name in ("hanging", "orphan", "ghost")
     )
     assert bool(never_ends) == (standing == "stuck")
-    if advice == KEEP and standing == "stuck":
+    if advice == COMMIT and standing == "stuck":
         assert f"producerEpoch {PRODUCER[1] + ('version 2' in state)}, " in row["remedy"]
     if below and advice in (SAFE, FIND):
-        assert row["advice"]["loses"] == "nothing"
+        assert row["advice"]["side_effects"].startswith("none")

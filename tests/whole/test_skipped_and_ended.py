@@ -106,7 +106,7 @@ def test_the_next_transaction_ended_it_as_decided(tmp_path: Path, version: int, 
     assert told(found) == []
     (f,) = (f for f in found if f.kind == "missing-marker")
     assert (f.severity, f.offset, f.evidence["marker_offset"]) == ("info", 0, 6)
-    assert f.remedy.startswith("Do not act: nothing of it is open")
+    assert f.remedy.startswith("Nothing to do: nothing of it is open")
 
 
 @pytest.mark.parametrize("version", [1, 2])

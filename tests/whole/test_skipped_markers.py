@@ -44,7 +44,7 @@ def test_the_finding_names_the_defect_and_who_has_it() -> None:
         assert f.evidence["no_leader_from"] < f.evidence["completed"] < f.evidence["no_leader_until"]
         assert "4.3.0, 4.3.1 and 4.4.0" in f.message
         assert "likely deleted already" in f.remedy
-    assert found["ulna-c"].remedy.startswith("Do not act: COMMIT was decided")
+    assert found["ulna-c"].remedy.startswith("Commit it, do not abort: COMMIT was decided")
     assert "abort --topic ulna.leg --partition 0 --start-offset 25" in found["ulna-a"].remedy
 
 
@@ -56,7 +56,7 @@ def test_the_first_screen_names_all_that_have_to_be_ended() -> None:
     terminal.print_findings(report_of(found, summary), out)
     first = out.getvalue()
     rows = {line.split()[2]: line.split()[3:-1] for line in first.splitlines()[4:7]}
-    assert rows == {"ulna-c": ["45", "Do", "not", "act"], "ulna-a": ["Act"], "ulna-fine": ["Do", "not", "act"]}
+    assert rows == {"ulna-c": ["45", "Commit", "it"], "ulna-a": ["Safe", "to", "abort"], "ulna-fine": ["Commit", "it"]}
     shown = (ROOT / "docs" / "running.md").read_text(encoding="utf-8").partition("PARTITION   SINCE")[2]
     assert first.partition("PARTITION   SINCE")[2].startswith(shown.partition("```")[0])
     assert "Its readers go on only once the others above have ended too" in first

@@ -25,11 +25,11 @@ def test_the_remedy_names_what_its_stop_puts_at_risk(tmp_path: Path) -> None:
     said = text(found.advice.row())
     assert "2 partitions without another in-sync replica have no leader: " in said
     assert {"leg-1", "hang-0"} == {*said.partition("have no leader: ")[2].partition(";")[0].split(", ")}
-    first, second, *rest = [act.command for act in found.advice.act]
-    ids = first.partition("first end the transactions of ")[2].partition(", then stop")[0].split(", ")
+    first, second, *rest = [step.do or step.command for step in found.advice.steps]
+    ids = first.partition("end the transactions of ")[2].partition(", then stop")[0].split(", ")
     assert {"re-c", "h-a"} <= {*ids} <= {*corpora.manifest(CORPUS)["transaction_state_last_values"]}
     assert ", then stop their producers: " in first
     assert second.endswith("only when these commands show each of them Empty, CompleteCommit or CompleteAbort")
     assert f"kafka-transactions.sh --bootstrap-server B describe --transactional-id {ids[0]}" in rest
     assert rest[-1].startswith("stop broker 1, move two-0 away")
-    assert found.advice.then.startswith("audit again after the start in any case")
+    assert found.advice.afterwards.startswith("Audit again after the start in any case")

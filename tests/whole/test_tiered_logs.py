@@ -143,7 +143,7 @@ def test_no_broker_is_stopped_for_a_wrong_index_in_remote_storage(tmp_path: Path
     assert f.evidence["in_remote_storage"]
     assert (f.offset, f.last_offset) == (570, 574)  # of the second of its two aborted transactions
     assert f.advice is not None
-    assert (f.advice.verdict, f.advice.act) == (Verdict.LOOK, ())
+    assert (f.advice.verdict, f.advice.steps) == (Verdict.INVESTIGATE_FIRST, ())
 
 
 def as_it_was(_broker: Path) -> None:

@@ -39,8 +39,8 @@ def wrong(root: Path, isr: tuple[int, ...], leader: int, field: str, *, newer: b
 @pytest.mark.parametrize(("isr", "leader", "field", "verdict", "says"), [
     (ALL, 1, SEQUENCE, "act", "make broker 2 the leader"),
     (ALL, 1, OPEN, "act", "make broker 2 the leader"),
-    (ALONE, 1, SEQUENCE, "wait", "goes on with a new epoch"),
-    (ALONE, 1, OPEN, "look", "only once that is so: where brokers run 4.3.0"),  # others wait to be elected
+    (ALONE, 1, SEQUENCE, "none", "goes on with a new epoch"),
+    (ALONE, 1, OPEN, "investigate_first", "where brokers run 4.3.0"),  # others wait to be elected
     (ALL, 2, SEQUENCE, "wait", "do not make it the leader"),
     (ALL, 2, OPEN, "act", "stop broker 1, move"),
 ])  # fmt: skip
@@ -48,16 +48,16 @@ def test_who_leads_and_who_is_in_sync_decides(
     tmp_path: Path, isr: tuple[int, ...], leader: int, field: str, verdict: str, says: str
 ) -> None:
     advice = wrong(tmp_path, isr, leader, field)
-    words = " ".join((advice.cost, advice.then, *(act.command for act in advice.act)))
+    words = " ".join((advice.why, *(step.do or step.command for step in advice.steps), advice.afterwards))
     assert advice.verdict == verdict
     assert says in words
-    assert ("stop broker 1" in words) == ((field == OPEN and leader != 1) or verdict == "look")
+    assert ("stop broker 1" in words) == ((field == OPEN and leader != 1) or verdict == "investigate_first")
     assert ".kafka_cleanshutdown" not in words
-    stops = any("stop broker" in act.command for act in advice.act)
+    stops = advice.acts and any("stop broker" in step.do for step in advice.steps)
     assert stops == (verdict == "act" and field == OPEN and leader != 1)
 
 
 def test_one_that_no_start_reads_is_left_alone(tmp_path: Path) -> None:
     advice = wrong(tmp_path, ALL, 1, SEQUENCE, newer=True)
-    assert (advice.verdict, advice.act) == ("wait", ())
-    assert "which is newer" in advice.cost
+    assert (advice.verdict, advice.steps) == ("wait", ())
+    assert "which is newer" in advice.why
