@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from auditor.base.advice import Verdict, lead, whole
 from auditor.base.at_rest import Values
-from auditor.base.evidence_keys import PartitionsEvidence, read
+from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.user_input import fits, is_of
 from auditor.base.words import plural
@@ -100,7 +100,7 @@ def _who(findings: Sequence[Finding]) -> str:
     # Only what all of its findings share: not the epoch if it was bumped.
     first = findings[0]
     shared = {name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)}
-    named = next((f["evidence"] for f in findings if (f["evidence"] or {}).get("framework")), None)
+    named = next((e for e in (read(Evidence, f["evidence"]) for f in findings) if e.get("framework")), None)
     return who(shared | ({"evidence": named} if "transactional_id" in shared else {}))
 
 
@@ -553,5 +553,5 @@ def _done(holder: Open) -> str:
     given, whose = whole(holder.advice) or {"verdict": Verdict.LOOK, "cost": ""}, IdOrigin.of(holder.row)
     return _DONE[Verdict(given["verdict"])].format(
         cost=lead(given).partition(": ")[2],
-        again=guidance(whose, "open") if is_flinks(whose) else "If they matter, send them again",
+        again=guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again",
     )

@@ -107,15 +107,19 @@ def _by_checkpoints(parts: Mapping[str, str], around: Surroundings) -> Shown | N
     # A sink takes the number of each checkpoint once, one after another, from 1 on, in each subtask from 0 on. A pool
     # begins with 0, and takes its numbers in any order and again.
     application, subtask, number = parts["application"], int(parts["subtask"]), int(parts["number"])
-    near = range(max(0, number - NEAR), number + NEAR + 1)
-    begun = [list(_begun(around.history, f"{application}-{subtask}-{n}")) for n in near]
-    starts = [of_id[0] for of_id in begun if of_id]
-    once, rising = all(len(of_id) <= 1 for of_id in begun), all(a < b for a, b in pairwise(starts))
-    if not (once and rising and len(starts) >= RISING and subtask < SUBTASKS and begun[near.index(number)]):
+    begun = {n: _in_turn(around, f"{application}-{n}-", number) for n in {0, 1, subtask} if n < SUBTASKS}
+    most = max(map(len, begun.values()))
+    if number not in begun.get(subtask, ()) or not begun[0] or most < RISING:
         return None
-    if around.has_id(f"{application}-{subtask}-0") or not any(around.has_id(f"{application}-0-{n}") for n in near):
-        return None
-    return True, f"{len(starts)} ids of the subtask have one transaction each, in the order of their numbers", {}
+    return True, f"{most} ids of one subtask have one transaction each, in the order of their numbers", {}
+
+
+def _in_turn(around: Surroundings, head: str, number: int) -> dict[int, int]:
+    # When the transactions of the ids near a number began, ms, by number; none where they are not a sink's.
+    near = {n: list(_begun(around.history, f"{head}{n}")) for n in range(max(0, number - NEAR), number + NEAR + 1)}
+    begun = {n: starts[0] for n, starts in near.items() if starts}
+    once, rising = all(len(starts) <= 1 for starts in near.values()), all(a < b for a, b in pairwise(begun.values()))
+    return begun if once and rising and not around.has_id(f"{head}0") else {}
 
 
 def _begun(history: CoordinatorHistory | None, transactional_id: str) -> Iterator[int]:
