@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import pairwise
+
+import numpy as np
 
 from auditor.base.transactional_ids import IdOrigin, Sign, origin, schemes_of
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -14,7 +16,7 @@ from auditor.model.groups import CONNECT, STREAMS
 NEAR = 3  # numbers before and behind an id's own that are looked up
 RISING = 3  # ids of a subtask whose transactions began in the order of their numbers
 SUBTASKS = 1 << 15  # Flink's highest parallelism
-RECORDS = 64  # of an id that are looked at
+RECORDS = 64  # of an id in a piece of its log that are looked at
 LEADER = "connect-cluster-"
 OF_WORKERS = ("connect-configs", "connect-offsets", "connect-status")  # of Kafka's connect-distributed.properties
 
@@ -125,8 +127,9 @@ def _in_turn(around: Surroundings, head: str, number: int) -> dict[int, int]:
 def _begun(history: CoordinatorHistory | None, transactional_id: str) -> Iterator[int]:
     # When the transactions of an id began, ms, each once.
     log, number = (None, 0) if history is None else history.place(transactional_id)
-    records = () if log is None else islice(log.entries_of(number), RECORDS)
-    yield from dict.fromkeys(entry.start for entry in records if entry.start >= 0)
+    for columns, span in () if log is None else log.rows_of(number):
+        starts = columns["start"][span][:RECORDS]
+        yield from np.unique(starts[starts >= 0]).tolist()
 
 
 def _by_pool(parts: Mapping[str, str], around: Surroundings) -> Shown | None:
