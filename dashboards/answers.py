@@ -649,8 +649,8 @@ def _headline(
     if outcomes:
         is_bad = "critical" in bad or outcomes[0][1] in (LOST, BLOCKED)
         also = [f"also {', '.join(word for _, word in outcomes[IN_FULL:])}"] if len(outcomes) > IN_FULL else []
-        said = "; ".join([*(text for text, _ in outcomes[:IN_FULL]), *also])
-        return "bad" if is_bad else "warn", said[:1].upper() + said[1:]
+        headline = "; ".join([*(text for text, _ in outcomes[:IN_FULL]), *also])
+        return "bad" if is_bad else "warn", headline[:1].upper() + headline[1:]
     if bad:
         grave = " and ".join(plural(count, f"{name} finding") for name, count in bad.items())
         return "bad" if "critical" in bad else "warn", grave

@@ -27,6 +27,7 @@ from auditor.dashboards.wording import (
     kind,
     log_name,
     offsets,
+    outcome_of,
     short_fingerprint,
     step_lines,
     value,
@@ -101,7 +102,7 @@ def _who(findings: Sequence[Finding]) -> str:
     # Only what all of its findings share: not the epoch if it was bumped.
     first = findings[0]
     shared = {name: first[name] for name in _NAMES if all(f[name] == first[name] for f in findings)}
-    named = next((f["evidence"] for f in findings if (f["evidence"] or {}).get("framework")), None)
+    named = next((e for e in (read(Evidence, f["evidence"]) for f in findings) if e.get("framework")), None)
     return who(shared | ({"evidence": named} if "transactional_id" in shared else {}))
 
 
@@ -471,7 +472,7 @@ def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence
     place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
     file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
     for name, text in (
-        ("Outcome", "" if row.get("outcome") in (None, "none") else str(row["outcome"])),
+        ("Outcome", outcome_of(row)),
         ("Where", place),
         ("File", file),
         ("Who", who(row)),
@@ -562,5 +563,5 @@ def _done(holder: Open) -> str:
     given, whose = whole(holder.advice) or Advice(Verdict.INVESTIGATE_FIRST).row(), IdOrigin.of(holder.row)
     return _DONE[Verdict(given["verdict"])].format(
         why=lead(given).partition(": ")[2],
-        again=guidance(whose, "open") if is_flinks(whose) else "If they matter, send them again",
+        again=guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again",
     )

@@ -15,7 +15,18 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
 from auditor.dashboards import answers, finding_groups, wording
-from auditor.dashboards.wording import SEVERITIES, Finding, clip, kind, log_name, offsets, place, visible, who
+from auditor.dashboards.wording import (
+    SEVERITIES,
+    Finding,
+    clip,
+    kind,
+    log_name,
+    offsets,
+    outcome_of,
+    place,
+    visible,
+    who,
+)
 
 # CSV and Markdown. Names come from untrusted input: in CSV an apostrophe precedes what a spreadsheet would take for a
 # formula; in Markdown all special characters are escaped.
@@ -67,7 +78,7 @@ _LEVELS = {"critical": "error", "error": "error", "warning": "warning", "info": 
 _RANKS = {"critical": 100.0, "error": 75.0, "warning": 50.0, "info": 10.0}
 _FACTS = (
     "severity", "outcome", "broker_id", "topic", "partition", "offset", "last_offset", "producer_id", "producer_epoch",
-    "transactional_id", "group_id", "timestamp", "evidence", "remedy", "source",
+    "transactional_id", "group_id", "timestamp", "evidence", "remedy", "advice", "source",
 )  # fmt: skip
 
 
@@ -203,7 +214,8 @@ def _case(suite: ET.Element, finding: Finding, failing: Sequence[str]) -> None:
         ET.SubElement(case, "skipped", message=f"{finding['severity']}: {message}")
         return
     failure = ET.SubElement(case, "failure", type=finding["severity"], message=message)
-    failure.text = f"{message}\nWhat to do: {_text(finding['remedy'])}\nFingerprint: {fingerprint}"
+    outcome = f"Outcome: {outcome_of(finding)}\n" if outcome_of(finding) else ""
+    failure.text = f"{message}\n{outcome}What to do: {_text(finding['remedy'])}\nFingerprint: {fingerprint}"
 
 
 def _input(suite: ET.Element, summary: Values) -> None:
@@ -281,9 +293,9 @@ def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary:
     if not findings:
         yield "None.\n"
         return
-    heads = ("severity", "rule", "where", "who", "what", "fingerprint")
+    heads = ("severity", "outcome", "rule", "where", "who", "what", "fingerprint")
     digits = wording.short_fingerprint
-    rows = ((f["severity"], f["rule"], place(f), who(f), f["message"], digits(f)) for f in findings)
+    rows = ((f["severity"], outcome_of(f), f["rule"], place(f), who(f), f["message"], digits(f)) for f in findings)
     yield from markdown_lines(heads, rows)
 
 

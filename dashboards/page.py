@@ -115,6 +115,7 @@ def _environment() -> Environment:
     )
     names = (
         "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
+        "outcome_of",
         "short_fingerprint",
     )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}

@@ -30,6 +30,7 @@ from auditor.dashboards.wording import (
     moment,
     names,
     number,
+    outcome_of,
     pad,
     place,
     short_fingerprint,
@@ -375,6 +376,7 @@ def cause_lines(cause: finding_groups.Cause, width: int, printed: PrintedAdvice)
     more = f" and {plural(len(places) - PLACES, 'more place')}" if len(places) > PLACES else ""
     head = [
         f"{first['severity']} {_name(first)}",
+        outcome_of(first),
         plural(len(cause.findings), "finding") if len(cause.findings) > 1 else "",
         ", ".join(places[:PLACES]) + more,
         visible(cause.who),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -96,14 +97,20 @@ def moment(iso: str, as_of: str) -> str:
 
 
 def fact(name: str, content: object) -> str:
-    """Return a fact of the evidence as :func:`value`; names that end in ``_ms`` also as a duration."""
+    """Return a fact of the evidence on one line, structures in words; names that end in ``_ms`` also as a duration."""
     if name.endswith("_ms") and isinstance(content, int) and not isinstance(content, bool) and abs(content) >= 1000:
         return f"{content} ({duration(content)})"
-    return value(content)
+    text = value(content)
+    return _said(name, content, 0) if text.startswith(("{", "[")) and not isinstance(content, str) else text
+
+
+def outcome_of(finding: Finding) -> str:
+    """Return the outcome of a finding in words; empty for none."""
+    return str(finding.get("outcome") or "none").replace("_", " ").removesuffix("none")
 
 
 def value(content: object) -> str:
-    """Return a fact of the evidence on one line, structures in words; JSON has it as it is."""
+    """Return a fact of the evidence on one line; structures as compact JSON with sorted keys."""
     if content is None:
         return "–"
     if isinstance(content, bool):
@@ -112,11 +119,7 @@ def value(content: object) -> str:
         return str(content)
     if isinstance(content, list | tuple) and all(isinstance(item, str | int) for item in content):
         return ", ".join(str(item) for item in content) or "none"
-    if isinstance(content, Mapping):
-        return ", ".join(f"{name} {value(item)}" for name, item in sorted(content.items())) or "none"
-    if isinstance(content, list | tuple):
-        return "; ".join(value(item) for item in content) or "none"
-    return str(content)
+    return json.dumps(content, ensure_ascii=False, sort_keys=True, default=str)
 
 
 def parsed_time(iso: object) -> datetime.datetime | None:

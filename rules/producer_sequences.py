@@ -517,13 +517,13 @@ def _what_is_not_here(log: LogView) -> str:
 
 def _with_earlier_sequences(log: LogView, e: Event) -> list[int | None]:
     # The brokers whose replica has them.
-    found = []
+    brokers = []
     for replica in log.replicas:
         rows = replica.producers[replica.producers["producer_id"] == e["producer_id"]]
         first = rows["first_sequence"][rows["first_epoch"] == e["producer_epoch"]]
         if ((first >= 0) & (first < e["found_sequence"])).any():
-            found.append(replica.broker_id)
-    return found
+            brokers.append(replica.broker_id)
+    return brokers
 
 
 def _first_sequence(log: LogView, e: Event, inherited: bool) -> Finding:

@@ -188,6 +188,14 @@ _RESTORED = (
     "holds and aborts the others; an abort by hand, {timeout}or a cancel after which nothing is restored loses what "
     "the checkpoint counts as written"
 )
+_DECIDED = (
+    "restoring the job of {application} ({part}) changes nothing before its markers are written; an abort by hand "
+    "loses what the checkpoint counts as written"
+)
+_MISSING = (
+    "restoring the job of {application} ({part}) commits the transactions which the checkpoint or savepoint holds, but "
+    "not this one, since its coordinator has nothing open for it: what the checkpoint counts as written here is missing"
+)
 _FENCED_TASK = (
     "restart {part} ({application}): its next producer fences this one and aborts the transaction, and a task reads "
     "again from the source offsets that it committed last"
@@ -206,7 +214,7 @@ def _by_restart(fenced: str) -> dict[str, str]:
 
 
 TEXTS = {
-    Framework.FLINK: dict.fromkeys(("open", "overdue", "prepared", "hanging"), _RESTORED),
+    Framework.FLINK: {"open": _RESTORED, "overdue": _RESTORED, "prepared": _DECIDED, "hanging": _MISSING},
     **dict.fromkeys((Framework.CONNECT, Framework.MIRROR_MAKER, Framework.DEBEZIUM), _by_restart(_FENCED_TASK)),
     **dict.fromkeys((Framework.STREAMS, Framework.KSQLDB), _by_restart(_FENCED_THREAD)),
 }

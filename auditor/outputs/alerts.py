@@ -21,7 +21,7 @@ from auditor.base.user_input import ClusterName
 from auditor.base.words import SEVERITIES, plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
-from auditor.dashboards.wording import advice_lines, instant, log_name, short_fingerprint, visible, who
+from auditor.dashboards.wording import advice_lines, instant, log_name, outcome_of, short_fingerprint, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
 from auditor.outputs.runs import Shelf
@@ -116,7 +116,8 @@ def slack(news: News) -> Fields:
 
 
 def _sections(row: Values, news: News) -> list[str]:
-    text = f"*{row['severity']}* {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
+    meant = f" {outcome_of(row)}" if outcome_of(row) else ""
+    text = f"*{row['severity']}*{meant} {_named(row, news, news.link(row))}\n{_escaped(row['message'])}"
     if holder := news.holders.get(row["fingerprint"]):
         text += f"\n{_escaped(visible(blocked(holder)))}. *{holder.word}*"
     sections = [clip_to(text, MAX_PART)]

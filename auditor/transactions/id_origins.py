@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice, pairwise
+from itertools import pairwise
+
+import numpy as np
 
 from auditor.base.transactional_ids import IdOrigin, Sign, origin, schemes_of
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -14,7 +16,7 @@ from auditor.model.groups import CONNECT, STREAMS
 NEAR = 3  # numbers before and behind an id's own that are looked up
 RISING = 3  # ids of a subtask whose transactions began in the order of their numbers
 SUBTASKS = 1 << 15  # Flink's highest parallelism
-RECORDS = 64  # of an id that are looked at
+RECORDS = 64  # of an id in a piece of its log that are looked at
 LEADER = "connect-cluster-"
 OF_WORKERS = ("connect-configs", "connect-offsets", "connect-status")  # of Kafka's connect-distributed.properties
 
@@ -107,22 +109,27 @@ def _by_checkpoints(parts: Mapping[str, str], around: Surroundings) -> Shown | N
     # A sink takes the number of each checkpoint once, one after another, from 1 on, in each subtask from 0 on. A pool
     # begins with 0, and takes its numbers in any order and again.
     application, subtask, number = parts["application"], int(parts["subtask"]), int(parts["number"])
-    near = range(max(0, number - NEAR), number + NEAR + 1)
-    begun = [list(_begun(around.history, f"{application}-{subtask}-{n}")) for n in near]
-    starts = [of_id[0] for of_id in begun if of_id]
-    once, rising = all(len(of_id) <= 1 for of_id in begun), all(a < b for a, b in pairwise(starts))
-    if not (once and rising and len(starts) >= RISING and subtask < SUBTASKS and begun[near.index(number)]):
+    begun = {n: _in_turn(around, f"{application}-{n}-", number) for n in {0, 1, subtask} if n < SUBTASKS}
+    most = max(map(len, begun.values()))
+    if number not in begun.get(subtask, ()) or not begun[0] or most < RISING:
         return None
-    if around.has_id(f"{application}-{subtask}-0") or not any(around.has_id(f"{application}-0-{n}") for n in near):
-        return None
-    return True, f"{len(starts)} ids of the subtask have one transaction each, in the order of their numbers", {}
+    return True, f"{most} ids of one subtask have one transaction each, in the order of their numbers", {}
+
+
+def _in_turn(around: Surroundings, head: str, number: int) -> dict[int, int]:
+    # When the transactions of the ids near a number began, ms, by number; none where they are not a sink's.
+    near = {n: list(_begun(around.history, f"{head}{n}")) for n in range(max(0, number - NEAR), number + NEAR + 1)}
+    begun = {n: starts[0] for n, starts in near.items() if starts}
+    once, rising = all(len(starts) <= 1 for starts in near.values()), all(a < b for a, b in pairwise(begun.values()))
+    return begun if once and rising and not around.has_id(f"{head}0") else {}
 
 
 def _begun(history: CoordinatorHistory | None, transactional_id: str) -> Iterator[int]:
     # When the transactions of an id began, ms, each once.
     log, number = (None, 0) if history is None else history.place(transactional_id)
-    records = () if log is None else islice(log.entries_of(number), RECORDS)
-    yield from dict.fromkeys(entry.start for entry in records if entry.start >= 0)
+    for columns, span in () if log is None else log.rows_of(number):
+        starts = columns["start"][span][:RECORDS]
+        yield from np.unique(starts[starts >= 0]).tolist()
 
 
 def _by_pool(parts: Mapping[str, str], around: Surroundings) -> Shown | None:

@@ -69,9 +69,11 @@ def test_checkpoints_of_a_job_prove_flink() -> None:
     begun = [(f"orders-sink-{subtask}-{n}", 1000 * n + subtask) for n in range(6, 9) for subtask in (0, 1)]
     assert named(of("orders-sink-1-8", *begun)) == ("Flink", "orders-sink", "subtask 1, checkpoint 8", True)
     assert named(of("orders-sink-0-6", *begun)) == ("Flink", "orders-sink", "subtask 0, checkpoint 6", True)
+    new = ("orders-sink-3-9", 9003)  # of a job that was scaled up
+    assert named(of(new[0], *begun, new)) == ("Flink", "orders-sink", "subtask 3, checkpoint 9", True)
     whose = of("orders-sink-1-8", *begun[:4], ("orders-sink-1-8", 8001))
     assert whose is not None
-    assert "3 ids of the subtask have one transaction each" in whose.why
+    assert "3 ids of one subtask have one transaction each" in whose.why
 
 
 @pytest.mark.parametrize("begun", [
@@ -81,6 +83,7 @@ def test_checkpoints_of_a_job_prove_flink() -> None:
     [("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8), ("orders-3-7", 10)],  # used again
     [("orders-3-0", 1), ("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8)],  # from 0 on
     [("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9)],  # no subtask 0
+    [("orders-3-7", 7), ("orders-3-7", 8), ("orders-0-7", 7), ("orders-0-8", 8), ("orders-0-9", 9)],  # again, itself
     [("orders-3-6", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8)],  # itself without a transaction
 ])  # fmt: skip
 def test_names_that_look_like_flinks_are_only_likely(begun: list[tuple[str, int]]) -> None:
