@@ -72,6 +72,7 @@ def everywhere(audit: Audit, folder: Path) -> None:
             lacks = [part for part in said(row["advice"]) if plain(part) not in texts[name]]
             cut = name == "slack" and f"moreby{plain('auditor explain')}{row['fingerprint']}" in texts[name]
             assert cut or not lacks, (name, row["kind"], lacks)
+            assert plain(_with_outcome(name, row)) in texts[name], (name, row["kind"], row["outcome"])
     for held in audit.blocked:
         for name in ("page", "terminal", "markdown") if held["severity"] in GRAVE else ():
             lacks = [part for part in said(held["advice"]) if plain(part) not in texts[name]]
@@ -80,6 +81,18 @@ def everywhere(audit: Audit, folder: Path) -> None:
             assert cut or not lacks, (name, held["topic"], lacks)
     agree(audit)
     _prevention_is_said(audit, texts["page"])
+
+
+def _with_outcome(name: str, row: dict[str, Any]) -> str:
+    """How a surface says the outcome of a finding; empty where it has none."""
+    outcome, severity = row["outcome"], row["severity"]
+    if outcome == "none":
+        return ""
+    words = outcome.replace("_", " ")
+    return {
+        "page": f"outcome{words}", "csv": f",{severity},{outcome},", "sarif": f"outcome: {outcome}",
+        "junit": f"Outcome: {words}", "slack": f"*{severity}* {words}", "pagerduty": f"outcome: {outcome}",
+    }.get(name, f"Outcome: {words}")  # fmt: skip
 
 
 def _machines(audit: Audit) -> list[dict[str, Any]]:

@@ -38,7 +38,8 @@ MAX_TEXT = 1000
 MAX_PART = 2900  # Slack's limit of a section is 3000 characters
 MAX_HEAD, MAX_SUMMARY = 150, 1024  # limits of Slack's header and PagerDuty's summary
 DETAILS = (
-    "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy", "source",
+    "outcome", "broker_id", "producer_id", "producer_epoch", "transactional_id", "group_id", "message", "remedy",
+    "source",
 )  # fmt: skip
 # Keys of a finding that webhooks get besides these.
 OF_FINDING = (

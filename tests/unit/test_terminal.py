@@ -70,7 +70,7 @@ def test_long_lists_say_how_many_more() -> None:
         samples.finding(rule="sequence-gap", topic="t", partition=0, offset=n, message="gap") for n in range(1000)
     ]
     said = printed(findings, samples.empty_summary())
-    assert "error sequence-gap · 1,000 findings · t-0@0, t-0@1, t-0@2 and 997 more places\n" in said
+    assert "error sequence-gap · lost · 1,000 findings · t-0@0, t-0@1, t-0@2 and 997 more places\n" in said
     assert said.count("sequence-gap") == 1
     assert printed(findings, samples.empty_summary(), verbose=True).count("sequence-gap") == 1000
     assert "Findings: 1,000 error" in said

@@ -112,10 +112,10 @@ def test_a_torn_append_behind_the_high_watermark(tmp_path: Path, live: bool) -> 
     (f,) = [f for f in lab.findings() if f.kind == "torn-tail"]
     assert (f.severity, f.offset, f.position) == ("info" if live else "warning", 220, size_of(log, 189))
     if live:
-        assert f.remedy.startswith("Wait: nothing is to be done: the high watermark is not in it")
+        assert f.remedy.startswith("Nothing to do: the high watermark is not in it")
     else:
         assert f.remedy.startswith("Investigate first: do not start the broker before the file is repaired")
-        assert "move .kafka_cleanshutdown out of the log directory" in f.remedy
+        assert "Move .kafka_cleanshutdown out of the log directory" in f.remedy
 
 
 @pytest.mark.parametrize("name", ["4.1", "2.8", "2.8 trimmed", "4.1 transactional"])
