@@ -11,7 +11,7 @@ from typing import Any
 
 from auditor.base.advice import NOW, WORDS, Advice, Verdict, below, joined, lead, whole
 from auditor.base.at_rest import Fields, Values
-from auditor.base.evidence_keys import AffectedEvidence, ClassEvidence, Evidence, OpenTransactionEvidence, read
+from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.transactional_ids import COLUMNS
 from auditor.base.user_input import was_read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
@@ -630,7 +630,7 @@ def affected_text(findings: Sequence[Finding]) -> str:
     what, word = AFFECTED[findings[0]["outcome"]]
     numbers: dict[tuple[Hashable, ...], int | None] = {}  # once where several replicas have the same records
     for f in findings:
-        evidence = read(AffectedEvidence, f["evidence"])
+        evidence = read(Evidence, f["evidence"])
         number = evidence.get("records") or evidence.get("missing_records") or evidence.get("missing_offsets")
         numbers[f["topic"], f["partition"], f["offset"]] = number
     known = [number for number in numbers.values() if number is not None]

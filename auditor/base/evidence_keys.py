@@ -31,7 +31,8 @@ class Evidence(TypedDict, total=False):
     """What any finding may have. ``missing``: what would decide it; ``also``: what it explains.
 
     ``framework`` and what follows: :class:`auditor.base.transactional_ids.IdOrigin` of its transactional id.
-    ``summed``: of how many that are not listed it is the sum, from ``first_offset`` to ``last_offset``.
+    ``records``, ``missing_records`` or ``missing_offsets``: how many records it is about. ``summed``: of how many that
+    are not listed it is the sum, from ``first_offset`` to ``last_offset``.
     """
 
     log_dir: str | None
@@ -46,6 +47,9 @@ class Evidence(TypedDict, total=False):
     application_part: str
     framework_certainty: str
     framework_why: str
+    records: int | None
+    missing_records: int | None
+    missing_offsets: int
     summed: int
     first_offset: int | None
     last_offset: int | None
@@ -60,14 +64,6 @@ class LateDataEvidence(ClassEvidence, total=False):
     """Of data that may have come after its transaction's end. ``decided``: COMMIT or ABORT, or when it was decided."""
 
     decided: str
-
-
-class AffectedEvidence(TypedDict, total=False):
-    """How many records a finding is about, under the first of these keys that it has."""
-
-    records: int | None
-    missing_records: int | None
-    missing_offsets: int | None
 
 
 class OpenTransactionEvidence(LateDataEvidence, total=False):

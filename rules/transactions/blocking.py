@@ -242,9 +242,9 @@ def _restore(log: LogView, t: Transaction, commit: MissingCommit) -> Advice:
     )
     epoch = "unknown" if commit.coordinator_epoch is None else commit.coordinator_epoch
     how = (
-        "No tool of Kafka's writes a COMMIT marker. What does is a WriteTxnMarkers request (API key 27, needs "
-        f"ClusterAction) to the leader of {log.name} with producerId {commit.producer_id}, producerEpoch "
-        f"{commit.producer_epoch}, coordinatorEpoch {epoch} and transactionResult true"
+        "send a WriteTxnMarkers request (API key 27, needs ClusterAction; no tool of Kafka does) to the leader of "
+        f"{log.name}: producerId {commit.producer_id}, producerEpoch {commit.producer_epoch}, coordinatorEpoch "
+        f"{epoch}, transactionResult true"
     )
     return Advice(
         Verdict.COMMIT_IT,
