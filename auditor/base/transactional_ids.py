@@ -146,7 +146,7 @@ class IdOrigin:
     def of(cls, row: Values) -> IdOrigin | None:
         """Restore the origin of a row's id; in a run of a release that stored none, by its scheme alone."""
         framework, application, part, certainty, why = (str(row.get(name) or "") for name in COLUMNS)
-        if not framework:
+        if framework not in tuple(Framework):
             return by_scheme(row.get("transactional_id"))
         return cls(Framework(framework), application, part, certainty == "proved", why)
 

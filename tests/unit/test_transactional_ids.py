@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from auditor.base.advice import text
-from auditor.base.transactional_ids import COLUMNS, SCHEMES, IdOrigin, by_scheme
+from auditor.base.transactional_ids import COLUMNS, SCHEMES, Framework, IdOrigin, by_scheme, guidance
 from auditor.dashboards.wording import who
 from auditor.facts.coordinator_history import CoordinatorHistory, StateRecord, build_history
 from auditor.transactions.id_origins import Surroundings, recognize
@@ -192,6 +192,30 @@ def test_the_page_has_framework_class_and_releases_of_each_scheme() -> None:
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if "(read: " in line]
     expected = {(str(scheme.framework), scheme.source, scheme.releases) for scheme in SCHEMES}
     assert {(framework, source, releases) for framework, _, source, releases in rows} == expected
+
+
+@pytest.mark.parametrize("status", ["open", "overdue", "prepared", "hanging"])
+@pytest.mark.parametrize("framework", Framework)
+@pytest.mark.parametrize("certain", [True, False])
+def test_guidance_names_framework_application_and_part(framework: Framework, status: str, certain: bool) -> None:
+    """But Spring's producers, which are as any others. An application may be named as it likes."""
+    said = guidance(IdOrigin(framework, "{app} %s", "part {0}", certain, "why"), status)
+    if framework is Framework.SPRING:
+        assert said == ""
+        return
+    assert said.startswith(f"This is {framework}: " if certain else f"If this is {framework}: ")
+    assert "{app} %s" in said
+    assert "part {0}" in said
+    assert ("restoring the job of" if framework is Framework.FLINK else "restart") in said
+    assert ("aborts" in said) == (status in ("open", "overdue"))
+
+
+def test_an_origin_is_restored_from_its_row() -> None:
+    whose = IdOrigin(Framework.CONNECT, "g", "task 0 of connector c", certain=True, why="w")
+    assert IdOrigin.of(whose.row()) == whose
+    assert IdOrigin.of({"transactional_id": "sink-0-7"}) == by_scheme("sink-0-7")  # of a run before there were origins
+    assert IdOrigin.of({"transactional_id": "sink-0-7", "framework": "Of another release"}) == by_scheme("sink-0-7")
+    assert IdOrigin.of({}) is None
 
 
 def of_connect(path: Path, protocol: str) -> None:
