@@ -65,7 +65,7 @@ def test_answers_name_what_the_broker_said(sources: dict[str, str]) -> None:
         live = truth["live"][f"{row['topic']}-{row['partition']}"]
         waiting = live["highWatermark"] - row["lastStableOffset_stuck_at"]
         assert f"{row['topic']}-{row['partition']} broker 1" in text
-        assert f"offset {row['lastStableOffset_stuck_at']} {waiting} offset" in text
+        assert f"offset {row['lastStableOffset_stuck_at']} LSO lag {waiting} offset" in text
         assert (
             f"abort --topic {row['topic']} --partition {row['partition']} --start-offset {row['firstOffset']}" in text
         )

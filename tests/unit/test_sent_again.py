@@ -123,7 +123,7 @@ def test_what_was_not_sent_again_is_named(topic: str) -> None:
     if topic == "in":
         assert f.severity == "warning"
         assert f.evidence["lost"]["not_sent_again"] == [[last + 1, last + 2]]
-        assert f"produce again what is missed of 2 records at offsets {last + 1} to {last + 2}" in f.remedy
+        assert f"roduce again what is missed of 2 records at offsets {last + 1} to {last + 2}" in f.remedy
         assert "of 2 batches 1 were sent again" in f.message
     else:
         assert f.severity == "info"
