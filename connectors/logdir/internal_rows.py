@@ -418,7 +418,7 @@ class MetadataLog:
     def log(self) -> Iterator[MetadataEntry]:
         """The records of the log, in order."""
         segments = self.replica.segments
-        following = [*(segment.base_offset for segment in segments[1:]), -1]
+        following = [*(segment.base_offset for segment in segments), -1][1:]
         ranges = (offset_range(one.base_offset, behind) for one, behind in zip(segments, following, strict=True))
         return self._entries((one.name, one.size, offsets) for one, offsets in zip(segments, ranges, strict=True))
 
