@@ -56,6 +56,15 @@ def failures(seed: int, number: int, save: Path | None = None) -> list[Failure]:
         return apart(Path(folder), lambda: every_way(root, Path(folder), as_of))
 
 
+def warm_up() -> None:
+    """Load modules and machine code once, where each process forked would load them again: half of all its time."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder, "in")
+        root.mkdir()
+        write(History(54, 0).tree, root)
+        assert not list(every_way(root, Path(folder), None))
+
+
 def apart(folder: Path, work: Callable[[], Iterator[Failure]]) -> list[Failure]:
     """What ``work`` yields in a process forked for it, and how that ended if it did not end well."""
     said = folder / "failures.jsonl"
