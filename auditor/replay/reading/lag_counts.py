@@ -454,7 +454,7 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
                     break
                 return rows
             counts.take(rows, number)
-            if left is None:
+            if left is None or not len(rows):  # an empty segment, or all of it is below the lowest offset
                 continue
             left = left - _of(rows) - (_before(counts, base, rows[0]) if begins_inside else 0)
             begins_inside = False
