@@ -252,7 +252,8 @@ def _task(
     d: LogDir, c: Replica, of: _OfTopic, options: AuditOptions, replicated: bool, broker: Policy, share: float
 ) -> ReplicaTask:
     topic = c.topic or ""
-    checkpoints = {kind: offsets.get((topic, c.partition or 0)) for kind, offsets in d.checkpoints.items()}
+    key = topic, c.partition or 0
+    checkpoints = {kind: bounded(offsets[key]) for kind, offsets in d.checkpoints.items() if key in offsets}
     return ReplicaTask(
         place=d.place,
         replica=c,

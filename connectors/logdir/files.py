@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 from auditor.base.at_rest import RowsAtRest
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, StartFile, parse_int
+from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits, StartFile, bounded, parse_int
 from auditor.base.words import few
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.small_files import (
@@ -109,13 +109,14 @@ class Replica:
     def local_start(self) -> int:
         """The start of the first segment in its own directory, read or not, -1 for none."""
         unread = (file.offset for file in self.unread if file.kind == "log" and file.place is None)
-        return next(unread, next((segment.base_offset for segment in self.segments if segment.place is None), -1))
+        own = next((segment.base_offset for segment in self.segments if segment.place is None), -1)
+        return int(bounded(next(unread, own)))
 
     @property
     def first_offset(self) -> int:
         """The start of its first segment, read or not, -1 for none."""
         unread = (file.offset for file in self.unread if file.kind == "log")
-        return next(unread, self.segments[0].base_offset if self.segments else -1)
+        return int(bounded(next(unread, self.segments[0].base_offset if self.segments else -1)))
 
     @property
     def orphans(self) -> list[DataFile]:

@@ -124,6 +124,8 @@ def run_herds(start: int, mutants: int, seed: int, last: Path | None) -> int:
 def run_sealed(numbers: Sequence[int], seed: int, last: Path | None, save: Path | None, seconds: int) -> int:
     """Histories under right checksums, every way; 1 if any fails. Each cause is printed whole once, and all at the end
     with the numbers that have it."""
+    if len(numbers) > 1:
+        every_way.warm_up()
     began, causes, done = time.monotonic(), dict[str, list[int]](), 0
     for number in numbers:
         if time.monotonic() - began > seconds:

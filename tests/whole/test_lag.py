@@ -15,7 +15,7 @@ import pytest
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.logdir.files import Replica
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
 from auditor.pipeline.lag_table import stable_end
 from auditor.replay.reading.lag_counts import Counts, Outcomes, RecordsAhead, count, headers_of, stretches
 from auditor.replay.task import ReplicaTask
@@ -155,7 +155,8 @@ def _compared(ahead: RecordsAhead) -> list[Any]:
 
 def _walked(task: ReplicaTask, offset: int) -> np.ndarray:
     numbers = [number for number, (_, behind) in enumerate(stretches(task)) if behind > offset]
-    parts = [rows for number in numbers for rows in headers_of(task, number, offset)]
+    scans = [SegmentScan(s.base_offset, s.size, True, 0) for s in task.replica.segments]  # nothing odd
+    parts = [rows for number in numbers for rows in headers_of(task, number, offset, scans)]
     return np.concatenate([rows for rows in parts if not isinstance(rows, DecodeError)])
 
 

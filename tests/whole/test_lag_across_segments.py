@@ -145,6 +145,20 @@ def test_no_transaction_is_counted_twice(spans: int, data: st.DataObject) -> Non
             assert found.least.tolist() == found.most.tolist()
 
 
+@pytest.mark.parametrize("kept", [0, 10])
+def test_an_offset_that_its_segment_lost_counts_what_follows(kept: int, tmp_path: Path) -> None:
+    """Of offsets 0 to 25 all, or 10 to 25, are lost."""
+    (tmp_path / "t-0").mkdir()
+    for base, content in ((0, segments.simple(0, kept) if kept else b""), (26, segments.simple(26, 9))):
+        (tmp_path / "t-0" / f"{base:020}.log").write_bytes(content)
+    audit = opened(tmp_path)
+    (task,), (log,) = audit.tasks, logs_of(audit)
+    assert isinstance(task, ReplicaTask)
+    counts = Counts([23, 26], Outcomes(log.leader.transactions, 35), 35, 35)
+    assert count(counts, task, log.leader.scans) is None
+    assert [counts.ahead(offset).least[SEEN] for offset in (23, 26)] == [9, 9]
+
+
 def test_lag_is_what_a_real_consumer_was_counted_to_get() -> None:
     rows = {(r["group_id"], r["topic"], r["partition"]): r for r in _rows()}
     counted = corpora.manifest(CORPUS)["lag"]

@@ -77,7 +77,7 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
     """Return the bounds of a replica, by its segments' names, its checkpoints and its topic."""
     topic = task.replica.topic or ""
     return ReplicaBounds(
-        bounded(log_start_of(task)),
+        log_start_of(task),
         bounded(intact_from(task)),
         topic not in SEQUENCE_FREE_TOPICS,
         topic in INTERNAL_TOPICS,
@@ -88,7 +88,7 @@ def bounds_of(task: ReplicaTask) -> ReplicaBounds:
 
 def log_start_of(task: ReplicaTask) -> int:
     """Return the log start of a replica, by its checkpoint and its first segment."""
-    return max([task.log_start or 0, *(s.base_offset for s in task.replica.segments[:1])])
+    return int(bounded(max([task.log_start or 0, *(s.base_offset for s in task.replica.segments[:1])])))
 
 
 def unread_from(task: ReplicaTask) -> int:

@@ -416,7 +416,7 @@ def exposed_records(task: ReplicaTask, facts: ReplicaFacts) -> np.ndarray:
         outcomes = outcomes or Outcomes(facts.transactions, facts.log_end)
         bounds = _FetchBounds(task, number, facts, listed)
         if bounds.may_be_below(int(hidden.stable.max())):
-            parts.append(_of_segment(task, number, hidden, bounds, outcomes, facts.log_start))
+            parts.append(_of_segment(task, facts, number, hidden, bounds, outcomes))
     return np.concatenate(parts) if parts else NO_EXPOSED
 
 
@@ -487,13 +487,13 @@ class _FetchBounds:
 
 
 def _of_segment(
-    task: ReplicaTask, number: int, hidden: _Hidden, bounds: _FetchBounds, outcomes: Outcomes, start: int
+    task: ReplicaTask, facts: ReplicaFacts, number: int, hidden: _Hidden, bounds: _FetchBounds, outcomes: Outcomes
 ) -> np.ndarray:
-    """The rows of EXPOSED of one segment. ``start``: the first offset that consumers can read."""
+    """The rows of EXPOSED of one segment."""
     exposed_rows = np.zeros(len(hidden.marker), EXPOSED)
     exposed_rows["first_offset"], exposed_rows["last_offset"] = np.iinfo(np.int64).max, -1
-    highest = int(hidden.stable.max())
-    for rows in headers_of(task, number, int(hidden.first.min())):
+    highest, start = int(hidden.stable.max()), facts.log_start
+    for rows in headers_of(task, number, int(hidden.first.min()), facts.scans):
         if isinstance(rows, DecodeError):  # as an audit's errors say already
             break
         if len(rows) and int(rows[0, walking.BASE_OFFSET]) >= highest:

@@ -313,13 +313,16 @@ def stretches(task: ReplicaTask) -> list[tuple[int, int]]:
     return list(pairwise([*(segment.base_offset for segment in task.replica.segments), FAR]))
 
 
-def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarray | DecodeError]:
+def headers_of(
+    task: ReplicaTask, number: int, offset: int, scans: Sequence[SegmentScan]
+) -> Iterator[np.ndarray | DecodeError]:
     """Yield the batches of a segment from one at or before an offset on, or a read error.
 
-    Of large batches on a disk only the headers are read.
+    Of large batches on a disk only the headers are read. A segment in which the audit found something odd is read from
+    its beginning: damaged fields are inferred from the batches before, and from elsewhere they might be others.
     """
     segment = task.replica.segments[number]
-    start, lowest = _place(task, number, offset)
+    start, lowest = _place(task, number, offset) if number < len(scans) and scans[number].plain else (0, -1)
     if segment.place is None and not task.place.uri and task.place.view is None:
         f = open_file(task.place, segment.name)
         if not isinstance(f, DecodeError):
@@ -335,14 +338,15 @@ def headers_of(task: ReplicaTask, number: int, offset: int) -> Iterator[np.ndarr
 
 
 def offset_index(task: ReplicaTask, number: int) -> OffsetIndex | None:
-    """Return the offset index of a segment; None without one, and where it is unreadable."""
+    """Return the offset index of a segment; None without one, and where it is unreadable or not in order."""
     segment = task.replica.segments[number]
     if segment.index is None:
         return None
     data = read_file(segment.index.place or task.place, segment.index.name, limit=task.limits.small_file("index"))
     if isinstance(data, DecodeError):
         return None
-    return decode_offset_index(data, segment.base_offset, segment.index.name)[0]
+    index = decode_offset_index(data, segment.base_offset, segment.index.name)[0]
+    return index if (np.diff(index.offset) > 0).all() and (np.diff(index.log_position) >= 0).all() else None
 
 
 def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
@@ -354,7 +358,7 @@ def _place(task: ReplicaTask, number: int, offset: int) -> tuple[int, int]:
     if segment.place is not None or offset <= segment.base_offset or (index := offset_index(task, number)) is None:
         return 0, -1
     entry = int(np.searchsorted(index.offset, offset, "right")) - 1
-    if entry < 0 or not (index.offset[1:] > index.offset[:-1]).all():
+    if entry < 0:
         return 0, -1
     position = int(index.log_position[entry])
     for chunk in _chunks(task, number, position, position + 1, raw=False):
@@ -448,13 +452,13 @@ def count(counts: Counts, task: ReplicaTask, scans: Sequence[SegmentScan]) -> De
         if low - base > behind - low and not full:
             left = None
         begins_inside = full and base < low
-        for rows in headers_of(task, number, low if full or left is None else base):
+        for rows in headers_of(task, number, low if full or left is None else base, scans):
             if isinstance(rows, DecodeError):
                 if counts.next_offset >= end:  # what is behind had not been written when it was copied
                     break
                 return rows
             counts.take(rows, number)
-            if left is None:
+            if left is None or not len(rows):  # an empty segment, or all of it is below the lowest offset
                 continue
             left = left - _of(rows) - (_before(counts, base, rows[0]) if begins_inside else 0)
             begins_inside = False

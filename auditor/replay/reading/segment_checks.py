@@ -297,6 +297,7 @@ class RecoveryScan:
 
     def take(self, chunk: Chunk) -> None:
         """Take the next chunk: its batches and the bytes between them, in file order, with damaged fields as stored."""
+        self.scan.plain &= not chunk.damaged_fields()
         chunk = chunk.as_stored()
         rows, first = chunk.rows, 0
         if np.any(rows[:, walking.FLAWS] & walking.UNVERIFIED) and not self.scan.undecided:
