@@ -52,16 +52,14 @@ def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
     return [_farthest(several, brokers) for brokers, several in of.items()]
 
 
-def _right(pairs: dict[tuple[int, ...], int]) -> set[int]:
-    # Brokers with the clock that most agree with or are compared with, otherwise the one in the middle.
-    ahead = differences(Lag(*pair, by, by) for pair, by in pairs.items() for _ in range(2))
-    right = set[int]()
+def _right(pairs: dict[tuple[int, ...], int]) -> set[int | None]:
+    # Of brokers that were compared, those with the clock that most agree with, otherwise with the one in the middle.
+    ahead = differences(Lag(pair[0], pair[1], by, by) for pair, by in pairs.items() for _ in range(2))
+    right = set[int | None]()
     for first in {first for _, first in ahead.values()}:
-        its = sorted((by, broker) for broker, (by, other) in ahead.items() if other == first and broker is not None)
-        alike = {broker: {b for by, b in its if abs(by - own) <= ONE_CLOCK_MS} for own, broker in its}
-        compared = {broker: sum(broker in pair for pair in pairs) for broker in alike}
-        middle = {broker: abs(2 * place + 1 - len(its)) for place, (_, broker) in enumerate(its)}
-        right |= alike[min(alike, key=lambda b: (-len(alike[b]), -compared[b], middle[b], b))]
+        its = sorted((by, broker) for broker, (by, other) in ahead.items() if other == first)
+        from_middle = sorted(its, key=lambda one: (abs(2 * its.index(one) + 1 - len(its)), one[1]))
+        right |= max(({b for by, b in its if abs(by - own) <= ONE_CLOCK_MS} for own, _ in from_middle), key=len)
     return right
 
 
@@ -231,14 +229,8 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         e = run[0]
         newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
         if e["timestamp"] > newest:
-            yield _odd_time(
-                log,
-                run,
-                f"{iso(int(e['timestamp']))} lies ahead of the broker",
-                e["timestamp"],
-                "ahead",
-                newest=newest,
-            )
+            what = f"{iso(int(e['timestamp']))} lies ahead of the broker"
+            yield _odd_time(log, run, what, e["timestamp"], "ahead", newest=newest)
     ahead = log.leader.ahead
     if (
         ahead is not None

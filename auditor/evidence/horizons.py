@@ -178,22 +178,15 @@ def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapp
             for marker in rows:
                 windows = named.rows[named.of(int(marker["producer_id"]))]
                 windows = windows[windows["decision"] != NONE]
-                window, time = _decision_of(marker, windows, history, marked.whole, begins), int(marker["time"])
-                spans = (
-                    [(window, time - int(window["ended"]), time - int(window["prepared"]))]
-                    if window is not None
-                    else [
-                        (later, time - int(later["prepared"]), ALWAYS)
-                        for later in windows[windows["has_prepare"] & (windows["epoch"] > marker["epoch"])][:2]
-                        if time - later["prepared"] > TWO_CLOCKS_MS
-                    ]
-                )
-                for window, least, most in spans:
+                exact, time = _decision_of(marker, windows, history, marked.whole, begins), int(marker["time"])
+                later = windows[windows["has_prepare"] & (windows["epoch"] > marker["epoch"])]
+                for window in later[:2] if exact is None else [exact]:
                     coordinator = coordinators.get(int(window["partition"]))
                     decided = None if coordinator is None else written_by(coordinator, int(window["prepared"]))
-                    wrote = written_by(marked.log, time)
-                    if decided is not None and wrote is not None:
-                        yield Lag(decided, wrote, least, most)
+                    wrote, ahead = written_by(marked.log, time), time - int(window["prepared"])
+                    if decided is not None and wrote is not None and (exact is not None or ahead > TWO_CLOCKS_MS):
+                        span = (ahead, ALWAYS) if exact is None else (time - int(window["ended"]), ahead)
+                        yield Lag(decided, wrote, *span)
 
 
 def _decision_of(

@@ -609,10 +609,7 @@ def _is_whole(log: LogFacts, producer_id: int) -> bool:
 
 def _is_there(log: LogFacts, windows: np.ndarray) -> bool:
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
-    logs = [
-        (log.topic, log.partition),
-        *((TRANSACTION_STATE, partition) for partition in partitions),
-    ]
+    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
     bounds = [log.cluster.bounds.get(place) for place in logs]
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 
