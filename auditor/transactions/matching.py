@@ -96,9 +96,9 @@ def _by_epoch(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray)
     again = (np.diff(keys) == 0) & (firsts[1:] < 0)
     if rises.sum() < 2 or not (rises | again).all() or (np.diff(windows["epoch"][decided]) <= 0).any():
         return False
-    found = wanted[np.minimum(wanted.searchsorted(keys), len(wanted) - 1)] == keys
-    numbers[found] = decided[wanted.searchsorted(keys[found])]
-    return bool(found.any())
+    matched = wanted[np.minimum(wanted.searchsorted(keys), len(wanted) - 1)] == keys
+    numbers[matched] = decided[wanted.searchsorted(keys[matched])]
+    return bool(matched.any())
 
 
 def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndarray) -> int:
