@@ -11,7 +11,7 @@ from auditor.base.advice import Advice
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Fall
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Fall, Lag, differences
 from auditor.facts.coordinator_history import NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.facts.replica_facts import LargestCreateTime
@@ -31,21 +31,36 @@ MOST_LOOKED_AT = 10_000  # markers of a producer
 
 
 def _once(findings: Sequence[Finding], advice: Advice) -> list[Finding]:
-    # One finding for two brokers in place of one per partition: the largest difference. A broker in all of several
-    # pairs is the one whose clock differs, which is one finding.
+    # One finding for each wrong clock in place of one per pair of brokers and partition: its largest difference from
+    # right ones. What two wrong ones differ by adds nothing.
     of: dict[tuple[int, ...], list[Finding]] = {}
     for f in findings:
         of.setdefault(tuple(_clocks(f)["brokers"]), []).append(f)
-    pairs = [pair for pair in of if pair[0] != pair[1]]
-    common = set[int]().union(*pairs).intersection(*map(set, pairs)) if len(pairs) > 1 else set()
-    if len(common) == 1:
-        (it,) = common
-        alike = [f for pair in pairs for f in of.pop(pair)]
-        for f in alike:
-            _clocks(f)["ahead_ms"] *= 1 if _clocks(f)["brokers"][1] == it else -1
-        others = sorted(set().union(*pairs) - common)
-        of[(*others, it)] = alike
+    pairs = {pair: of.pop(pair) for pair in list(of) if pair[0] != pair[1]}
+    right = _right({pair: max((_clocks(f)["ahead_ms"] for f in some), key=abs) for pair, some in pairs.items()})
+    compared = {broker for pair in pairs if not right.isdisjoint(pair) for broker in pair}
+    wrong: dict[int, tuple[list[Finding], set[int]]] = {}
+    for pair, some in pairs.items():
+        it = max(pair, key=lambda broker: (broker not in right, broker not in compared, broker))
+        counts = it not in compared or not right.isdisjoint(pair)
+        for f in some:
+            _clocks(f)["ahead_ms"] *= (1 if pair[1] == it else -1) * counts
+        several, others = wrong.setdefault(it, ([], set()))
+        several += some
+        others |= {*pair} - {it} if counts else set()
+    of |= {(*sorted(others), it): several for it, (several, others) in wrong.items()}
     return [_farthest(several, brokers) for brokers, several in of.items()]
+
+
+def _right(pairs: dict[tuple[int, ...], int]) -> set[int | None]:
+    # Of brokers that were compared, those with the clock that most agree with, otherwise with the one in the middle.
+    ahead = differences(Lag(pair[0], pair[1], by, by) for pair, by in pairs.items() for _ in range(2))
+    right = set[int | None]()
+    for first in {first for _, first in ahead.values()}:
+        its = sorted((by, broker) for broker, (by, other) in ahead.items() if other == first)
+        from_middle = sorted(its, key=lambda one: (abs(2 * its.index(one) + 1 - len(its)), one[1]))
+        right |= max(({b for by, b in its if abs(by - own) <= ONE_CLOCK_MS} for own, _ in from_middle), key=len)
+    return right
 
 
 def _clocks(f: Finding) -> ClockSkewEvidence:
@@ -71,8 +86,8 @@ def clock_skew(log: LogView) -> Iterator[Finding]:
     Checks: a marker is written after its decision, and before its coordinator writes that the transaction is complete.
     Pairs that show another order by more than a second tell how far the clocks of the coordinator's broker and of the
     partition's leader are apart, at least; what one broker wrote later with earlier times (markers, LogAppendTime)
-    tells that its own clock went back. Said once for two brokers, over all partitions, with the idle times of producers
-    that such a step explains.
+    tells that its own clock went back. Reported once per wrong clock, over all partitions, with the idle times of
+    producers that such a step explains. The right clock is that of most brokers, otherwise the one in the middle.
     Why it matters: transactions are timed out, ids and producers expire, and records are retained by these clocks. What
     this audit concludes from times is no finer than that, and is said with less confidence.
     Can be wrong: one marker alone that was written by hand later looks like it (then info), and so does a directory
@@ -214,14 +229,8 @@ def timestamp_out_of_range(log: LogView) -> Iterator[Finding]:
         e = run[0]
         newest = accepted_times(e["broker_time"] + TOLERANCE_MS, FAR_MS, after)[1]
         if e["timestamp"] > newest:
-            yield _odd_time(
-                log,
-                run,
-                f"{iso(int(e['timestamp']))} lies ahead of the broker",
-                e["timestamp"],
-                "ahead",
-                newest=newest,
-            )
+            what = f"{iso(int(e['timestamp']))} lies ahead of the broker"
+            yield _odd_time(log, run, what, e["timestamp"], "ahead", newest=newest)
     ahead = log.leader.ahead
     if (
         ahead is not None

@@ -550,13 +550,18 @@ def producer_expired_while_active(log: LogView) -> Iterator[Finding]:
 
 def _step_ms(log: LogView, e: Event, limit: int) -> int | None:
     # By how much a clock was set, where that alone makes the producer look idle for so long.
-    idle, time = e["idle_ms"], e["timestamp"]
-    own = step_between(falls(log.leader.track), e["previous_last_offset"], time - idle, e["base_offset"], time)
+    idle, time, track = e["idle_ms"], e["timestamp"], log.leader.track
+    own = step_between(falls(track), e["previous_last_offset"], time - idle, e["base_offset"], time)
     clocks, writer = log.cluster.clocks, log.cluster.writer(log.topic, log.partition)
     step = own or clocks.explains(writer, idle, time)
-    by_broker = time <= e["broker_time"]
-    by_ms = step.by_ms if step is not None else clocks.beyond_ms(writer, time) if by_broker else 0
-    return by_ms if by_ms and idle - by_ms < limit else None
+    if step is None:
+        by_ms = clocks.beyond_ms(writer, time) if time <= e["broker_time"] else 0
+        return by_ms if by_ms and idle - by_ms < limit else None
+    if own is not None and own.offset <= e["base_offset"]:
+        return own.by_ms if idle - own.by_ms < limit else None
+    # It was ahead by an unknown time: the producer was idle until the newest time before that, at least.
+    right = track["time"][(track["offset"] < e["base_offset"]) & (track["time"] <= step.then)]
+    return step.by_ms if int(right.max(initial=0)) - (time - idle) < limit else None
 
 
 def _expired_while_idle(log: LogView) -> Iterator[Finding]:

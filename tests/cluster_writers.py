@@ -37,7 +37,8 @@ class Writers:
     """The brokers of a cluster. ``ids``: that of each log directory; ``changes``: of the metadata, oldest first."""
 
     def __init__(self, root: Path) -> None:
-        self.ids = {path: _broker_id(path) for path in sorted(root.glob("broker-*/"))}
+        found = list(root.glob("broker-*/")) or [file.parent for file in root.glob("*/meta.properties")]
+        self.ids = {path: _broker_id(path) for path in sorted(found)}
         self.changes: list[Change] = []
         self._leaders: dict[tuple[str, int, int], int] = {}
         self._controllers: dict[int, int] = {}

@@ -48,8 +48,9 @@ class Transformation(NamedTuple):
 
 def directories(root: Path) -> list[Path]:
     """The log directories of an input, relative to it."""
-    found = {path.parent for path in root.rglob("meta.properties")} | set(root.rglob("broker-*/"))
-    return sorted(path.relative_to(root) for path in found)
+    found = {path.parent for path in root.rglob("meta.properties")}
+    parents = {parent for path in found for parent in path.parents}
+    return sorted(path.relative_to(root) for path in found | set(root.rglob("broker-*/")) - parents)
 
 
 def every(root: Path) -> Iterator[Transformation]:
@@ -240,7 +241,7 @@ def renames(root: Path) -> Iterator[Transformation]:
             if topic_id(path) in known and not path.name.startswith("__"):
                 name = str(path.relative_to(root))
                 old = path.with_name(f"old.{path.name}").relative_to(root)
-                dated = path.with_name(f"{path.name}-20261128").relative_to(root)
+                dated = path.with_name(f"{path.name}-20251128").relative_to(root)
                 move, add = partial(_rename, name=name, to=old), partial(_double, name=name, to=dated)
                 yield Transformation("renamed partition directory", name, move)
                 yield Transformation("add a partition directory's copy", name, add)

@@ -29,6 +29,7 @@ SESSION_MS = 9_000  # broker.session.timeout.ms by default: how long a dead brok
 MAX_TIMEOUT_MS = 15 * 60_000  # transaction.max.timeout.ms by default
 RESTART_MS = 5 * 60_000  # a partition may lack its leader for as long while a broker restarts
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
+ALWAYS = 1 << 62  # ms, beyond any time
 MOST_ERAS = 64  # of a log that are known everywhere, the newest
 
 
@@ -151,13 +152,14 @@ def falls(track: np.ndarray) -> list[Fall]:
 def step_between(steps: Sequence[Fall], before: int, begun: int, offset: int, time: int) -> Fall | None:
     """Return the fall of a log's clock that may explain how long before ``time`` at an offset ``begun`` is.
 
-    ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before both,
-    and was set right between them.
+    ``before``: the offset of ``begun``. The clock ran ahead until it fell behind both offsets; or it fell before the
+    later one, to about ``begun`` at the latest, and was set right between them.
     """
     for step in steps:
         if step.offset > offset and step.then < time <= step.was + ONE_CLOCK_MS:
             return step
-        if step.offset <= before and step.then - ONE_CLOCK_MS <= begun <= step.was <= time + ONE_CLOCK_MS:
+        newest = step.was if step.offset <= before else step.then
+        if step.offset <= offset and step.then - MINUTE_MS <= begun <= newest and step.was <= time + ONE_CLOCK_MS:
             return step
     return None
 
@@ -274,7 +276,10 @@ def written_by(log: LogEras, time: int) -> int | None:
 
 
 class Lag(NamedTuple):
-    """A decision and its marker: their brokers, and how far the marker's clock is ahead, ms, at least and at most."""
+    """A decision and its marker: their brokers, and how far the marker's clock is ahead, ms, at least and at most.
+
+    ``most`` is :data:`ALWAYS` where only order shows it.
+    """
 
     decided_by: int
     written_by: int
@@ -315,7 +320,8 @@ def _of_most(spans: np.ndarray) -> int | None:
     best = int(count.argmax())
     if count[best] < 2 or 2 * count[best] <= len(spans):
         return None
-    return int(most[most.searchsorted(least[best], "left")]) - ONE_CLOCK_MS  # markers come soon
+    soonest = int(most[most.searchsorted(least[best], "left")]) - ONE_CLOCK_MS  # markers come soon
+    return soonest if soonest < ALWAYS else int(least[best]) + ONE_CLOCK_MS
 
 
 def _falls(log: LogEras) -> Iterator[Fall]:

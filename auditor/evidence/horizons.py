@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Lag, LogEras, written_by
+from auditor.evidence.cluster_clocks import ALWAYS, ONE_CLOCK_MS, TWO_CLOCKS_MS, Lag, LogEras, written_by
 from auditor.facts.coordinator_history import (
     COMMIT,
     NONE,
@@ -29,7 +29,6 @@ from auditor.model.transaction_states import PREPARED
 
 BYTES_A_MS = 20_000  # 20 MB/s, as slow as copies are
 TEXT_MS = 15 * 60_000  # texts are dumped by hand, one after another
-ALWAYS = 1 << 62  # ms, beyond any time
 NO_MARKERS, NO_COMMITS = np.empty(0, ENDED), np.empty(0, COMMITTED)
 METADATA_TOPIC, TRANSACTION_STATE = "__cluster_metadata", "__transaction_state"
 Place = tuple[str, int]  # topic and partition
@@ -163,6 +162,8 @@ class Marked(NamedTuple):
 def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapping[int, LogEras]) -> Iterator[Lag]:
     """Yield markers with their decisions, matched by order and epoch alone, where different brokers wrote both.
 
+    A marker whose decision was cleaned away was written before the decisions of later epochs of its producer: two of
+    them show how far its clock is ahead at least.
     ``coordinators``: their logs, by partition. Cost: a few logs of each leader.
     """
     asked: dict[int | None, int] = {}
@@ -176,17 +177,16 @@ def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapp
         for rows, begins in ((marked.first[:MOST_COMPARED], True), (marked.last[-MOST_COMPARED:], False)):
             for marker in rows:
                 windows = named.rows[named.of(int(marker["producer_id"]))]
-                window = _decision_of(marker, windows[windows["decision"] != NONE], history, marked.whole, begins)
-                coordinator = None if window is None else coordinators.get(int(window["partition"]))
-                if window is None or coordinator is None:
-                    continue
-                decided, wrote = (
-                    written_by(coordinator, int(window["prepared"])),
-                    written_by(marked.log, int(marker["time"])),
-                )
-                if decided is not None and wrote is not None:
-                    time = int(marker["time"])
-                    yield Lag(decided, wrote, time - int(window["ended"]), time - int(window["prepared"]))
+                windows = windows[windows["decision"] != NONE]
+                exact, time = _decision_of(marker, windows, history, marked.whole, begins), int(marker["time"])
+                later = windows[windows["has_prepare"] & (windows["epoch"] > marker["epoch"])]
+                for window in later[:2] if exact is None else [exact]:
+                    coordinator = coordinators.get(int(window["partition"]))
+                    decided = None if coordinator is None else written_by(coordinator, int(window["prepared"]))
+                    wrote, ahead = written_by(marked.log, time), time - int(window["prepared"])
+                    if decided is not None and wrote is not None and (exact is not None or ahead > TWO_CLOCKS_MS):
+                        span = (ahead, ALWAYS) if exact is None else (time - int(window["ended"]), ahead)
+                        yield Lag(decided, wrote, *span)
 
 
 def _decision_of(

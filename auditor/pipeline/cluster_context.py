@@ -149,7 +149,7 @@ def brief(facts: ReplicaFacts) -> Brief:
         lacks_end=facts.lacks_end,
         epoch_start=started,
         ends_early=facts.ends_early,
-        abort_indexes=bool(facts.abort_indexes),
+        abort_indexes=not all(map(facts.is_remote, facts.abort_indexes)),
         nothing_read=bool(facts.segments)
         and not facts.sums.get("batches")
         and all(error.reason != "vanished" for error in facts.errors)

@@ -73,6 +73,8 @@ def paired(
     behind = _all_behind(windows, numbers, until - slack) and not whole()
     if behind and (not other_clocks or clocks_agree()):
         return Pairs(numbers)
+    if behind and _by_epoch(windows, given, numbers):
+        return Pairs(numbers)
     by_order = _by_order(windows, given, slack, numbers, exact, whole, complete, other_clocks=other_clocks)
     if not behind:
         return Pairs(by_order)
@@ -83,6 +85,20 @@ def paired(
     if fits and not unfinished and delivered():
         return Pairs(by_order)
     return Pairs(numbers, inconclusive=(fits or not unfinished) and not may_be_skipped())
+
+
+def _by_epoch(windows: np.ndarray, given: list[np.ndarray], numbers: np.ndarray) -> bool:
+    # Where each end raises the epoch (version 2), it alone tells which decision a marker carries out.
+    _, epochs, commits, firsts = given
+    decided = np.flatnonzero(windows["has_prepare"] & (windows["decision"] != NONE))
+    keys, wanted = _keys(epochs, commits), _keys_of(windows[decided])
+    rises = np.diff(epochs) > 0
+    again = (np.diff(keys) == 0) & (firsts[1:] < 0)
+    if rises.sum() < 2 or not (rises | again).all() or (np.diff(windows["epoch"][decided]) <= 0).any():
+        return False
+    matched = wanted[np.minimum(wanted.searchsorted(keys), len(wanted) - 1)] == keys
+    numbers[matched] = decided[wanted.searchsorted(keys[matched])]
+    return bool(matched.any())
 
 
 def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndarray) -> int:
@@ -593,10 +609,7 @@ def _is_whole(log: LogFacts, producer_id: int) -> bool:
 
 def _is_there(log: LogFacts, windows: np.ndarray) -> bool:
     partitions = np.unique(windows["partition"][windows["partition"] >= 0]).tolist()
-    logs = [
-        (log.topic, log.partition),
-        *((TRANSACTION_STATE, partition) for partition in partitions),
-    ]
+    logs = [(log.topic, log.partition), *((TRANSACTION_STATE, partition) for partition in partitions)]
     bounds = [log.cluster.bounds.get(place) for place in logs]
     return log.cluster.at_once or all(log_bounds is not None and log_bounds.clean_shutdown for log_bounds in bounds)
 

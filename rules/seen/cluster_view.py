@@ -487,10 +487,3 @@ class Cluster:
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
         return max(MAX_TIMEOUT_MS, timeout_ms + self.clocks.interval_ms(None)) + TWO_CLOCKS_MS
-
-    def waiting_margin(self, timeout_ms: int = 0) -> int:
-        """Return :meth:`margin`, at most an hour, where a consumer waits, whatever timeout the client asked for.
-
-        A prepared transaction has no timeout (2147483647 ms). Source: KIP-939.
-        """
-        return min(self.margin(timeout_ms), HOUR_MS)

@@ -10,6 +10,7 @@ import pytest
 
 from auditor.connectors.codec.cluster_metadata import BrokerState, Change, MetadataRecord
 from auditor.evidence.cluster_clocks import (
+    ALWAYS,
     BrokerTime,
     Clocks,
     Era,
@@ -260,10 +261,19 @@ def test_the_clocks_of_brokers_are_compared_by_most_of_their_markers() -> None:
     assert (known.measured_ms(1, 9), known.measured_ms(9, 9), known.measured_ms(None, None)) == (None, 0, None)
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_order_alone_shows_how_far_a_clock_is_ahead_at_least(turned: bool) -> None:
+    """Two markers of broker 2 are from before decisions of broker 1 that are stamped 50 and 49 minutes earlier."""
+    pairs = [(50 * MIN, ALWAYS), (49 * MIN, ALWAYS)]
+    known = differences(Lag(2, 1, -most, -least) if turned else Lag(1, 2, least, most) for least, most in pairs)
+    assert known == {1: (0, 1), 2: (50 * MIN, 1)}
+
+
 @pytest.mark.parametrize(
     "pairs",
     [
         [(1, 2, HOUR, HOUR + 50)],  # one alone may be a marker that was written by hand
+        [(1, 2, HOUR, ALWAYS)],
         [(1, 2, HOUR, HOUR + 50), (1, 2, DAY, DAY + 50)],
         [(1, 2, HOUR, HOUR + 50)] * 2 + [(1, 2, n * DAY, n * DAY + 50) for n in (1, 2)],
         [(1, 1, HOUR, HOUR + 50)] * 3,

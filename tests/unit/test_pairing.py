@@ -88,6 +88,21 @@ def test_differences_that_do_not_agree_prove_none() -> None:
     assert (matched(uneven, CLEANED, apart=True, delivered=True).numbers < 0).all()
 
 
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("agree", [False, True])
+def test_an_epoch_for_each_end_tells_the_decision_of_a_marker(agree: bool, again: bool) -> None:
+    """Version 2. Not where other producers show that the clocks agree. ``again``: the fourth marker was sent twice."""
+    decided, given = LEFT.copy(), [column.copy() for column in CLEANED]
+    decided["epoch"] = given[1][2:] = [7, 8, 9, 10]
+    given[1][:2] = 5, 6
+    if again:
+        given = [np.insert(column, 4, column[3]) for column in given]
+        given[3][4] = -1
+    expected = [-1, -1, 0, 1, *([1] if again else []), 2, 3]
+    found = matched(decided, given, apart=True, clocks_agree=agree, may_be_skipped=True).numbers.tolist()
+    assert found == ([-1] * len(expected) if agree else expected)
+
+
 def test_clocks_that_agree_hide_nothing() -> None:
     """Another producer's markers lie between their decisions and completions: these are missing."""
     assert matched(LEFT, CLEANED, apart=True, clocks_agree=True, delivered=True) == (pytest.approx([-1] * 6), False)

@@ -104,3 +104,52 @@ def test_cleaned_coordinators_miss_no_marker(name: str, off: dict[int, int], tmp
     for broker, minutes in off.items():
         shift(root, broker, minutes * 60_000)
     assert {f.kind for f in above_info(audit_folder(root, None))} <= {"clock-skew"}
+
+
+def compacted(root: Path, part: float) -> None:
+    """Every coordinator's log without the older records of each id in its oldest part."""
+    for path in sorted(root.glob("broker-*/__transaction_state-*")):
+        log = Forged(path.parent, path.name)
+        latest = {bytes(record["key"]): b for b in log.all() if not b.control for record in b.records()}
+        old = log.all()[: int(len(log.all()) * part)]
+        log.drop(*[b for b in old if not b.control and all(latest[bytes(r["key"])] != b for r in b.records())])
+        log.checkpoint("cleaner-offset-checkpoint", old[-1].last + 1 if old else 0)
+        log.save()
+
+
+@pytest.mark.parametrize("lost", [None, ("ro2-1", -4)])
+@pytest.mark.parametrize("minutes", [50, 7 * 24 * 60])
+def test_a_copy_from_before_the_decisions_lacks_no_marker(
+    lost: tuple[str, int] | None, minutes: int, tmp_path: Path
+) -> None:
+    """Broker 2 was copied before the last four transactions of both ids, whose records alone are left. By its clock,
+    which is ahead, it was copied behind them. ``lost``: a marker between others of another broker's log."""
+    root = corpora.copy("rolling-cold-copies-43", tmp_path)
+    compacted(root, 2 / 3)
+    shift(root, 2, minutes * 60_000)
+    for path in root.glob(f"broker-3/{lost[0]}") if lost else ():
+        log = Forged(path.parent, path.name)
+        log.drop(log.markers()[lost[1] if lost else 0])
+        log.save()
+    found = [f for f in above_info(audit_folder(root, None)) if f.kind != "clock-skew"]
+    assert {(f.kind, f.severity) for f in found} == ({("missing-marker", "critical")} if lost else set())
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(("off", "part"), [({1: -40}, 0.85), ({2: 1440, 3: 3}, 0.6), ({2: 10080, 1: -50}, 0.6)])
+def test_an_epoch_for_each_end_tells_the_decision_whatever_the_clocks(
+    off: dict[int, int], part: float, lost: bool, tmp_path: Path
+) -> None:
+    """Version 2, with the last decisions alone. ``lost``: every replica lacks the last marker."""
+    root = corpora.copy("replicas-41", tmp_path)
+    cleaned(root, part)
+    for broker, minutes in off.items():
+        shift(root, broker, minutes * 60_000)
+    for path in root.glob("broker-*/trio.log-0") if lost else ():
+        log = Forged(path.parent, path.name)
+        log.drop(log.markers()[-1])
+        log.save()
+    found = {(f.kind, f.severity, f.partition) for f in above_info(audit_folder(root, None)) if f.kind != "clock-skew"}
+    assert {key for key in found if key[0] == "missing-marker"} == set()
+    assert (("hanging-transaction", "critical", 0) in found) is lost
+    assert lost or not found

@@ -211,6 +211,42 @@ def test_a_clock_step_is_one_finding(stepped: bool, idle: bool, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("idle", [False, True])
+def test_a_clock_ahead_before_a_silence_shows_no_idle_producer(idle: bool, tmp_path: Path) -> None:
+    """Kind 8: within a minute the clock jumps by three days and is used once; the log goes on two days later, with
+    times a day behind. ``idle``: others had written for two days since the producer's last batch."""
+    brokers = Brokers(tmp_path, {"w-0": 1})
+    log = brokers.logs["w-0"]
+    written = [(APP, -2 * DAY if idle else 0), (OTHER, -DAY // 2), (OTHER, MINUTE), (APP, 3 * DAY), (OTHER, 2 * DAY)]
+    counts = dict.fromkeys((APP, OTHER), 0)
+    for producer, time in sorted(written[:3], key=lambda one: one[1]) + written[3:]:
+        data(log, producer, counts[producer], BEGAN + time, attributes=LOG_APPEND_TIME)
+        counts[producer] += 3
+    found = [(f.kind, f.producer_id) for f in brokers.found() if f.producer_id != OTHER]
+    assert found == [("producer-expired-while-active", APP)] * idle + [("clock-skew", None)]
+
+
+def test_a_clock_behind_for_one_batch_shows_no_idle_producer(tmp_path: Path) -> None:
+    """Kind 8: brokers and clients read three days less for a moment, and a marker behind the data shows it."""
+    brokers = Brokers(tmp_path, {"w-0": 1})
+    for number, time in enumerate((0, 20 * SECOND - 3 * DAY, MINUTE)):
+        data(brokers.logs["w-0"], APP, 3 * number, BEGAN + time)
+        brokers.transaction("w-0", BEGAN + 30 * SECOND * number, ahead=-3 * DAY * (number == 1), producer=OTHER)
+    assert kinds(brokers.found()) == {"clock-skew"}
+
+
+@pytest.mark.parametrize("name", ["replicas-41", "rolling-cold-copies-43"])
+def test_each_wrong_clock_is_one_finding(name: str, tmp_path: Path) -> None:
+    """Broker 3 is 20 min behind, broker 1 three hours ahead: both by the clock of broker 2, which is between them."""
+    root = corpora.copy(name, tmp_path)
+    shift(root, 3, -20 * MINUTE)
+    shift(root, 1, 3 * HOUR)
+    found = [f for f in above_info(opened(root).findings) if f.kind == "clock-skew"]
+    ahead = {tuple(f.evidence["brokers"]): f.evidence["ahead_ms"] for f in found}
+    assert len(found) == 2
+    assert {brokers: round(by / MINUTE) for brokers, by in ahead.items()} == {(2, 3): -20, (2, 1): 180}
+
+
+@pytest.mark.parametrize("idle", [False, True])
 def test_a_time_far_ahead_of_its_broker_shows_no_idle_producer(idle: bool, tmp_path: Path) -> None:
     """Kind 4: the newest batch of w-0 is stamped a month ahead. If u-0 goes on as long, its producer was idle."""
     brokers = Brokers(tmp_path, {"w-0": 1, "u-0": 1})
