@@ -28,6 +28,7 @@ from auditor.rules.resolution import resolve
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora
 from tests.audited import published
+from tests.copies import copied_here
 from tests.facts import here
 
 NAME = "hanging-36"
@@ -119,7 +120,7 @@ def test_what_a_rule_found_before_it_raised_stays(tmp_path: Path, monkeypatch: p
         (judge.summary, "of_log"),
         (publish, "_prevention"),
         (publish, "_asides"),
-        (publish, "_recovery"),
+        (publish, "recovery"),
         (cluster_settings, "event_tasks"),
         (resolve, "without_conflicts"),
     ],
@@ -225,6 +226,7 @@ def test_a_file_that_cannot_be_copied_leaves_the_others(
         return broken() if failed else take(taken, place, name, *given, **named)
 
     monkeypatch.setattr(SegmentsTaken, "take", fails_once)
+    copied_here(monkeypatch)
     assert cli.main(["copy", str(source), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
     assert "1 file could not be read" in capsys.readouterr().out
     done, summary = audited_at(tmp_path / "copy", tmp_path / "out")
@@ -246,6 +248,7 @@ def test_a_folder_that_cannot_be_copied_leaves_the_others(
         take(one, done)
 
     monkeypatch.setattr(OneFolder, "take", fails_once)
+    copied_here(monkeypatch)
     assert cli.main(["copy", str(corpora.unpack(NAME)), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
     assert f"{TOPIC}-0 was not copied: KeyError" in capsys.readouterr().err
     _, summary = audited_at(tmp_path / "copy", tmp_path / "out")
