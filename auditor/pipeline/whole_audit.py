@@ -57,7 +57,7 @@ from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings
-from auditor.rules.resolution.resolve import resolve_each, signed
+from auditor.rules.resolution.resolve import in_order, resolve_each, sign
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, iso
 
@@ -577,6 +577,8 @@ class JudgedAudit(ReadAudit):
                 elif kind == "finding":
                     if self._asked_for(row):
                         limited.add(Finding.of(row))
+                elif kind == "failed":
+                    self.fatal.append(("", DecodeError(**row)))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
@@ -615,7 +617,8 @@ class JudgedAudit(ReadAudit):
 
         def described(row: Fields) -> Fields:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | summary.run_state(row, about, self.kinds)
+            of_run = self.look("a row of blocked", lambda: summary.run_state(row, about, self.kinds), summary.NO_STATE)
+            return row | further | of_run
 
         return MappedRows(self.judged["blocked"], described)
 
@@ -627,9 +630,17 @@ class JudgedAudit(ReadAudit):
         for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
-        findings = signed(findings, self.inventory.cluster_ids)
+        findings = self.signed(findings)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return findings
+
+    def signed(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings in the contract's order with their fingerprints, as far as that does not fail."""
+        ids = self.inventory.cluster_ids
+        listed = [*findings]
+        for finding in listed:
+            self.look(f"the fingerprint of a finding of {finding.rule}", partial(sign, finding, ids), None)
+        return in_order(listed)
 
     def resolved(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return findings with those of one cause merged, as far as that does not fail."""
