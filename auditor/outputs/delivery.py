@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base import user_input
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
@@ -295,8 +295,8 @@ def read(out: Path | str) -> Earlier:
     try:
         if None in texts:
             raise FileNotFoundError
-        summary = json.loads(texts[0] or b"")
-        rows = [json.loads(line) for line in (texts[1] or b"").splitlines()]
+        summary = parsed(texts[0] or b"", MOST_OF_SUMMARY)
+        rows = [parsed(line) for line in (texts[1] or b"").splitlines()]
     except (ValueError, FileNotFoundError):
         raise AuditInputError(f"{shown} holds no results of an audit; give the --out of one") from None
     page = where.address("report.html")
