@@ -45,16 +45,7 @@ from auditor.copying.folders import (
     small_file,
     stat_and_size,
 )
-from auditor.copying.job import (
-    ALL,
-    BUDGET,
-    BUDGET_BYTES,
-    CopyJob,
-    CopyResult,
-    FolderDone,
-    Part,
-    check_apart,
-)
+from auditor.copying.job import ALL, BUDGET, BUDGET_BYTES, CopyJob, CopyResult, FolderDone, Part, check_apart
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.model.transaction_states import partition_for
@@ -496,8 +487,7 @@ def _parts(job: CopyJob) -> Iterator[Part]:
     yield "live", live
     chosen = [f for f in input_folders.in_order() if (only is None or f.name in only) and f.name not in done]
 
-    of_one = partial(OneFolder, target, records=job.records, keep_ms=job.keep_ms)
-    take = partial(_folder_done, of_one=of_one, limits=job.limits, to_verify=to_verify)
+    take = partial(_taken, job=job, target=target, to_verify=to_verify)
     for name in places:
         _begin(target, name)
     with target.lists_ahead(folder.name for folder in chosen):
@@ -544,32 +534,25 @@ def _folders_done(
     storage.closed(storage.ALL)
 
 
-def _folder_done(
-    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums
-) -> FolderDone:
+def _taken(folder: InputFolder, job: CopyJob, target: Target, to_verify: Checksums) -> FolderDone:
+    # Again while segments are replaced, at most TIMES: their parts would be of different times.
     done = CopyResult()
     try:
-        begun = _taken(folder, of_one, limits, to_verify, done)
+        for left in reversed(range(TIMES)):
+            took = CopyResult()
+            folder.refresh()
+            reads = to_verify.now
+            OneFolder(target, folder, job.limits, reads, records=job.records, keep_ms=job.keep_ms).take(took)
+            if not left or not took.moving:
+                break
+            done.bytes_read += took.bytes_read
     except Exception as error:  # noqa: BLE001  what an earlier copy has of it stays
         done.failed.add(failure(error, f"{folder.name} was not copied").detail)
         return FolderDone(folder.name, done, left=to_verify.left)
-    timed = folder.log_dir is not None and folder.topic is not None
-    return FolderDone(folder.name, done, (folder.log_dir or "", begun, now_ms()) if timed else None, to_verify.left)
-
-
-def _taken(
-    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: CopyResult
-) -> int:
-    # Again while segments are replaced, at most TIMES: their parts would be of different times.
-    for left in reversed(range(TIMES)):
-        took = CopyResult()
-        folder.refresh()
-        of_one(folder, limits, to_verify.now).take(took)
-        if not left or not took.moving:
-            break
-        done.bytes_read += took.bytes_read
     done.add(took)
-    return folder.listed
+    timed = folder.log_dir is not None and folder.topic is not None
+    times = (folder.log_dir or "", folder.listed, now_ms()) if timed else None
+    return FolderDone(folder.name, done, times, to_verify.left)
 
 
 def _verified_parts(job: CopyJob) -> Iterator[Part]:

@@ -310,6 +310,7 @@ class ReadAudit:
         self.timings: dict[str, float] = {}
         self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
+        self.failures: list[DecodeError] = []  # of parts of the audit
         self._opening: Future[Any] | None = None  # the settings, while they are read beside the runner's start
         self._steps: list[str] = []
         self._since = 0.0
@@ -490,7 +491,6 @@ class JudgedAudit(ReadAudit):
     def clusters(self) -> dict[str, Cluster]:
         """The context of each cluster, by join key."""
         options = self.options
-        failures: list[DecodeError] = []
         clusters = cluster_context.build(
             self.briefs,
             self.settings,
@@ -498,9 +498,8 @@ class JudgedAudit(ReadAudit):
             {log_dir.name: horizons.copying_ms(log_dir.size) for log_dir in self.inventory.log_dirs},
             options.at_once,
             cluster_context.read_at(self.inventory),
-            failures,
+            self.failures,
         )
-        self.fatal += [("", error) for error in failures]
         for key, cluster in clusters.items():
             cluster.scope = options.scope
             cluster.whole = options.whole
@@ -578,7 +577,7 @@ class JudgedAudit(ReadAudit):
                     if self._asked_for(row):
                         limited.add(Finding.of(row))
                 elif kind == "failed":
-                    self.fatal.append(("", DecodeError(**row)))
+                    self.failures.append(DecodeError(**row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
@@ -644,17 +643,11 @@ class JudgedAudit(ReadAudit):
 
     def resolved(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return findings with those of one cause merged, as far as that does not fail."""
-        failures: list[DecodeError] = []
-        resolved = resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs}, failures)
-        self.fatal += [("", error) for error in failures]
-        return resolved
+        return resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs}, self.failures)
 
     def look(self, subject: str, make: Callable[[], Made], otherwise: Any) -> Made:
         """Return what ``make`` returns, which no finding rests on; where it fails, ``otherwise``, with a read error."""
-        failures: list[DecodeError] = []
-        made = attempt(failures, f"{subject} could not be made", make, otherwise)
-        self.fatal += [("", error) for error in failures]
-        return made
+        return attempt(self.failures, f"{subject} could not be made", make, otherwise)
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -778,7 +771,7 @@ class Audit(JudgedAudit):
         errors += self._errors_of_logs if self.is_known("judged") else []
         mixed = sorted(self.mixed) if self.is_known("clusters") else []
         errors += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
-        return list(dict.fromkeys(errors + self.fatal))
+        return list(dict.fromkeys([*errors, *self.fatal, *(("", error) for error in self.failures)]))
 
     @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:
