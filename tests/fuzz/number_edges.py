@@ -25,6 +25,8 @@ from tests.bare_broker import BEGAN
 from tests.fuzz.every_way import Failure, apart, every_way
 from tests.fuzz.mutated_directories import LIMITS, write
 from tests.fuzz.sealed_histories import History
+from tests.fuzz.seeds import by_kind
+from tests.fuzz.targets import TARGETS
 
 SEED = 54
 HISTORIES = (49, 23, 36, 43)  # one of each age, of one broker, which together have every kind of file
@@ -168,3 +170,20 @@ def _with(value: Any, place: tuple[Any, ...], edge: int) -> Any:
     changed = dict(value) if isinstance(value, dict) else list(value)
     changed[place[0]] = _with(value[place[0]], place[1:], edge)
     return changed
+
+
+def in_decoders(seed: int, count: int) -> Iterator[tuple[str, str, str]]:
+    """What any decoder raises where two, four or eight bytes of one of its seeds, or two such numbers, are edges: every
+    field of every format, wherever it is. Gives the decoder, the bytes and the trace."""
+    random_, seeds = random.Random(seed), by_kind()
+    for _ in range(count):
+        kind = random_.choice([kind for kind in TARGETS if kind in seeds])
+        data, width = bytearray(random_.choice(seeds[kind])), random_.choice((2, 4, 8))
+        edges = [edge for edge in EDGES if -(1 << 8 * width - 1) <= edge < 1 << 8 * width - 1]
+        for _ in range(random_.choice((1, 2))):
+            place = random_.randrange(max(1, len(data) - width + 1))
+            data[place : place + width] = random_.choice(edges).to_bytes(width, "big", signed=True)
+        try:
+            TARGETS[kind](bytes(data))
+        except Exception:  # noqa: BLE001 - whatever it is, it is what this module looks for
+            yield kind, bytes(data).hex(), traceback.format_exc()
