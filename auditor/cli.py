@@ -23,7 +23,7 @@ from auditor.commands.arguments import OneLineParser, TopParser, examples
 GROUPS = {
     "audit": ("demo", "audit", "live", "watch", "what_if"),
     "look closer": ("explain", "recheck", "lag", "space", "cleaner", "rules", "sql", "decode", "copy"),
-    "over time": ("history", "dashboard", "baseline", "expectations", "dashboard"),
+    "over time": ("history", "dashboard", "baseline", "expectations"),
     "your shell": ("completion",),
 }
 MODULES = dict.fromkeys(("lag", "space", "cleaner"), "one_table")  # of commands that share one

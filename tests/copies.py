@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
-from auditor.copying.run import CopyResult, copy_logs
+from auditor.connectors.stores.retries import ignore
+from auditor.copying.job import CopyJob, CopyResult
+from auditor.copying.run import copied, copy_logs
 
 LIST = "copied.json.gz"
 
@@ -18,6 +21,11 @@ LIST = "copied.json.gz"
 def copy_of(source: Path, out: Path) -> CopyResult:
     """Copies what is below ``source``."""
     return copy_logs([str(source)], out)
+
+
+def copied_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command copy in this process, where a test may change what it does."""
+    monkeypatch.setattr(CopyJob, "apart", lambda job, work, say=ignore: job.follow(copied(job), say))
 
 
 def everything(copy: Path) -> Iterator[bytes]:

@@ -41,6 +41,7 @@ def loads(packed: bytes) -> Any:
 
 Values = Mapping[str, Any]  # read only
 Fields = dict[str, Any]  # being built
+MOST_OF_SUMMARY = 20_000_000  # values of a summary, which has some 20 of each log
 MOST_VALUES = 4_000_000  # of a JSON text that others wrote: some 300 MB when parsed
 Json = Any  # parsed from a text that others may have written, and not checked yet
 

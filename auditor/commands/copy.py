@@ -6,9 +6,8 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +21,7 @@ from auditor.copying import throttling
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.copying.run import CopyResult
+    from auditor.copying.job import CopyJob, CopyResult, Part
     from auditor.pipeline.whole_audit import Audit
 
 
@@ -77,33 +76,27 @@ def run(args: argparse.Namespace) -> int:
     earlier copy."""
     throttling.lower_priority()
     throttling.trim_freed_memory()
-    # Imported only now: these load Arrow, which has been told by trim_freed_memory.
-    from auditor.connectors.stores.remote_files import Pace, ThrottledReader, throttled
-    from auditor.copying.folders import now_ms
-    from auditor.copying.run import check_apart, copy_logs
+    # Imported only now: it loads Arrow, which has been told by trim_freed_memory.
+    from auditor.copying.job import check_apart
 
     check(args)
-    started, out, begun_ms = time.monotonic(), args.out, now_ms()
-    guest = ThrottledReader(Pace(args.limit_rate), out if isinstance(out, Path) else None)
+    started, out, begun_ms = time.monotonic(), args.out, time.time_ns() // 1_000_000
     try:
         if args.around is not None:
-            with throttled(guest):
-                status, says = around(args.around, args.run_folder, args.paths, folder_of(str(out)), args.checksums)
+            status, says = around(args, folder_of(str(out)))
             if not args.quiet:
                 utf8_stdout().writelines(f"{line}\n" for line in says)
             return status
         check_apart(args.paths, out)
-        with throttled(guest), _alone(out) as still_alone:
-            done = copy_logs(
-                args.paths, out, say=still_alone, checksums=args.checksums, records=args.records, keep_ms=args.keep
-            )
+        with _alone(out) as still_alone:
+            done = _job(args, records=args.records, keep_ms=args.keep).apart(_copied, still_alone)
             failures: list[DecodeError] = []  # of the second looks: what is copied stays
             again: list[CopyResult] = []
             if done.live and done.unended:
                 again = attempt(failures, "no log was read again", lambda: _looked_again(args, out, begun_ms, done), [])
             if done.unverified and args.checksums == "budget":
-                verified = partial(_verified, args.paths, out)
-                done.unverified = attempt(failures, "no checksum was verified", verified, done.unverified)
+                verified = attempt(failures, "no checksum was verified", lambda: _verified(args), done)
+                done.unverified, done.failed = verified.unverified, done.failed | verified.failed
     except OSError as error:
         what = error.strerror or type(error).__name__
         raise AuditFailure(
@@ -112,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
     if done.emptied:
         running.warn([_refusal(sorted(done.emptied), out)])
         return 3
-    failed = sorted(done.failed) + [failure.detail for failure in failures]
+    failed = sorted(done.failed.union(*(one.failed for one in again))) + [failure.detail for failure in failures]
     running.warn(failed)
     if not args.quiet:
         _write(done, len(again), time.monotonic() - started, out)
@@ -149,6 +142,20 @@ def _write(done: CopyResult, rounds: int, seconds: float, out: Path | str) -> No
     sys.stdout.write(f"it is no backup; read it: auditor audit {shown_uri(str(out))} --out DIR\n")
 
 
+def _job(args: argparse.Namespace, **how: Any) -> CopyJob:
+    from auditor.copying.job import CopyJob
+
+    return CopyJob(**{"paths": args.paths, "out": args.out, "checksums": args.checksums, "rate": args.limit_rate} | how)
+
+
+def _copied(job: CopyJob) -> Iterator[Part]:
+    # In a worker, which alone loads the module.
+    throttling.trim_freed_memory()
+    from auditor.copying.run import copied
+
+    return copied(job)
+
+
 def _refusal(emptied: list[str], out: Path | str) -> str:
     more = f" and {len(emptied) - 1:,} more" if len(emptied) > 1 else ""
     return (
@@ -159,11 +166,10 @@ def _refusal(emptied: list[str], out: Path | str) -> str:
 
 @contextlib.contextmanager
 def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
-    # Yields a function to call before each directory: in a store it renews the lease, or fails if that is lost.
-    from auditor.connectors.stores.results import alone_in
-    from auditor.copying.run import ignore_folder
-    from auditor.copying.target import COPYING
-    from auditor.outputs.delivery import locked
+    # Yields a function to call after each directory: in a store it renews the lease, or fails if that is lost.
+    from auditor.connectors.stores.results import alone_in, locked
+    from auditor.connectors.stores.retries import ignore
+    from auditor.copying.job import COPYING
 
     if isinstance(out, str):
         with alone_in(out, COPYING, "copy") as still_alone:
@@ -171,11 +177,11 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
         return
     out.mkdir(parents=True, exist_ok=True)
     with locked(out):
-        yield ignore_folder
+        yield ignore
 
 
 def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done: CopyResult) -> list[CopyResult]:
-    from auditor.copying.run import copy_logs, reread_open_logs
+    from auditor.copying.run import reread_open_logs
 
     options = AuditOptions((str(out),), out, master="inline[1]")
     with running.runner(options) as runner:
@@ -185,38 +191,37 @@ def _looked_again(args: argparse.Namespace, out: Path | str, begun_ms: int, done
             return Audit(replace(options, paths=tuple(some)), runner)
 
         def again(only: frozenset[str]) -> CopyResult:
-            checksums, records, keep = args.checksums, args.records, args.keep
-            return copy_logs(args.paths, out, only=only, checksums=checksums, records=records, keep_ms=keep)
+            return _job(args, only=only, records=args.records, keep_ms=args.keep).apart(_copied)
 
         return reread_open_logs(out, begun_ms, done, audit, again)
 
 
-def _verified(paths: list[str], out: Path | str) -> int:
-    # Verifies the segments that findings of the copy rest on; returns how many stay unverified.
-    from auditor.copying.run import referenced_segments, verify_segments
+def _verified(args: argparse.Namespace) -> CopyResult:
+    # Verifies the segments that findings of the copy rest on.
+    from auditor.copying.run import referenced_segments
 
-    options = AuditOptions((str(out),), out, master="inline[1]")
+    options = AuditOptions((str(args.out),), args.out, master="inline[1]")
     with running.runner(options) as runner:
         from auditor.pipeline.whole_audit import Audit  # only now: see running.runner
 
-        return verify_segments(paths, out, referenced_segments(Audit(options, runner)))
+        return _job(args, segments=referenced_segments(Audit(options, runner))).apart(_copied)
 
 
 # ``auditor copy --around``.
 
 
-def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksums: str) -> tuple[int, list[str]]:
-    """Copy what one finding rests on into the empty directory ``out`` and audit the copy.
+def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
+    """Copy what the finding ``--around`` rests on into the empty directory ``out`` and audit the copy.
 
-    More is copied until that audit reports the finding again. ``name``: the first digits of its fingerprint; ``run``:
-    the results that have it; ``checksums``: as ``--checksums``. Returns the exit code and the lines to print. Errors:
+    More is copied until that audit reports the finding again. Returns the exit code and the lines to print. Errors:
     :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
     from auditor.copying import run as copying  # only now: it loads the readers
+    from auditor.copying.job import ALL
     from auditor.outputs import delivery, printing
 
-    results = delivery.read(run)
-    row, as_of = printing.finding_by_fingerprint(results.findings, name), results.summary.get("as_of")
+    results, checksums = delivery.read(args.run_folder), args.checksums
+    row, as_of = printing.finding_by_fingerprint(results.findings, args.around), results.summary.get("as_of")
     records = results.summary.get("records_decoded") is True
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise AuditInputError(f"{out}: not empty; --around needs an empty folder, so that nothing else goes with it")
@@ -224,11 +229,11 @@ def around(name: str, run: Path | str, paths: Sequence[str], out: Path, checksum
     options = AuditOptions((str(out),), out, records=records, as_of=clock, master="inline[1]")
     unverified = 0
     tried: list[tuple[set[str], str]] = []
-    for folders, mode in product(copying.folder_choices(row, paths), dict.fromkeys((checksums, copying.ALL))):
+    for folders, mode in product(copying.folder_choices(row, args.paths), dict.fromkeys((checksums, ALL))):
         if (folders, mode) in tried or (tried and mode != checksums and not unverified):
             continue
         tried.append((folders, mode))
-        done = copying.copy_logs(paths, out, only=folders, checksums=mode, records=records)
+        done = _job(args, out=out, only=folders, checksums=mode, records=records).apart(_copied)
         unverified = done.unverified
         with running.failures(), running.runner(options) as runner:
             from auditor.pipeline.whole_audit import Audit  # only now: see running.runner

@@ -69,7 +69,7 @@ def _period(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve the pages until Ctrl-C, or export them; return the exit code."""
+    """Serve the pages until Ctrl-C, or export them; return the exit code: 3 if a run is unreadable."""
     if args.export is not None:
         return _export(args)
     with serve(args.dir, args.port, args.expect_every) as server:
@@ -92,7 +92,7 @@ def _export(args: argparse.Namespace) -> int:
     left = f"; {plural(done.left, 'finding')} of the past without a page of its own" if done.left else ""
     front = folder(args.export).address("index.html")
     sys.stdout.write(f"{plural(done.pages, 'page')} written, {done.unchanged:,} unchanged{left}: {front}\n")
-    return 0
+    return 3 if done.unreadable else 0
 
 
 def serve(history: History, port: int, every_ms: int | None = None) -> ThreadingHTTPServer:

@@ -42,9 +42,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command and return its exit code."""
+    """Run the command and return its exit code: 3 if a run is unreadable."""
     content, shelf = runs.content_of(args.dir), Shelf(args.dir)
-    running.warn(list(content.unreadable.values()))
     kept_runs = content.runs
     if args.cluster is not None:
         kept_runs = [entry for entry in kept_runs if args.cluster in (runs.cluster(entry), runs.named(entry))]
@@ -84,7 +83,9 @@ def run(args: argparse.Namespace) -> int:
         out.writelines(f"{visible(name)}  cannot be read\n" for name in content.unreadable)
         if not kept_runs and not content.uncommitted and not content.unreadable:
             out.write("no runs\n")
-    return 0
+    unreadable = content.unreadable | shelf.unreadable  # as far as tables were read
+    running.warn(list(unreadable.values()))
+    return 3 if unreadable else 0
 
 
 def _write_clusters(standings: list[runs.ClusterStanding], left: list[str], out: TextIO) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
-import posixpath
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from auditor.base.at_rest import Values
-from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditInputError, Limits, attempt, failure, is_unread
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits, attempt, failure, is_unread
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.user_input import is_internal, shown_uri
+from auditor.base.user_input import is_internal
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.blanking import COPIED, Blanks
 from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
@@ -28,7 +28,8 @@ from auditor.connectors.logdir.copy_view import ENTRY
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import written_over
-from auditor.connectors.stores import results, storage
+from auditor.connectors.stores import remote_files, results, storage
+from auditor.connectors.stores.retries import ignore
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.folders import (
@@ -44,10 +45,10 @@ from auditor.copying.folders import (
     small_file,
     stat_and_size,
 )
+from auditor.copying.job import ALL, BUDGET, BUDGET_BYTES, CopyJob, CopyResult, FolderDone, Part, check_apart
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.model.transaction_states import partition_for
-from auditor.pipeline.options import out_of
 from auditor.pipeline.whole_audit import Audit
 from auditor.transactions.record import BlockedState
 
@@ -68,42 +69,6 @@ _WHOLE = frozenset(
         kafka_names.QUORUM_STATE,
     }
 )
-
-
-@dataclass
-class CopyResult:
-    """The result of a copy.
-
-    ``batches`` and ``bytes_read``: of segments; ``kept``: segments that were unchanged; ``held``: segments that are
-    retained although the broker deleted them; ``live``: a broker of this machine ran meanwhile; ``open``: directories
-    with unverified checksums; ``unverified``: the number of such segments at the end; ``moving``: directories whose
-    segments were replaced at each reading; ``unended``: logs with an open transaction, or where that is unknown;
-    ``beside``: logs of coordinators and of the metadata; ``emptied``: directories whose segments only the earlier copy
-    has, for which nothing was copied; ``failed``: directories that could not be copied, each with the reason.
-    """
-
-    folders: int = 0
-    batches: int = 0
-    bytes_seen: int = 0
-    bytes_read: int = 0
-    segments: int = 0
-    kept: int = 0
-    refused: int = 0
-    held: int = 0
-    live: bool = False
-    open: set[str] = field(default_factory=set)
-    moving: set[str] = field(default_factory=set)
-    unended: set[str] = field(default_factory=set)
-    beside: set[str] = field(default_factory=set)
-    unverified: int = 0
-    emptied: set[str] = field(default_factory=set)
-    failed: set[str] = field(default_factory=set)
-
-    def add(self, more: CopyResult) -> None:
-        """Add another result."""
-        for name, addend in vars(more).items():
-            before = getattr(self, name)
-            setattr(self, name, before | addend if isinstance(before, set | bool) else before + addend)
 
 
 class OneFolder:
@@ -372,10 +337,6 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
 # Verification of checksums: while bodies are read anyway, or after the headers of all logs.
 
 
-NONE, BUDGET, ALL = MODES = "none", "budget", "all"
-BUDGET_BYTES = 1024 * MIB  # of segments that are read whole per call; a smaller input is read whole at once
-
-
 @dataclass
 class Checksums:
     """The budget of verification. ``headers_first``: bodies are read after all headers."""
@@ -474,10 +435,6 @@ def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
 TIMES = 3  # that a directory is read while its segments are replaced
 
 
-def ignore_folder(_folder: str) -> None:
-    """Ignore the start of a directory: the default of ``say``."""
-
-
 def target_of(out: Path | str) -> Target:
     """Return the target at a directory or URI. Errors: :class:`AuditInputError`."""
     return StoreTarget(out) if isinstance(out, str) else FolderTarget(out)
@@ -487,86 +444,120 @@ def copy_logs(
     paths: Sequence[str],
     out: Path | str,
     limits: Limits = DEFAULT_LIMITS,
-    say: Callable[[str], None] = ignore_folder,
-    only: Set[str] | None = None,
-    checksums: str = ALL,
-    budget: int = BUDGET_BYTES,
-    records: bool = False,
-    keep_ms: int | None = None,
+    say: Callable[[str], None] = ignore,
+    **how: Any,
 ) -> CopyResult:
-    """Copy all below PATHs into ``out``, a directory or a URI. What an earlier copy there has unchanged is not read
-    again.
+    """Copy all below PATHs into ``out``, a directory or a URI, in this process.
 
-    ``only``: the directories to copy, None for all. ``checksums``: one of :data:`MODES`; ``budget``: bytes of segments.
-    ``records``: also take summaries of records, which reads all bodies. ``keep_ms``: how long to retain segments that
-    the broker deleted; None: those that are retained stay until their time. If the input lost segment files whose
+    What an earlier copy there has unchanged is not read again.
+
+    ``say`` gets the name of each directory; ``how``: as for :class:`CopyJob`. If the input lost segment files whose
     content is in the earlier copy, nothing is written and :attr:`CopyResult.emptied` names their directories.
 
     Errors: :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
-    check_apart(paths, out)
-    input_folders = Folders(paths, limits)
-    target, done = target_of(out), CopyResult()
+    job = CopyJob(paths, out, limits, **how)
+    return job.follow(copied(job), say) or CopyResult()
+
+
+def copied(job: CopyJob) -> Iterator[Part]:
+    """Do a job, but for what is ``done``; nothing of it where every file is refused. Errors are parts, too."""
+    home = job.out if isinstance(job.out, Path) else None
+    guest = remote_files.ThrottledReader(remote_files.Pace(job.rate or 0), home)
+    try:
+        with contextlib.nullcontext() if job.rate is None else remote_files.throttled(guest):
+            if not storage.closed(storage.ALL):
+                yield from _verified_parts(job) if job.segments is not None else _parts(job)
+    except (AuditInputError, OSError) as error:
+        yield "failed", error
+
+
+def _parts(job: CopyJob) -> Iterator[Part]:
+    check_apart(job.paths, job.out)
+    input_folders = Folders(job.paths, job.limits)
+    target, done, only = target_of(job.out), dict(job.done), job.only
     check_owner(target, input_folders.inventory.log_dirs)
-    if only is None and (emptied := without_segments(target, input_folders.found.values())):
-        done.emptied.update(emptied)
-        return done
-    to_verify = Checksums(checksums, budget, headers_first=_bytes_of(input_folders) > budget)
+    if only is None and not done and (emptied := without_segments(target, input_folders.found.values())):
+        yield "result", CopyResult(emptied=set(emptied))
+        return
+    left = min((one.left for one in done.values()), default=job.budget)
+    to_verify = Checksums(job.checksums, left, headers_first=_bytes_of(input_folders) > job.budget)
     places = {f.name: f.place for f in input_folders.found.values() if f.name == f.log_dir}
-    live = {name: locked_by_broker(place) for name, place in places.items()}
-    read: dict[str, list[CopyTimes]] = {name: [] for name in places}
-    chosen = [folder for folder in input_folders.in_order() if only is None or folder.name in only]
+    live = job.live or {name: locked_by_broker(place) for name, place in places.items()}
+    yield "live", live
+    chosen = [f for f in input_folders.in_order() if (only is None or f.name in only) and f.name not in done]
 
-    def take(folder: InputFolder) -> None:
-        say(folder.name)
-        of_one = partial(OneFolder, target, records=records, keep_ms=keep_ms)
-        try:
-            begun = _taken(folder, of_one, limits, to_verify, done)
-        except Exception as error:  # noqa: BLE001  what an earlier copy has of it stays
-            done.failed.add(failure(error, f"{folder.name} was not copied").detail)
-            return
-        if folder.log_dir is not None and folder.topic is not None:
-            inside = folder.name.removeprefix(folder.log_dir).lstrip("/")
-            read[folder.log_dir].append(CopyTimes(inside, begun, now_ms(), False))
-
+    take = partial(_taken, job=job, target=target, to_verify=to_verify)
     for name in places:
         _begin(target, name)
     with target.lists_ahead(folder.name for folder in chosen):
-        for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
-            target.each(take, list(folders))
-    target.each(target.take_away, sorted(target.folders() - input_folders.found.keys()) if only is None else ())
+        for part in _folders_done(job, target, chosen, take):
+            if part[0] == "done":
+                done[part[1].name] = part[1]
+            yield part
+    gone = sorted(target.folders() - input_folders.found.keys()) if only is None else ()
+    for _ in target.each(target.take_away, gone):
+        pass
     mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
+    result = CopyResult()
+    for one in done.values():
+        result.add(one.result)
     for name, place in places.items():
-        now = readings(read[name], live=live[name] and locked_by_broker(place))
-        done.live |= any(reading.live for reading in now)
+        now = readings(_read_times(name, done.values()), live=live[name] and locked_by_broker(place))
+        result.live |= any(reading.live for reading in now)
         _end(target, name, now, keep=only is not None, mixed=mixed)
-    opened = [folder for folder in input_folders.in_order() if folder.name in done.open]
-    done.unverified = verify(target, opened, limits, to_verify)
-    return done
+    opened = [folder for folder in input_folders.in_order() if folder.name in result.open]
+    result.unverified = verify(target, opened, job.limits, to_verify)
+    yield "result", result
 
 
-def _taken(
-    folder: InputFolder, of_one: Callable[..., OneFolder], limits: Limits, to_verify: Checksums, done: CopyResult
-) -> int:
+def _read_times(log_dir: str, done: Iterable[FolderDone]) -> list[CopyTimes]:
+    ours = ((one.name.removeprefix(log_dir).lstrip("/"), one.times) for one in done)
+    return [CopyTimes(inside, *times[1:], False) for inside, times in ours if times is not None and times[0] == log_dir]
+
+
+def _folders_done(
+    job: CopyJob, target: Target, chosen: Sequence[InputFolder], take: Callable[[InputFolder], FolderDone]
+) -> Iterator[Part]:
+    # No death before a directory's first file is to be blamed on the last one of another. Of several that are copied at
+    # once it is not known whose file kills: then no file is blamed.
+    if job.alone or isinstance(target, FolderTarget):
+        for folder in chosen:
+            storage.closed(storage.ALL)
+            yield "begun", folder.name
+            yield "done", take(folder)
+    else:
+        storage.closed(storage.ALL)
+        with storage.guarded(job.refused):
+            for _, folders in itertools.groupby(chosen, key=lambda folder: folder.step):
+                yield from (("done", one) for one in target.each(take, list(folders)))
+    storage.closed(storage.ALL)
+
+
+def _taken(folder: InputFolder, job: CopyJob, target: Target, to_verify: Checksums) -> FolderDone:
     # Again while segments are replaced, at most TIMES: their parts would be of different times.
-    for left in reversed(range(TIMES)):
-        took = CopyResult()
-        folder.refresh()
-        of_one(folder, limits, to_verify.now).take(took)
-        if not left or not took.moving:
-            break
-        done.bytes_read += took.bytes_read
+    done = CopyResult()
+    try:
+        for left in reversed(range(TIMES)):
+            took = CopyResult()
+            folder.refresh()
+            reads = to_verify.now
+            OneFolder(target, folder, job.limits, reads, records=job.records, keep_ms=job.keep_ms).take(took)
+            if not left or not took.moving:
+                break
+            done.bytes_read += took.bytes_read
+    except Exception as error:  # noqa: BLE001  what an earlier copy has of it stays
+        done.failed.add(failure(error, f"{folder.name} was not copied").detail)
+        return FolderDone(folder.name, done, left=to_verify.left)
     done.add(took)
-    return folder.listed
+    timed = folder.log_dir is not None and folder.topic is not None
+    times = (folder.log_dir or "", folder.listed, now_ms()) if timed else None
+    return FolderDone(folder.name, done, times, to_verify.left)
 
 
-def verify_segments(
-    paths: Sequence[str], out: Path | str, only: Mapping[str, Set[str]], limits: Limits = DEFAULT_LIMITS
-) -> int:
-    """Verify the checksums of some segments of a copy, by directory; return how many stay unverified in all. Errors:
-    as for :func:`copy_logs`."""
-    folders = Folders(paths, limits).in_order()
-    return verify(target_of(out), folders, limits, Checksums(), only)
+def _verified_parts(job: CopyJob) -> Iterator[Part]:
+    folders = Folders(job.paths, job.limits).in_order()
+    yield "result", CopyResult(unverified=verify(target_of(job.out), folders, job.limits, Checksums(), job.segments))
 
 
 def _bytes_of(input_folders: Folders) -> int:
@@ -594,26 +585,6 @@ def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool,
         others = [r for r in before.readings if r.folder not in folders] if keep else []
         now = before._replace(readings=tuple(sorted((*times, *others))), machine=here, under_way=mixed)
         target.put_list(name, now, before)
-
-
-def check_apart(paths: Sequence[str], out: Path | str) -> None:
-    """Errors: :class:`AuditInputError` if the target is below a PATH, or a PATH below the target. One store may have
-    several schemes, so URIs are compared by path."""
-    target = _path_of(out)
-    for path in paths:
-        given = _path_of(out_of(path))
-        if isinstance(out, str) is ("://" in path and not path.startswith("file:")) and (
-            target.is_relative_to(given) or given.is_relative_to(target)
-        ):
-            raise AuditInputError(
-                f"--out {shown_uri(str(out))} and {shown_uri(path)} lie in each other; give a folder elsewhere"
-            )
-
-
-def _path_of(where: Path | str) -> Path:
-    if isinstance(where, Path):
-        return where.resolve()
-    return Path(posixpath.normpath(f"/{storage.remote_place(where).path.rpartition('://')[2].strip('/')}"))
 
 
 # Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.

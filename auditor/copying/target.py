@@ -31,15 +31,17 @@ from auditor.connectors.logdir.copy_format import (
 )
 from auditor.connectors.logdir.copy_view import rows_of
 from auditor.connectors.stores import remote_files, results, retries, storage
-from auditor.connectors.stores.results import PARTIAL, TRIAL_S
+from auditor.connectors.stores.results import LOCK, PARTIAL, TRIAL_S
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import StorageLocation
+from auditor.copying.job import COPYING
 
 # Directories that are copied concurrently: only their waiting for a store overlaps. Files of the broker are read one at
 # a time, as by one process without threads.
 
 
 Given = TypeVar("Given")
+Answer = TypeVar("Answer")
 
 AT_ONCE = 8  # directories
 
@@ -57,26 +59,25 @@ class IoSlots:
         self._thread = threading.local()
         self._failed = False
 
-    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
-        """Run ``work`` for each item, started in order. Errors: those of ``work``; nothing is started after one."""
+    def each(self, work: Callable[[Given], Answer], given: Sequence[Given]) -> Iterator[Answer]:
+        """Yield ``work`` of each item, started in order. Errors: those of ``work``; nothing is started after one."""
         if len(given) < 2:
-            for item in given:
-                work(item)
+            yield from map(work, given)
             return
         with ThreadPoolExecutor(min(len(given), AT_ONCE), thread_name_prefix="folder") as pool:
             try:
                 for done in [pool.submit(self._in_turn, work, item) for item in given]:
-                    done.result()
+                    yield done.result()
             except BaseException:
                 self._failed = True
                 pool.shutdown(cancel_futures=True)
                 raise
 
-    def _in_turn(self, work: Callable[[Given], object], item: Given) -> None:
+    def _in_turn(self, work: Callable[[Given], Answer], item: Given) -> Answer:
         with self._turn:
             self._thread.working = True
             try:
-                work(item)
+                return work(item)
             finally:
                 self._thread.working = False
 
@@ -98,7 +99,6 @@ class IoSlots:
 # The target: files that never change, and lists that are replaced atomically.
 
 
-LOCK = ".lock"  # locked while a copy is under way
 README = "0-THIS-IS-NO-BACKUP.txt"
 SAYS = """\
 This is no backup. No broker can start on it, and no record can be restored from it.
@@ -107,7 +107,6 @@ It was made by `auditor copy` of a Kafka broker's log directories, and holds wha
 batches, markers, the records of internal topics without what is secret in them, and small files. Keys and values of
 records are not in it. To read it: auditor audit THIS-FOLDER --out DIR
 """
-COPYING = ".copying-"  # in a store, which has no lock: see auditor.connectors.stores.results
 NO_COPY = "{}: not empty, and no earlier copy; give a folder of its own"
 
 
@@ -158,10 +157,9 @@ class Target(ABC):
     def settle(self, name: str) -> None:  # noqa: B027  what stores took, they have
         """Flush a directory to disk."""
 
-    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+    def each(self, work: Callable[[Given], Answer], given: Sequence[Given]) -> Iterator[Answer]:
         """Run ``work`` for each item; each is about a directory of its own."""
-        for item in given:
-            work(item)
+        return map(work, given)
 
     def earlier(self, name: str, file: str) -> SegmentRows:
         """Return the rows of a Parquet file."""
@@ -312,8 +310,6 @@ def _is_ours(name: str) -> bool:
 # A target in a store, where one PUT of a list does what a rename does in a directory.
 
 
-Answer = TypeVar("Answer")
-
 _STREAMS = 2  # concurrent uploads: pyarrow's S3 client reserves 10 MiB for each
 _LARGE_UPLOAD = 4 * MIB
 
@@ -421,9 +417,9 @@ class StoreTarget(Target):
         """See :meth:`Target.has`."""
         return file in self.entries.get(name, ())
 
-    def each(self, work: Callable[[Given], object], given: Sequence[Given]) -> None:
+    def each(self, work: Callable[[Given], Answer], given: Sequence[Given]) -> Iterator[Answer]:
         """See :meth:`Target.each`: several at once, while they wait for the store."""
-        self.turns.each(work, given)
+        return self.turns.each(work, given)
 
     def earlier(self, name: str, file: str) -> SegmentRows:
         """See :meth:`Target.earlier`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import posixpath
@@ -17,11 +16,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from auditor.base import user_input
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.stores.results import ResultFolder, alone_in, folder, is_of_its_own, tried, why
+from auditor.connectors.stores.results import (
+    LOCK,
+    ResultFolder,
+    alone_in,
+    folder,
+    is_of_its_own,
+    locked,
+    making,
+    tried,
+    why,
+)
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.table_parts import file_name
@@ -39,7 +48,7 @@ SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
 RESULTS = (
     "findings.jsonl", "findings", SUMMARY, "report.html", "metrics.prom", "tables", FAILURE, "data_docs", WHAT_IF,
 )  # fmt: skip
-LOCK, STAGED = ".lock", ".unfinished"
+STAGED = ".unfinished"
 
 
 def evidence(inventory: Inventory | None) -> Iterator[tuple[str, StorageLocation]]:
@@ -86,11 +95,11 @@ def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False
     Errors: :class:`AuditInputError` if ``out`` cannot be written, is in a log directory, or is used by another run.
     """
     writable(out, inventory)
-    with _making(out):
+    with making(out):
         out.mkdir(parents=True, exist_ok=True)
     with locked(out):
         staged = out / STAGED
-        with _making(out):
+        with making(out):
             for name in (STAGED, *(() if keep else RESULTS)):
                 remove(out / name)
             staged.mkdir()
@@ -101,34 +110,6 @@ def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False
                 path.rename(out / path.name)
         finally:
             remove(staged)
-
-
-@contextlib.contextmanager
-def _making(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
-
-
-@contextlib.contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Lock a directory for this process; the lock ends with the process.
-
-    Errors: :class:`AuditInputError` if another process has it.
-    """
-    with _making(folder):
-        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise AuditInputError(f"another run writes to {folder}; wait for its end or choose another --out") from None
-    try:
-        yield
-    finally:
-        os.close(fd)
 
 
 def remove(path: Path) -> None:
@@ -314,8 +295,8 @@ def read(out: Path | str) -> Earlier:
     try:
         if None in texts:
             raise FileNotFoundError
-        summary = json.loads(texts[0] or b"")
-        rows = [json.loads(line) for line in (texts[1] or b"").splitlines()]
+        summary = parsed(texts[0] or b"", MOST_OF_SUMMARY)
+        rows = [parsed(line) for line in (texts[1] or b"").splitlines()]
     except (ValueError, FileNotFoundError):
         raise AuditInputError(f"{shown} holds no results of an audit; give the --out of one") from None
     page = where.address("report.html")

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import Fields, Values, parsed
 from auditor.base.errors import AuditInputError
 from auditor.dashboards import answers, output_formats, terminal
 from auditor.dashboards.finding_groups import LEAST, Printing, Selection, explained, is_partition, named
@@ -175,14 +175,14 @@ class Journal:
             for line in f:
                 if not line.endswith(b"\n"):
                     break
-                self._apply(json.loads(line))
+                self._apply(parsed(line))
                 self.size += len(line)
             f.truncate(self.size)
 
     def _checkpoint(self, size: int) -> tuple[Open, int]:
         # Empty if it is missing or of another journal.
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            stored = json.loads((self.folder / CHECKPOINT).read_text(encoding="utf-8"))
+            stored = parsed((self.folder / CHECKPOINT).read_bytes())
             if 0 <= stored["bytes"] <= size:
                 return dict(stored["open"]), int(stored["bytes"])
         return {}, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -53,6 +54,9 @@ NO_RECORDS = (
 )
 
 
+NO_PAGE = "<!doctype html><title>No report</title><p>The page could not be made: see unreadable in summary.json.\n"
+
+
 def publish(audit: Audit, folder: Path) -> RunReport:
     """Write all results into a directory, and into the history if one is asked for. Returns them as they are shown.
 
@@ -60,13 +64,17 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     """
     options = audit.options
     _ = audit.findings
-    written = write_tables(audit, folder) if options.tables else None
+    written = audit.look("tables/", lambda: write_tables(audit, folder), None) if options.tables else None
+    if written is None:
+        shutil.rmtree(folder / "tables", ignore_errors=True)  # what looks whole and is not
     summary, judged = _summarise(audit), None
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
     report = _with_verdict(audit, summary)
+    if not (page := audit.look("report.html", lambda: report_page(audit, report), "")):
+        report = _with_verdict(audit, _summarise(audit) | {"expectations": summary.get("expectations")})
     write_findings(audit, folder)
-    write_whole(folder / "report.html", report_page(audit, report))
+    write_whole(folder / "report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
         keep(audit, report, judged)
@@ -206,6 +214,8 @@ def _summarise(audit: Audit) -> Fields:
         "prevention": audit.look("the list of preventions", lambda: _prevention(audit), []),
         "recovery": audit.look("the dry run of recovery", lambda: recovery(audit, totals), []),
     }
+    for _ in audit.blocked:  # as well
+        pass
     return {
         "tool": {"name": "auditor", "version": VERSION},
         "versions": {name: version(name) for name in ("pyspark", "pyarrow", "numpy", "numba")}

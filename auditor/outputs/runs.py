@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from auditor.base import user_input
-from auditor.base.at_rest import Fields, Json, Values, parsed
+from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
 from auditor.base.words import few
 from auditor.connectors.stores.results import ResultFolder, folder, why
@@ -395,7 +395,7 @@ def summary_of(history: History, run: Run) -> Fields:
     """Return the summary of a run. Errors: as for :func:`read`."""
     try:
         (text,) = read(history, run, "runs", ["summary"])["summary"].to_pylist()
-        summary: Fields = json.loads(text)
+        summary: Fields = parsed(text, MOST_OF_SUMMARY)
     except (ValueError, TypeError):
         raise UnreadableRun(run, "its summary is no JSON") from None
     return summary

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from auditor.base import VERSION
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import Fields, Values, parsed
 from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
@@ -205,7 +205,7 @@ class Site:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
         summary = runs.summary_of(self.shelf.history, run)
         saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
-        rows = {kind: [json.loads(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
+        rows = {kind: [parsed(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])
 
     def _links(self, up: str) -> Links:
@@ -265,7 +265,7 @@ def _rows(rows: Iterable[Values]) -> list[Fields]:
 
 def _held(row: Values) -> Fields:
     times = {name: _iso(row.get(name)) for name in pipeline_summary.SINCE}
-    return {**row, **times, "advice": json.loads(row["advice"] or "null")}
+    return {**row, **times, "advice": parsed(row["advice"] or "null")}
 
 
 def _iso(moment: datetime | None) -> str | None:
@@ -336,7 +336,7 @@ def _put(out: ResultFolder, texts: Mapping[str, bytes], path: str) -> None:
 def _stamps(out: ResultFolder) -> dict[str, str]:
     # Empty if there is no list, or one of another program.
     try:
-        stamps = json.loads(out.get(LIST) or b"{}")["pages"]
+        stamps = parsed(out.get(LIST) or b"{}")["pages"]
     except (ValueError, KeyError, TypeError):
         return {}
     return {str(path): str(stamp) for path, stamp in stamps.items()} if isinstance(stamps, dict) else {}

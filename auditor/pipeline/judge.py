@@ -29,7 +29,7 @@ from auditor.rules.placement import OF_ANOTHER, OF_REMOVED
 from auditor.rules.producer_memory import PROVED, verdict
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import Finding, LogView, iso
+from auditor.rules.seen.view import Finding, LogView, iso, viewed
 from auditor.rules.transactions import blocking
 from auditor.rules.transactions.making import dated, of_coordinator, open_transactions, place_of, undeliverable
 from auditor.transactions.record import ORDER, Transaction
@@ -49,11 +49,14 @@ NOT_IN_INPUT = (
 def judge_log(
     replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], max_findings: int = OF_A_RULE
 ) -> Iterator[tuple[str, Fields]]:
-    """Yield rows of kind finding, log, open, blocked, readers, aside, timeline about one log.
+    """Yield rows of kind finding, log, open, blocked, readers, aside, timeline about one log, or failed alone.
 
     ``max_findings``: of a kind.
     """
-    log = LogView(replicas, cluster)
+    log, failures = viewed(replicas, cluster)
+    if log is None:
+        yield from (("failed", error._asdict()) for error in failures)
+        return
     silent = log.is_gone or not cluster.is_judged
     asked = _asked(kinds, log.is_gone, there(log)) if cluster.is_judged else ()
     for finding in judge_bounded(log, asked, max_findings):

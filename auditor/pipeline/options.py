@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 from auditor.base import user_input
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, parsed
 from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, SEQUENCES, AuditInputError, Limits, parse_int
 from auditor.base.user_input import Names, Scope, Since, moment_ms
 from auditor.base.words import SEVERITIES
@@ -271,7 +271,7 @@ def _over(entry: AcceptedFinding, severity: str, as_of_ms: int) -> str:
 def read_baseline(path: Path) -> Baseline:
     """Read the baseline at ``path``. Errors: :class:`AuditInputError` naming the file and the entry."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = parsed(path.read_bytes())
     except OSError as error:
         raise AuditInputError(f"cannot read {path}: {error.strerror}; 'auditor baseline' writes one") from None
     except ValueError as error:

@@ -244,6 +244,9 @@ def by_producer(findings: Sequence[Finding], accepted: Sequence[object | None]) 
     return dict(grouped)
 
 
+NO_STATE: Fields = {"accepted": False, "left_out": False, "fingerprint": None}  # where it fails
+
+
 def run_state(row: Values, about: Mapping[int | None, Sequence[About]], asked: Collection[str]) -> Fields:
     """Return what a run adds to a row of ``judge.blocked_rows``.
 

@@ -23,7 +23,6 @@ from auditor.pipeline.whole_audit import Audit, Say, nobody
 from auditor.replay.producers.kernel import AHEAD_MS
 from auditor.replay.task import PolicySettings, ReplicaTask, TextTask
 from auditor.rules.producer_memory import Peak, broker_memory
-from auditor.rules.resolution.resolve import signed
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
@@ -224,7 +223,7 @@ class WhatIfAudit(Audit):
         ]
         findings = [Finding.of(row) for row in rows]
         findings += [_memory(b) for b in brokers if DRAFT in b["policies"] and b["policy_now"] in b["policies"]]
-        return signed(self.resolved(findings), self.inventory.cluster_ids)
+        return self.signed(self.resolved(findings))
 
     def held(self, table: str) -> pa.Table | None:
         """Return ``verdicts`` from the judge step, other tables as every audit does."""

@@ -28,7 +28,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.kinds import Unverified
 from auditor.rules.resolution.finding_limits import judge_bounded
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.rules.seen.view import LogView, iso
+from auditor.rules.seen.view import LogView, iso, viewed
 
 # Judge step of a what-if: the verdicts of each log.
 
@@ -66,7 +66,10 @@ VERDICTS = declared(
 
 def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
     """Yield the policies' effect on one log: verdicts and findings by its leader replica, sizes by every replica."""
-    log = LogView(replicas, cluster)
+    log, failures = viewed(replicas, cluster)
+    if log is None:
+        yield "errors", {"log_dir": replicas[0].log_dir, "errors": [e._asdict() for e in failures]}
+        return
     try:
         yield from _of_policies(log)
     except Exception as error:  # noqa: BLE001

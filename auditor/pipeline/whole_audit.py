@@ -57,7 +57,7 @@ from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.catalogue import registry
 from auditor.rules.lib import repairs
 from auditor.rules.resolution.finding_limits import LimitedFindings
-from auditor.rules.resolution.resolve import resolve_each, signed
+from auditor.rules.resolution.resolve import in_order, resolve_each, sign
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import Finding, iso
 
@@ -310,6 +310,7 @@ class ReadAudit:
         self.timings: dict[str, float] = {}
         self.began = datetime.datetime.now(datetime.UTC)
         self.fatal: list[tuple[str, DecodeError]] = []
+        self.failures: list[DecodeError] = []  # of parts of the audit
         self._opening: Future[Any] | None = None  # the settings, while they are read beside the runner's start
         self._steps: list[str] = []
         self._since = 0.0
@@ -490,7 +491,6 @@ class JudgedAudit(ReadAudit):
     def clusters(self) -> dict[str, Cluster]:
         """The context of each cluster, by join key."""
         options = self.options
-        failures: list[DecodeError] = []
         clusters = cluster_context.build(
             self.briefs,
             self.settings,
@@ -498,9 +498,8 @@ class JudgedAudit(ReadAudit):
             {log_dir.name: horizons.copying_ms(log_dir.size) for log_dir in self.inventory.log_dirs},
             options.at_once,
             cluster_context.read_at(self.inventory),
-            failures,
+            self.failures,
         )
-        self.fatal += [("", error) for error in failures]
         for key, cluster in clusters.items():
             cluster.scope = options.scope
             cluster.whole = options.whole
@@ -577,6 +576,8 @@ class JudgedAudit(ReadAudit):
                 elif kind == "finding":
                     if self._asked_for(row):
                         limited.add(Finding.of(row))
+                elif kind == "failed":
+                    self.failures.append(DecodeError(**row))
                 else:
                     rows[kind].append(self._addressed(row))
             done = {kind: gathered.in_order() for kind, gathered in rows.items()}
@@ -615,7 +616,8 @@ class JudgedAudit(ReadAudit):
 
         def described(row: Fields) -> Fields:
             further = {"readers": sorted(groups.get(row["topic"], ())), "remedy": text(row["advice"])}
-            return row | further | summary.run_state(row, about, self.kinds)
+            of_run = self.look("a row of blocked", lambda: summary.run_state(row, about, self.kinds), summary.NO_STATE)
+            return row | further | of_run
 
         return MappedRows(self.judged["blocked"], described)
 
@@ -627,23 +629,25 @@ class JudgedAudit(ReadAudit):
         for finding in findings:
             if finding.advice is not None:
                 finding.advice = repairs.addressed(finding.advice, self.options.bootstrap)
-        findings = signed(findings, self.inventory.cluster_ids)
+        findings = self.signed(findings)
         del self.judged["finding"]  # at the end: who interrupts this may ask again
         return findings
 
+    def signed(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return findings in the contract's order with their fingerprints, as far as that does not fail."""
+        ids = self.inventory.cluster_ids
+        listed = [*findings]
+        for finding in listed:
+            self.look(f"the fingerprint of a finding of {finding.rule}", partial(sign, finding, ids), None)
+        return in_order(listed)
+
     def resolved(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return findings with those of one cause merged, as far as that does not fail."""
-        failures: list[DecodeError] = []
-        resolved = resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs}, failures)
-        self.fatal += [("", error) for error in failures]
-        return resolved
+        return resolve_each(findings, {d.name: d.join_key for d in self.inventory.log_dirs}, self.failures)
 
     def look(self, subject: str, make: Callable[[], Made], otherwise: Any) -> Made:
         """Return what ``make`` returns, which no finding rests on; where it fails, ``otherwise``, with a read error."""
-        failures: list[DecodeError] = []
-        made = attempt(failures, f"{subject} could not be made", make, otherwise)
-        self.fatal += [("", error) for error in failures]
-        return made
+        return attempt(self.failures, f"{subject} could not be made", make, otherwise)
 
     @cached_property
     def _begun_inside(self) -> set[tuple[str | None, int | None]]:
@@ -767,7 +771,7 @@ class Audit(JudgedAudit):
         errors += self._errors_of_logs if self.is_known("judged") else []
         mixed = sorted(self.mixed) if self.is_known("clusters") else []
         errors += [(name, DecodeError(COPY_LIST, 0, -1, "unreadable", MIXED)) for name in mixed]
-        return list(dict.fromkeys(errors + self.fatal))
+        return list(dict.fromkeys([*errors, *self.fatal, *(("", error) for error in self.failures)]))
 
     @property
     def _errors_of_logs(self) -> list[tuple[str, DecodeError]]:

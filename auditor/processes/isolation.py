@@ -101,6 +101,13 @@ Task = TypeVar("Task")
 Result = TypeVar("Result")
 
 TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
+LOADED = (
+    "auditor.base.machine_code",
+    "auditor.replay.reading.replica_reader",
+    "auditor.pipeline.runner",
+    "auditor.pipeline.cluster_settings",
+    "auditor.pipeline.judge",
+)
 MAX_REFUSED = 8  # files of one task; then all that it reads is refused
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)  # anybody's, or a file's that is too large
 KILLS = "reading it "  # how the reason of a refused file begins
@@ -153,11 +160,11 @@ class _Worker:
 class Pool:
     """At most ``size`` workers, started when there is work, and kept until the pool is closed.
 
-    ``waits``: called with the reason when a worker waits for a store.
+    ``modules``: what they import before; ``waits``: called with the reason when a worker waits for a store.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, modules: Sequence[str] = LOADED) -> None:
+        self.size, self.modules = size, modules
         self.waits: Callable[[str], None] = retries.ignore
         self._idle: list[_Worker] = []
 
@@ -184,7 +191,7 @@ class Pool:
     @cached_property
     def _starter(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         ours, theirs = socket.socketpair()
-        call = f"from auditor.processes.worker import start_workers; start_workers({theirs.fileno()})"
+        call = f"from auditor.processes.worker import start_workers; start_workers({theirs.fileno()}, {self.modules})"
         path = os.pathsep.join(path or os.getcwd() for path in sys.path)
         env = os.environ | FOR_NUMPY | {"PYTHONPATH": path}
         with theirs:

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 from auditor.base.errors import FAILURES_RAISE, StoreTrouble, cause_of
@@ -26,26 +26,22 @@ from auditor.processes.isolation import FORK, NUMBER, MessageSocket, Note, Opene
 
 REPORT_EVERY_S = 0.1
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-LOADED = (
-    "auditor.base.machine_code",
-    "auditor.replay.reading.replica_reader",
-    "auditor.pipeline.runner",
-    "auditor.pipeline.cluster_settings",
-    "auditor.pipeline.judge",
-)
 
 
-def start_workers(line_fd: int) -> None:
+def start_workers(line_fd: int, modules: Sequence[str]) -> None:
     """Run the starter: import modules, then fork a worker on request, and report how one ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it decides when it ends
     sys.meta_path.insert(0, _NoPandas())
-    for name in LOADED:
+    for name in modules:
         importlib.import_module(name)
     line = MessageSocket(socket.socket(fileno=line_fd))
     notes: dict[int, Note] = {}
     while True:
         asked, fds, *_ = socket.recv_fds(line.pipe, 1 + NUMBER.size, 1)
         if not asked:
+            for pid in notes:  # nobody is left to read for, or to hold a lock
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
             return
         if asked[:1] == FORK:
             note = Note()

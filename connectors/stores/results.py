@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
 import time
@@ -33,6 +34,7 @@ Answer = TypeVar("Answer")
 # In these an object is written atomically, and needs no directory. Elsewhere a file is written under another name, and
 # moved.
 WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
+LOCK = ".lock"  # of a directory of this machine
 PARTIAL = ".partial-"  # prefix of that name
 TRIAL_S = 5.0  # for retries of the first request: most refusals are the user's mistake
 
@@ -250,6 +252,35 @@ def tried(where: ResultFolder, option: str, trial: str, *, keep: bool = False) -
             where.delete([trial])
     except (*REFUSED, StoreTrouble) as error:
         raise AuditInputError(f"cannot write to {where.shown}: {why(error)}; choose another {option}") from error
+
+
+@contextlib.contextmanager
+def making(out: Path) -> Iterator[None]:
+    """Errors: :class:`AuditInputError` for an ``OSError`` of the block, which writes to a directory."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise AuditInputError(f"cannot write to {out}: {reason}; make room there or choose another --out") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a directory for this process; the lock ends with the process.
+
+    Errors: :class:`AuditInputError` if another process has it.
+    """
+    with making(folder):
+        fd = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise AuditInputError(f"another run writes to {folder}; wait for its end or choose another --out") from None
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 # Leases against two writers in one directory of a store, which has no lock.

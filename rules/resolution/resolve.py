@@ -353,11 +353,8 @@ def cluster_of(finding: Values, cluster_ids: Mapping[str, str | None]) -> str | 
     return cluster_ids.get(str(read(Evidence, finding["evidence"]).get("log_dir")), only)
 
 
-def signed(findings: Iterable[Finding], cluster_ids: Mapping[str, str | None]) -> list[Finding]:
-    """Return the findings in the contract's order, each with its fingerprint. ``cluster_ids``: by log directory."""
-    listed = list(findings)
-    for finding in listed:
-        row = finding.to_dict()
-        finding.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))
-        finding.outcome = finding.outcome or NO_OUTCOME
-    return in_order(listed)
+def sign(finding: Finding, cluster_ids: Mapping[str, str | None]) -> None:
+    """Give a finding its fingerprint. ``cluster_ids``: by log directory."""
+    finding.outcome = finding.outcome or NO_OUTCOME
+    row = finding.to_dict()
+    finding.fingerprint = fingerprint(row, cluster_of(row, cluster_ids))

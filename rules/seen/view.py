@@ -500,6 +500,13 @@ class LogView:
         return self.finding(severity, message, segment=int(event["segment"]), offset=event["base_offset"], **fields)
 
 
+def viewed(replicas: list[ReplicaFacts], cluster: Cluster) -> tuple[LogView | None, list[DecodeError]]:
+    """Return the view of a log; None where that fails, with a read error."""
+    failures: list[DecodeError] = []
+    name = f"{replicas[0].topic}-{replicas[0].partition}"
+    return attempt(failures, f"no rule could judge {name}", lambda: LogView(replicas, cluster), None, name), failures
+
+
 def plain(value: object) -> Any:
     """Convert numpy numbers to Python's, also in lists and dicts."""
     if isinstance(value, np.generic):

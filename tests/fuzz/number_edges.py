@@ -7,20 +7,26 @@ some of them in a history that is sound otherwise.
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import random
 import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from auditor.base.errors import LAST_MS, MOST_OFFSET, AuditInputError
 from auditor.commands.decode import DecodeOptions, decode, lines, locate
+from auditor.connectors.logdir.copy_format import LIST
+from auditor.copying.run import copy_logs
 from tests.bare_broker import BEGAN
 from tests.fuzz.every_way import Failure, apart, every_way
 from tests.fuzz.mutated_directories import LIMITS, write
 from tests.fuzz.sealed_histories import History
+from tests.fuzz.seeds import by_kind
+from tests.fuzz.targets import TARGETS
 
 SEED = 54
 HISTORIES = (49, 23, 36, 43)  # one of each age, of one broker, which together have every kind of file
@@ -128,3 +134,56 @@ def _decoded(file: str, records: bool) -> None:
         for piece in locate(options):
             for own, table, rows in decode(piece, options):
                 assert all(lines(rows, "" if own else table, False))
+
+
+def in_lists(seed: int, count: int) -> Iterator[tuple[str, Failure]]:
+    """What goes wrong with a copy in one of whose lists a number is another: the number's place, and how it ends."""
+    random_ = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        source, copy = Path(folder, "in"), Path(folder, "copy")
+        write(Changed(random_.choice(HISTORIES), {}).tree, source)
+        copy_logs([str(source)], copy, records=True)
+        lists = {path: json.loads(gzip.decompress(path.read_bytes())) for path in sorted(copy.rglob(LIST))}
+        for k in range(count):
+            path = random_.choice([*lists])
+            place = random_.choice([*_integers(lists[path], ())])
+            edge = random_.choice(EDGES)
+            before = path.read_bytes()
+            path.write_bytes(gzip.compress(json.dumps(_with(lists[path], place, edge)).encode()))
+            (work := Path(folder, f"work-{k}")).mkdir()
+            said = f"{path.relative_to(copy)} {place} {edge}"
+            yield from ((said, failure) for failure in apart(work, lambda: every_way(copy, work, None)))
+            path.write_bytes(before)
+
+
+def _integers(value: Any, place: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inside:
+        yield from _integers(item, (*place, key))
+    if type(value) is int:
+        yield place
+
+
+def _with(value: Any, place: tuple[Any, ...], edge: int) -> Any:
+    if not place:
+        return edge
+    changed = dict(value) if isinstance(value, dict) else list(value)
+    changed[place[0]] = _with(value[place[0]], place[1:], edge)
+    return changed
+
+
+def in_decoders(seed: int, count: int) -> Iterator[tuple[str, str, str]]:
+    """What any decoder raises where two, four or eight bytes of one of its seeds, or two such numbers, are edges: every
+    field of every format, wherever it is. Gives the decoder, the bytes and the trace."""
+    random_, seeds = random.Random(seed), by_kind()
+    for _ in range(count):
+        kind = random_.choice([kind for kind in TARGETS if kind in seeds])
+        data, width = bytearray(random_.choice(seeds[kind])), random_.choice((2, 4, 8))
+        edges = [edge for edge in EDGES if -(1 << 8 * width - 1) <= edge < 1 << 8 * width - 1]
+        for _ in range(random_.choice((1, 2))):
+            place = random_.randrange(max(1, len(data) - width + 1))
+            data[place : place + width] = random_.choice(edges).to_bytes(width, "big", signed=True)
+        try:
+            TARGETS[kind](bytes(data))
+        except Exception:  # noqa: BLE001 - whatever it is, it is what this module looks for
+            yield kind, bytes(data).hex(), traceback.format_exc()

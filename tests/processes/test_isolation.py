@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from auditor.base.errors import DEFAULT_LIMITS, FAILURES_RAISE, DecodeError
+from auditor.base.errors import DEFAULT_LIMITS, FAILURES_RAISE, DecodeError, attempt
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.stores import storage
@@ -104,6 +104,19 @@ def test_a_stream_goes_on_without_the_file_that_kills(how: str) -> None:
     assert [error.file for error in of_first[2][1]] == [name]
     assert [part for number, part in parts if number == 1] == [(0, []), (1, []), None]
     assert of_first[3:] == [None]
+
+
+def contains(_task: int) -> int:
+    """Fails in a part that is contained."""
+    return attempt([], "a look", lambda: {}["since"], 1)
+
+
+def test_what_a_worker_contains_is_a_failure_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Pool(1) as pool:
+        assert pool.all([0], contains) == [1]
+    monkeypatch.setenv(FAILURES_RAISE, "1")
+    with Pool(1) as pool, pytest.raises(RuntimeError, match="KeyError"):
+        pool.all([0], contains)
 
 
 def test_who_was_killed_once_may_have_been_by_anybody(tmp_path: Path) -> None:

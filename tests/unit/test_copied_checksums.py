@@ -15,7 +15,7 @@ from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import UNVERIFIED
 from auditor.connectors.codec.segment import HeaderHop, read_segment
 from auditor.copying import run
-from auditor.copying.run import copy_logs, referenced_segments, verify_segments
+from auditor.copying.run import copy_logs, referenced_segments
 from auditor.rules.seen.view import Finding
 from tests import segments
 from tests.facts import opened
@@ -114,7 +114,7 @@ def test_an_unverified_checksum_lowers_no_severity(source: Path, tmp_path: Path)
     for extra in ([], ["--fail-on-unsure"]):
         arguments = ["audit", str(copy), "--out", str(tmp_path / "audit"), "--master", "inline[1]", "--quiet", *extra]
         assert cli.main(arguments) == 1
-    assert verify_segments([str(source)], copy, referenced_segments(opened(copy))) == 0
+    assert copy_logs([str(source)], copy, segments=referenced_segments(opened(copy))).unverified == 0
     assert [f.to_json() for f in opened(copy).findings] == [f.to_json() for f in opened(source).findings]
 
 

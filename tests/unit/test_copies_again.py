@@ -21,7 +21,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import folders, run, taken_segments, target
 from auditor.copying.folders import now_ms
 from tests import corpora
-from tests.copies import copy_of
+from tests.copies import copied_here, copy_of
 from tests.facts import opened
 from tests.growing import CHANGES, NAME, appended, batches, broker, offsets, rolled, rows_of
 
@@ -306,6 +306,7 @@ def test_an_index_that_is_replaced_each_time_is_not_compared(
     path.write_bytes((2).to_bytes(4, "big") + (7).to_bytes(4, "big"))  # of no batch's beginning
     times = right_when_it_was_read(monkeypatch, lambda: replaced(path, path.read_bytes()), 9)
     copy = tmp_path / "copy"
+    copied_here(monkeypatch)
     assert cli.main(["copy", str(source.parent), "--out", str(copy)]) == 0
     assert times.count("t-0") == 3
     assert "1 folder changed each time" in capsys.readouterr().out

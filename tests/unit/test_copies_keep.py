@@ -17,6 +17,7 @@ from auditor.copying.folders import InputFolder
 from auditor.copying.run import copy_logs
 from auditor.copying.throttling import keep_time
 from tests import segments
+from tests.copies import copied_here
 from tests.facts import opened
 from tests.growing import batches, broker, rows_of
 
@@ -208,8 +209,9 @@ def test_nothing_that_is_held_makes_a_finding_or_hides_one(source: Path, tmp_pat
 
 
 def test_the_command_says_what_is_held_and_an_audit_where_it_stands(
-    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    copied_here(monkeypatch)
     words = ["copy", str(source.parent), "--out", str(tmp_path / "copy"), "--keep", "30d"]
     assert cli.main(words) == 0
     retention(source)

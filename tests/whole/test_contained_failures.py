@@ -17,7 +17,14 @@ from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.copying.run import OneFolder
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.outputs import publish
-from auditor.pipeline import cluster_context, cluster_settings, judge, what_if_verdicts
+from auditor.pipeline import (
+    cluster_context,
+    cluster_settings,
+    derived_tables,
+    judge,
+    what_if_verdicts,
+    whole_audit,
+)
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -28,11 +35,13 @@ from auditor.rules.resolution import resolve
 from auditor.rules.seen.view import Finding, LogView
 from tests import corpora
 from tests.audited import published
+from tests.copies import copied_here
 from tests.facts import here
 
 NAME = "hanging-36"
 TOPIC = "bank.audit"
 HANGING = "hanging-transaction"
+OF_TABLES = ((publish, "write_tables"), (derived_tables, "of_log"))
 
 
 @pytest.fixture(autouse=True)
@@ -122,16 +131,44 @@ def test_what_a_rule_found_before_it_raised_stays(tmp_path: Path, monkeypatch: p
         (publish, "recovery"),
         (cluster_settings, "event_tasks"),
         (resolve, "without_conflicts"),
+        (whole_audit, "sign"),
+        (judge.summary, "run_state"),
+        (publish, "report_page"),
+        (publish, "write_tables"),
+        (derived_tables, "of_log"),
     ],
 )
 def test_a_step_that_raises_loses_only_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str
 ) -> None:
     monkeypatch.setattr(module, name, broken_rows if name in ("blocked_rows", "of_log") else broken)
-    done, summary = audited(tmp_path)
+    done, summary = audited(tmp_path, tables=True)
     assert HANGING in {f.kind for f in done.findings}
     assert not_judged(summary)
     assert is_failed(done, summary)
+    assert summary["blocked"] or name in ("blocked_rows", "open_transactions")
+    assert (tmp_path / "tables").exists() is ((module, name) not in OF_TABLES)
+
+
+@pytest.mark.parametrize("what_if", [False, True])
+def test_a_log_of_which_no_view_can_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what_if: bool
+) -> None:
+    made = LogView.__post_init__
+
+    def fails_once(log: LogView) -> None:
+        if log.replicas[0].topic == TOPIC:
+            broken()
+        made(log)
+
+    monkeypatch.setattr(LogView, "__post_init__", fails_once)
+    options = AuditOptions((str(corpora.unpack(NAME)),), tmp_path)
+    done = WhatIfAudit(options, here()) if what_if else Audit(options, here())
+    _ = done.findings
+    rows = [error.detail for _, error in done.unread() if error.reason == "not_judged"]
+    assert len(rows) == 3  # partitions
+    assert all(row.startswith(f"no rule could judge {TOPIC}-") and "KeyError: 'since'" in row for row in rows)
+    assert done.exit_code() == 3
 
 
 def test_findings_that_a_rule_cannot_merge_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +262,7 @@ def test_a_file_that_cannot_be_copied_leaves_the_others(
         return broken() if failed else take(taken, place, name, *given, **named)
 
     monkeypatch.setattr(SegmentsTaken, "take", fails_once)
+    copied_here(monkeypatch)
     assert cli.main(["copy", str(source), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
     assert "1 file could not be read" in capsys.readouterr().out
     done, summary = audited_at(tmp_path / "copy", tmp_path / "out")
@@ -246,6 +284,7 @@ def test_a_folder_that_cannot_be_copied_leaves_the_others(
         take(one, done)
 
     monkeypatch.setattr(OneFolder, "take", fails_once)
+    copied_here(monkeypatch)
     assert cli.main(["copy", str(corpora.unpack(NAME)), "--out", str(tmp_path / "copy"), "--limit-rate", "none"]) == 3
     assert f"{TOPIC}-0 was not copied: KeyError" in capsys.readouterr().err
     _, summary = audited_at(tmp_path / "copy", tmp_path / "out")

@@ -14,7 +14,7 @@ from tests.conftest import NIGHTLY
 from tests.coordinator_records import Coordinator
 from tests.facts import opened
 from tests.forge import Forged
-from tests.fuzz.number_edges import HISTORIES, chosen, failures, one_at_a_time
+from tests.fuzz.number_edges import HISTORIES, chosen, failures, in_decoders, in_lists, one_at_a_time
 
 DAY = int(time.time()) // 86_400
 SAMPLE = 4  # cases of each day's run of all whole tests
@@ -26,6 +26,16 @@ def test_no_number_of_any_file_ends_an_audit_a_copy_or_a_decode() -> None:
     """By day: the seed is in the message of a failure. At night all fields of one history, another one each night."""
     cases = one_at_a_time(HISTORIES[DAY % len(HISTORIES)]) if NIGHTLY else chosen(DAY, SAMPLE)
     wrong = {str(case): found for case in cases if (found := failures(case))}
+    assert not wrong, (DAY, wrong)
+
+
+def test_no_number_of_a_list_of_a_copy_ends_an_audit() -> None:
+    wrong = [*in_lists(DAY, 100 if NIGHTLY else SAMPLE)]
+    assert not wrong, (DAY, wrong)
+
+
+def test_no_number_ends_a_decoder() -> None:
+    wrong = [*in_decoders(DAY, 200_000 if NIGHTLY else 2_000)]
     assert not wrong, (DAY, wrong)
 
 
