@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor.connectors.stores.retries import ignore
-from auditor.copying.job import CopyJob, CopyResult
+from auditor.copying.copy_job import CopyJob, CopyResult
 from auditor.copying.run import copied, copy_logs
 
 LIST = "copied.json.gz"

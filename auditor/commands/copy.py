@@ -21,7 +21,7 @@ from auditor.copying import throttling
 from auditor.pipeline.options import AuditOptions, folder_of, out_of, parse_time
 
 if TYPE_CHECKING:
-    from auditor.copying.job import CopyJob, CopyResult, Part
+    from auditor.copying.copy_job import CopyJob, CopyResult, Part
     from auditor.pipeline.whole_audit import Audit
 
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     throttling.lower_priority()
     throttling.trim_freed_memory()
     # Imported only now: it loads Arrow, which has been told by trim_freed_memory.
-    from auditor.copying.job import check_apart
+    from auditor.copying.copy_job import check_apart
 
     check(args)
     started, out, begun_ms = time.monotonic(), args.out, time.time_ns() // 1_000_000
@@ -143,7 +143,7 @@ def _write(done: CopyResult, rounds: int, seconds: float, out: Path | str) -> No
 
 
 def _job(args: argparse.Namespace, **how: Any) -> CopyJob:
-    from auditor.copying.job import CopyJob
+    from auditor.copying.copy_job import CopyJob
 
     return CopyJob(**{"paths": args.paths, "out": args.out, "checksums": args.checksums, "rate": args.limit_rate} | how)
 
@@ -169,7 +169,7 @@ def _alone(out: Path | str) -> Iterator[Callable[[str], None]]:
     # Yields a function to call after each directory: in a store it renews the lease, or fails if that is lost.
     from auditor.connectors.stores.results import alone_in, locked
     from auditor.connectors.stores.retries import ignore
-    from auditor.copying.job import COPYING
+    from auditor.copying.copy_job import COPYING
 
     if isinstance(out, str):
         with alone_in(out, COPYING, "copy") as still_alone:
@@ -217,7 +217,7 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
     :class:`AuditInputError` for a usage error, ``OSError`` of the target.
     """
     from auditor.copying import run as copying  # only now: it loads the readers
-    from auditor.copying.job import ALL
+    from auditor.copying.copy_job import ALL
     from auditor.outputs import delivery, printing
 
     results, checksums = delivery.read(args.run_folder), args.checksums

@@ -32,6 +32,7 @@ from auditor.connectors.stores import remote_files, results, storage
 from auditor.connectors.stores.retries import ignore
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
+from auditor.copying.copy_job import ALL, BUDGET, BUDGET_BYTES, CopyJob, CopyResult, FolderDone, Part, check_apart
 from auditor.copying.folders import (
     Folders,
     InputFolder,
@@ -45,7 +46,6 @@ from auditor.copying.folders import (
     small_file,
     stat_and_size,
 )
-from auditor.copying.job import ALL, BUDGET, BUDGET_BYTES, CopyJob, CopyResult, FolderDone, Part, check_apart
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.model.transaction_states import partition_for

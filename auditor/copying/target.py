@@ -34,7 +34,7 @@ from auditor.connectors.stores import remote_files, results, retries, storage
 from auditor.connectors.stores.results import LOCK, PARTIAL, TRIAL_S
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.copying.job import COPYING
+from auditor.copying.copy_job import COPYING
 
 # Directories that are copied concurrently: only their waiting for a store overlaps. Files of the broker are read one at
 # a time, as by one process without threads.

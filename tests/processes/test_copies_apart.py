@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from auditor import cli
-from auditor.base.errors import FAILURES_RAISE, AuditInputError
-from auditor.copying import folders, job, run, taken_segments
-from auditor.copying.job import CopyJob, Part
+from auditor.base.errors import FAILURES_RAISE, AuditFailure, AuditInputError
+from auditor.copying import folders, run, taken_segments
+from auditor.copying.copy_job import BUDGET, CopyJob, Part
 from auditor.copying.run import copy_logs
 from auditor.pipeline.options import AuditOptions
 from tests import corpora
@@ -135,7 +135,7 @@ def test_a_directory_that_kills_without_a_file_is_left_as_it_was(
 
 
 def test_a_process_that_ends_at_the_listing_ends_the_copy(tmp_path: Path) -> None:
-    with pytest.raises((job.AuditFailure, RuntimeError), match="the process that"):
+    with pytest.raises((AuditFailure, RuntimeError), match="the process that"):
         CopyJob([str(corpora.unpack(NAME))], tmp_path / "copy").apart(killed_at_the_listing)
 
 
@@ -170,7 +170,7 @@ def test_the_budget_is_what_is_left_of_it(tmp_path: Path, monkeypatch: pytest.Mo
     """A process that takes over verifies no more than the one before had left."""
     source = corpora.unpack(NAME)
     budget = sum(path.stat().st_size for path in source.rglob("*") if path.is_file())
-    first, second = (CopyJob([str(source)], tmp_path / n, checksums=job.BUDGET, budget=budget) for n in ("a", "b"))
+    first, second = (CopyJob([str(source)], tmp_path / n, checksums=BUDGET, budget=budget) for n in ("a", "b"))
     monkeypatch.setenv(VICTIMS, logs(source, 1)[0])
     first.apart(run.copied)
     second.apart(killed_by_segments)

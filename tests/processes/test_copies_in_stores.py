@@ -25,7 +25,7 @@ from auditor.connectors.stores import results as stores_results
 from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from auditor.copying import run
-from auditor.copying.job import COPYING
+from auditor.copying.copy_job import COPYING
 from auditor.copying.run import copy_logs
 from auditor.copying.target import README, StoreTarget
 from tests import corpora, failing_store
