@@ -11,7 +11,7 @@ import pytest
 
 from auditor import cli
 from auditor.rules.catalogue import registry
-from auditor.rules.resolution.resolve import fingerprint, signed
+from auditor.rules.resolution.resolve import fingerprint, sign
 from auditor.rules.seen.view import Finding
 from tests import earlier
 
@@ -54,13 +54,15 @@ def test_findings_are_signed_with_their_own_cluster() -> None:
         for p, d in ((1, "b1"), (0, "b2"))
     ]
     ids = {"b1": "c", "b2": None}
-    first, second = signed(found, ids)
-    assert (first.partition, second.partition) == (0, 1)
+    for each in found:
+        sign(each, ids)
+    first, second = found
     assert (first.fingerprint, second.fingerprint) == (
-        fingerprint(first.to_dict(), None),
-        fingerprint(second.to_dict(), "c"),
+        fingerprint(first.to_dict(), "c"),
+        fingerprint(second.to_dict(), None),
     )
-    (alone,) = signed([Finding("sequence-gap", "error", topic="t", partition=0)], DIRS)
+    alone = Finding("sequence-gap", "error", topic="t", partition=0)
+    sign(alone, DIRS)
     assert alone.fingerprint == fingerprint(alone.to_dict(), "c")
 
 

@@ -57,14 +57,14 @@ def test_what_a_baseline_accepts_asks_for_nothing() -> None:
 
 def test_the_terminal_says_what_to_do_with_each_command_on_a_line() -> None:
     lines = printed(FOUND, samples.empty_summary(), 60).splitlines()
-    start = lines.index("critical replica-divergence · a-0")
+    start = lines.index("critical replica-divergence · lost · a-0")
     assert lines[start + 1 : start + 5] == [
         "  Keep a-0",
         "    kafka-dump-log.sh --files SEGMENT --print-data-log",
         "  Produce again what is missed.",
         "",
     ]
-    again = lines.index("critical unclean-election · a-0")
+    again = lines.index("critical unclean-election · at risk · a-0")
     assert start < again
     assert lines[again + 1] == "  What to do: as for replica-divergence"
 

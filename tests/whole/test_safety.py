@@ -84,7 +84,7 @@ def test_a_commit_without_a_replica_to_restore_from_names_the_marker(tmp_path: P
     changed.then("CompleteCommit")
     (found,) = [f for f in changed.audit().findings if f.severity == "critical"]
     pid, epoch = changed.producer
-    assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0 and transactionResult true" in found.remedy
+    assert f"producerId {pid}, producerEpoch {epoch}, coordinatorEpoch 0, transactionResult true" in found.remedy
 
 
 def test_indexes_are_rebuilt_only_where_the_start_cuts_nothing() -> None:
