@@ -259,7 +259,8 @@ HOLDS_WHILE = (Verdict.WAIT, Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT, Verdict.NO
 
 
 def _steps(advice: Values) -> Iterator[Piece]:
-    if advice["steps"] and advice["verdict"] not in NOW:
+    waits = any(item["command"] or item["holds"] is not True for item in advice["conditions"])
+    if advice["steps"] and waits and advice["verdict"] not in NOW:
         yield "text", "Take these steps only once all of this holds."
     for item in advice["steps"]:
         if item["do"]:

@@ -49,9 +49,11 @@ def test_nothing_acts_on_what_is_not_known(condition: Condition) -> None:
 
 @pytest.mark.parametrize("verdict", Verdict)
 def test_steps_that_wait_are_printed_behind_what_they_wait_for(verdict: Verdict) -> None:
-    said = text(Advice(verdict, "so it is", (KNOWN,), (ABORT,)).row())
+    check_first = check("kafka-x.sh --list", "it lists 7")
+    said = text(Advice(verdict, "so it is", (KNOWN, check_first), (ABORT,)).row())
     waits = "Take these steps only once all of this holds. "
     assert (waits in said) == (verdict not in NOW)
+    assert waits not in text(Advice(verdict, "so it is", (KNOWN,), (ABORT,)).row())
     assert said.index("it is so") < said.index(waits if waits in said else ABORT.command) <= said.index(ABORT.command)
 
 
