@@ -562,6 +562,8 @@ def decide(
         headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
+    if unchecked := summary.get("unchecked"):
+        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {unchecked}"
     open_count = sum(counts.get(name, 0) for name in GRAVE)
     of_findings = Counter(f.get("outcome") for f in grave)
     by_outcome = {name: of_findings[name] for name in (LOST, BLOCKED, *AFFECTED, NO_OUTCOME) if of_findings[name]}
@@ -811,7 +813,7 @@ BAR = (
 )  # fmt: skip
 SUMMARY = (
     "as_of", "as_of_given", "newest", "baseline", "batches", "records", "empty_input", "capacity", "expectations",
-    "ran", "scope", "prevention",
+    "ran", "scope", "prevention", "unchecked",
 )  # fmt: skip
 BLOCKED_ROW = (
     "log_dir", "broker_id", "topic", "partition", "last_stable_offset", "high_watermark", "log_end", "readable_end",

@@ -203,7 +203,9 @@ class Site:
         findings = _rows(self.shelf.read(run, "findings").to_pylist())
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
-        summary = runs.summary_of(self.shelf.history, run)
+        series = self.by_cluster[runs.group(run)]
+        unchecked = runs.is_partial(series[: series.index(run)], run)
+        summary = runs.summary_of(self.shelf.history, run) | {"unchecked": unchecked}
         saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
         rows = {kind: [parsed(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])

@@ -145,3 +145,22 @@ def test_suppressed_findings_are_counted_beside_a_green_answer(
     page = Site(Shelf(history)).page("") or ""
     (board,) = BOARD.findall(page)
     assert board.count(f"{len(names)} findings suppressed by a baseline") >= 1
+
+
+@pytest.mark.parametrize("left_out", [1, 2, 3])
+def test_what_two_of_three_brokers_do_not_show_is_green_on_no_page(tmp_path: Path, left_out: int) -> None:
+    """The first run saw lost records; the second one has the log directories of two brokers only."""
+    whole = corpora.unpack("unclean-43")
+    log_dirs = sorted(path.parent for path in whole.rglob("meta.properties"))
+    brokers = {
+        path: int(re.findall(r"^(?:node|broker)\.id=(\d+)", (path / "meta.properties").read_text(), re.M)[0])
+        for path in log_dirs
+    }
+    history = tmp_path / "history"
+    as_of = corpora.manifest("unclean-43").get("as_of", corpora.manifest("unclean-43")["copied_at"])
+    for name, paths in (("all", log_dirs), ("two", [path for path in log_dirs if brokers[path] != left_out])):
+        options = AuditOptions(tuple(map(str, paths)), tmp_path / name, as_of=as_of, history=history, run_id=name)
+        published(options)
+    site = Site(Shelf(history))
+    for name in ("", overview.run("two"), overview.report("two")):
+        assert MARK not in body(site.page(name) or ""), (name, left_out)
