@@ -83,7 +83,7 @@ def test_what_goes_wrong_in_a_process_is_seen(tmp_path: Path, monkeypatch: pytes
         raise ZeroDivisionError
 
     def large() -> Iterator[Failure]:
-        bytearray(1 << 20).extend(b"x" * (64 << 20))
+        bytearray(1 << 20).extend(b"x" * (256 << 20))  # what is mapped of files counts for the parent alone
         yield from ()
 
     def slow() -> Iterator[Failure]:

@@ -89,8 +89,8 @@ def test_neither_spark_nor_a_compiler_is_loaded(command: str, tmp_path: Path) ->
 def test_what_workers_need_is_loaded_before_they_are_forked() -> None:
     """Else each worker loads numba, or what it unpickles its work with, for itself: a fifth of a small audit's time."""
     call = (
-        "import importlib, sys; from auditor.processes import worker;"
-        "[importlib.import_module(name) for name in worker.LOADED]; loaded = set(sys.modules);"
+        "import importlib, sys; from auditor.processes import isolation;"
+        "[importlib.import_module(name) for name in isolation.LOADED]; loaded = set(sys.modules);"
         "from auditor import inline;"
         "print('numba' in loaded, {c.__module__ in loaded for c in (inline.Logs, inline.Bunch, inline.judge_list)})"
     )
