@@ -23,6 +23,7 @@ from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import ResultFolder, folder
 from auditor.outputs import runs
 from auditor.outputs.delivery import writable
+from auditor.pipeline import summary
 from auditor.rules.catalogue import registry
 from tests import corpora, store
 from tests.facts import judge, logs_below
@@ -128,11 +129,16 @@ def test_a_name_in_a_bucket_cannot_lead_out_of_it(chain: dict[str, str], tmp_pat
         assert isinstance(storage.read_file(storage.place("s3://names"), key), DecodeError)
 
 
+def findings(*names: str) -> pa.Table:
+    """Findings of a kept run of which the fingerprints alone are known."""
+    return pa.Table.from_pylist([{"fingerprint": name} for name in names], schema=summary.FINDINGS)
+
+
 def test_runs_are_kept_in_a_bucket(s3: dict[str, str], chain: dict[str, str], tmp_path: Path) -> None:
     """What a folder of this machine has, by the same names; two publishers of a run leave one whole run."""
     store.upload(tmp_path, "audits", s3)
     there, here = "s3://audits/nightly/history", tmp_path / "history"
-    one, two = (pa.table({"fingerprint": names}) for names in (["a", "b"], ["b"]))
+    one, two = findings("a", "b"), findings("b")
     for history in (there, here):
         runs.publish(history, "first", {"findings": one}, {"clusters": ["c"]})
         runs.publish(history, "first", {"findings": two}, {"clusters": ["c"]})
@@ -156,7 +162,7 @@ def test_a_manifest_that_breaks_off_in_a_bucket_counts_for_nothing(
     s3: dict[str, str], chain: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.upload(tmp_path, "broken", s3)
-    history, rows = "s3://broken/history", pa.table({"fingerprint": ["a"]})
+    history, rows = "s3://broken/history", findings("a")
     kept = runs.publish(history, "r", {"findings": rows}, {})
     put = ResultFolder.put
 
