@@ -11,7 +11,7 @@ from auditor.base.advice import Advice
 from auditor.base.errors import setting_number
 from auditor.base.evidence_keys import ClockSkewEvidence, read
 from auditor.base.words import duration, few, plural
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS, Fall, Lag, differences
+from auditor.evidence.cluster_clocks import Fall, Lag, beyond_ms, differences
 from auditor.facts.coordinator_history import NamedTransactions
 from auditor.facts.events import TOLERANCE_MS, Event, EventKind
 from auditor.facts.replica_facts import LargestCreateTime
@@ -59,7 +59,8 @@ def _right(pairs: dict[tuple[int, ...], int]) -> set[int | None]:
     for first in {first for _, first in ahead.values()}:
         its = sorted((by, broker) for broker, (by, other) in ahead.items() if other == first)
         from_middle = sorted(its, key=lambda one: (abs(2 * its.index(one) + 1 - len(its)), one[1]))
-        right |= max(({b for by, b in its if abs(by - own) <= ONE_CLOCK_MS} for own, _ in from_middle), key=len)
+        near = ({b for by, b in its if not beyond_ms(by - own, one_clock=True)} for own, _ in from_middle)
+        right |= max(near, key=len)
     return right
 
 
@@ -124,7 +125,7 @@ def _apart(log: LogView) -> Iterator[Finding]:
         matched = np.flatnonzero(of.numbers >= 0)
         markers, windows = markers_of(log, producer_id, matched), of.windows[of.numbers[matched]]
         ahead = ahead_by(windows, markers["marker_timestamp"])
-        if not (np.abs(ahead) > ONE_CLOCK_MS).any():
+        if not beyond_ms(ahead, one_clock=True).any():
             continue
         for k, writer in zip(range(MOST_LOOKED_AT), _writers(log, markers["marker_offset"]), strict=False):
             broker = _decided_by(log, named, windows[k])
@@ -134,12 +135,12 @@ def _apart(log: LogView) -> Iterator[Finding]:
             prepared = int(windows["prepared"][k]), broker
             by_brokers.setdefault(pair, []).append((sign * int(ahead[k]), prepared, markers[k]))
     for pair, pairings in by_brokers.items():
-        off = [pairing for pairing in pairings if abs(pairing[0]) > ONE_CLOCK_MS]
+        off = [pairing for pairing in pairings if beyond_ms(pairing[0], one_clock=True)]
         if 2 * len(off) > len(pairings):  # fewer are markers that came late, or were written by hand
             off.sort(key=lambda pairing: abs(pairing[0]))
             by, _, row = off[len(off) // 2]  # the median: a lost marker's neighbours mislead
             since = min(since for _, since, _ in off)
-            far = abs(by) > TWO_CLOCKS_MS and len(off) > 1  # one alone may be a marker that was written by hand
+            far = beyond_ms(by) and len(off) > 1  # one alone may be a marker that was written by hand
             yield _finding(log, "warning" if far else "info", row, pair, by, since)
 
 

@@ -14,7 +14,7 @@ from auditor.base.at_rest import Fields
 from auditor.base.evidence_keys import TimeoutEvidence, read
 from auditor.base.transactional_ids import LONGER_THAN_DOWN, by_scheme, is_flinks
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.evidence.cluster_clocks import BrokerTime, Order
+from auditor.evidence.cluster_clocks import BrokerTime
 from auditor.facts.coordinator_log import (
     AT_HAND,
     ONGOING,
@@ -775,26 +775,26 @@ def _explained(
     log: LogView, place: tuple[str, int], here: OpenHere, naming: list[_Begin], *, whole: bool
 ) -> Iterator[int]:
     # Offsets of records without which the data at ``place`` would not be there.
-    cluster = log.cluster
+    cluster, leader = log.cluster, log.cluster.led(*place, here.leader_epoch)
 
     def by_coordinator(entry: StateRecord) -> BrokerTime:
         return BrokerTime(entry.time, cluster.led(TRANSACTION_STATE, entry.partition, entry.leader_epoch))
 
-    def order(ms: int, entry: StateRecord) -> Order:
-        written = BrokerTime(ms, cluster.led(*place, here.leader_epoch))
-        return Order.EITHER if ms < 0 else cluster.clocks.order(written, by_coordinator(entry))
+    def is_before(ms: int, entry: StateRecord) -> bool:
+        return ms >= 0 and by_coordinator(entry).is_after(BrokerTime(ms, leader))
 
     for before, begin, behind in zip([None, *naming], naming, [*naming[1:], None], strict=False):
         same = before is not None and before.number == begin.number and before.entry.start == begin.entry.start
-        if same or order(here.appended, begin.entry) is Order.BEFORE:
+        if same or is_before(here.appended, begin.entry):
             continue
-        if behind is not None and order(here.appended, behind.entry) is not Order.BEFORE:
+        if behind is not None and not is_before(here.appended, behind.entry):
             continue
         ended = begin.ended
         if whole and naming[0].number == begin.number:
             yield begin.entry.offset
             continue
         late = not log.policy().verifies and (ended is None or not ended.commit)  # of a request that came late
-        marked = ended is not None and order(here.ended_before, ended) is not Order.BEFORE and here.ended_before >= 0
-        if not late and (marked or order(here.appended, begin.entry) is Order.AFTER):
+        marked = ended is not None and here.ended_before >= 0 and not is_before(here.ended_before, ended)
+        after = here.appended >= 0 and BrokerTime(here.appended, leader).is_after(by_coordinator(begin.entry))
+        if not late and (marked or after):
             yield begin.entry.offset

@@ -16,7 +16,7 @@ from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.transactional_ids import adapted, guidance, is_flinks
 from auditor.base.words import plural
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import is_after
 from auditor.evidence.horizons import Horizon, HorizonSource
 from auditor.facts.coordinator_log import EMPTY, PREPARE_ABORT, Columns, CoordinatorLog, StateRecord, tally
 from auditor.facts.events import EventKind
@@ -28,7 +28,7 @@ from auditor.rules.resolution.resolve import by_cause, logs_of
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, TRANSACTION_STATE
 from auditor.rules.seen.view import Finding, LogView, iso, runs
 from auditor.rules.transactions.making import around, at_the_latest
-from auditor.transactions.matching import marker_window, matching, naming, other_clock, owner_complete, skew
+from auditor.transactions.matching import base_skew, marker_window, matching, naming, other_clock, owner_complete, skew
 
 # Epochs in partitions: regressions, fast bumps, exhaustion.
 
@@ -407,8 +407,7 @@ def _named(log: LogView, t: np.void) -> bool:
         between = matched.windows[(0 if before is None else before + 1) : own + 1]
         if ((between["added_row"] >= 0) & (between["added_epoch"] == t["producer_epoch"])).any():
             return True
-    slack = max((skew(log, p) for p in np.unique(matched.windows["partition"]).tolist()), default=TWO_CLOCKS_MS)
-    slack = max(slack, TWO_CLOCKS_MS)
+    slack = max([base_skew(log, None), *(skew(log, p) for p in np.unique(matched.windows["partition"]).tolist())])
     after = int(t["prev_marker_time"]) - slack if t["prev_marker_offset"] >= 0 else -1
     until = int(t["marker_timestamp"]) + slack if t["marker_offset"] >= 0 else None
     return naming(log).some_ongoing(int(t["producer_id"]), int(t["producer_epoch"]), after, until)
@@ -561,7 +560,7 @@ def expired_id_still_producing(log: LogView) -> Iterator[Finding]:
             np.array([last.record_time]), log.cluster.writer(TRANSACTION_STATE, last.partition)
         )
         expired = last.record_time + int(fell[0])  # by a clock that was set back since, it was then
-        if log.time(p["data_time"]) <= expired + TWO_CLOCKS_MS:
+        if not is_after(log.time(p["data_time"]), expired):
             continue
         _, latest = around(log, int(p["producer_id"]), int(p["data_last_offset"]))
         if 0 <= latest <= expired + skew(log, last.partition):  # its client's clock alone says later

@@ -11,8 +11,8 @@ from auditor.base.advice import Advice, Step, Verdict
 from auditor.base.at_rest import Fields
 from auditor.base.transactional_ids import sent_again
 from auditor.base.words import plural
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS, TWO_CLOCKS_MS
-from auditor.evidence.horizons import cleaned, whole_from
+from auditor.evidence.cluster_clocks import at_least_ms, beyond_ms, is_after
+from auditor.evidence.horizons import cleaned, lost_about, whole_from
 from auditor.facts.coordinator_history import TransactionWindow
 from auditor.facts.events import EventKind
 from auditor.facts.replica_facts import once
@@ -147,12 +147,12 @@ def _must_have_marker(log: LogView, window: TransactionWindow, before: int = -1)
     if log.cluster.clocks.spread_ms:
         begin += ahead_ms(log, prepare.partition, prepare)
     first_time = _began(log)
-    if first_time < 0 or first_time > begin - (0 if replica.log_start == 0 else TWO_CLOCKS_MS):
+    if first_time < 0 or first_time > (begin if replica.log_start == 0 else at_least_ms(begin)):
         return False
     if end <= replica.log_start:
         return True
     times = [time for base, time in zip(replica.segment_bases[1:], replica.segment_times, strict=False) if base <= end]
-    return begin > max(newest, *times, -1) + TWO_CLOCKS_MS
+    return is_after(begin, max(newest, *times, -1))
 
 
 def _late(log: LogView, ended: Ended) -> Finding:
@@ -263,7 +263,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         window = own_window(log, t)
         if window is None or window.prepare is None or window.prepare.commit == bool(t["commit"]):
             continue
-        if history is not None and history.lost(window.prepare.partition, int(t["marker_timestamp"])):
+        if history is not None and lost_about(history, window.prepare.partition, int(t["marker_timestamp"])):
             continue
         # The cleaner may have removed the window's own marker before this data, which is then of a later transaction.
         own_gone = t["prev_marker_offset"] < whole_from(log)
@@ -305,7 +305,7 @@ def _may_be_of_version_1(log: LogView, t: np.void, own: np.void | None) -> bool:
     since = log.cluster.levels_since.get(VERSION)
     if since is None:
         return own is None or bool(own["commit"])
-    return since > t["prev_marker_time"] + TWO_CLOCKS_MS
+    return is_after(since, int(t["prev_marker_time"]))
 
 
 def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
@@ -711,7 +711,8 @@ def _is_its(log: LogView, window: TransactionWindow, t: np.void, by: Transaction
     ):
         return False
     began = log.time(t["first_time"])
-    return by is None or (by.added is not None and began < by.added.time and began <= prepare.time + ONE_CLOCK_MS)
+    sooner = not is_after(began, prepare.time, one_clock=True)
+    return by is None or (by.added is not None and began < by.added.time and sooner)
 
 
 def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int], t: np.void) -> bool | None:
@@ -723,8 +724,7 @@ def _was_open(log: LogView, window: TransactionWindow, between: tuple[int, int],
     assert prepare is not None
     if start <= 0 or between[0] >= start or window.client_version >= 2:
         return True
-    apart = skew(log, prepare.partition)
-    apart = 0 if apart <= ONE_CLOCK_MS else apart
+    apart = beyond_ms(skew(log, prepare.partition), one_clock=True)
     _, latest = around(log, window.producer_id, int(t["first_offset"]))
     began, producer_rows = log.time(t["first_time"]), closed(log)
     producer_rows = producer_rows[producer_rows["producer_id"] == window.producer_id]
@@ -765,9 +765,7 @@ def of_the_defect(log: LogView, windows: Iterable[TransactionWindow]) -> Fields 
         if done is None or not log.cluster.release(broker).may_have(DEFECT):
             continue
         for gone in log.cluster.leaderless.get((log.topic, log.partition), ()):
-            if gone.since <= done.record_time + TWO_CLOCKS_MS and (
-                gone.until is None or done.record_time <= gone.until
-            ):
+            if not is_after(gone.since, done.record_time) and (gone.until is None or done.record_time <= gone.until):
                 return {
                     "known_defect": DEFECT.issue,
                     "completed": iso(done.record_time),

@@ -14,7 +14,7 @@ import numpy as np
 from auditor.base.advice import Advice
 from auditor.base.evidence_keys import LoneMarkersEvidence, read
 from auditor.base.words import NO_TIMEOUT_MS, duration, plural
-from auditor.evidence.cluster_clocks import NO_CLOCK_MS, ONE_CLOCK_MS, READ_MS, TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import by_a_client, is_after, is_read_after
 from auditor.evidence.horizons import LEADERS_LOG, Missing, both_intact, whole_from
 from auditor.facts.coordinator_history import TransactionWindow, transactions
 from auditor.facts.coordinator_log import PREPARE_ABORT, CoordinatorLog, StateRecord, tally
@@ -33,8 +33,8 @@ from auditor.transactions.matching import (
     begins_inside,
     marker_window,
     matching,
+    other_clock,
     owner_complete,
-    skew,
     window_after,
 )
 from auditor.transactions.record import ITS_COORDINATORS, NOBODYS, BlockedState, Case, Transaction
@@ -661,10 +661,10 @@ def _by_brokers(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
         return None
     leader = log.cluster.writer(log.topic, log.partition)
     came += int(log.cluster.clocks.fell_ms(np.array([came]), leader)[0])  # perhaps between the record and the batch
-    if _one_clock(log, t, added) and came + ONE_CLOCK_MS < added.time:
+    if _one_clock(log, t, added) and is_after(added.time, came, one_clock=True):
         return Merged(came, added.time - came, "critical", "proved", f"{known_by}, and it is the coordinator's")
     ahead = _ahead_at_least(log, t, added)
-    if ahead is not None and came - ahead + READ_MS < added.time:
+    if ahead is not None and is_read_after(added.time, came - ahead):
         began = came - ahead
         why = f"{known_by}, compared with the coordinator's by the markers that it decided"
         return Merged(began, added.time - began, "critical", "proved", why)
@@ -675,7 +675,7 @@ def _one_clock(log: LogView, t: np.void, added: StateRecord) -> bool:
     # By the metadata, otherwise by the brokers of the files.
     cluster = log.cluster
     if not cluster.has_metadata:
-        return skew(log, added.partition) == ONE_CLOCK_MS
+        return not other_clock(log, added.partition)
     leader = cluster.led(log.topic, log.partition, int(t["first_leader_epoch"]))
     return leader is not None and leader == cluster.led(TRANSACTION_STATE, added.partition, added.leader_epoch)
 
@@ -730,20 +730,20 @@ def _by_stamps(log: LogView, t: np.void, added: StateRecord) -> Merged | None:
     stamp = log.time(t["first_time"])
     one_clock = t["first_append_time"] == 1
     previous = int(t["prev_marker_time"]) if t["prev_marker_offset"] >= 0 else -1
-    if t["batches"] < 2 or stamp < 0 or added.time - stamp <= ONE_CLOCK_MS or previous > stamp:
+    if t["batches"] < 2 or stamp < 0 or not is_after(added.time, stamp, one_clock=True) or previous > stamp:
         return None
-    stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= t["prev_marker_time"] - NO_CLOCK_MS
+    stamped = t["prev_marker_offset"] < 0 or t["first_timestamp"] >= by_a_client(int(t["prev_marker_time"]))
     if log.time(t["last_time"]) < added.time or not stamped:
         return None
     others = _other_leads(log, t)
     began = max(stamp, log.time(_prior_time(t, others)))
-    if (lead := added.time - began) <= ONE_CLOCK_MS:
+    if not is_after(lead := added.time - began, 0, one_clock=True):
         return None
     as_usual = bool(others) and lead <= FAR_FROM_USUAL * max(others)
-    if as_usual or (one_clock and lead <= TWO_CLOCKS_MS):
+    if as_usual or (one_clock and not is_after(lead, 0)):
         return None
     why = "the broker's stamps" if one_clock else "the client's stamps"
-    if lead > TWO_CLOCKS_MS:
+    if is_after(lead, 0):
         return Merged(began, lead, "critical", "likely", why)
     strange = len(others) >= ENOUGH and not _coordinator_moved(log, t, added)
     return Merged(began, lead, "warning" if strange else "info", "likely", why)

@@ -12,7 +12,7 @@ from auditor.base.errors import OTHER_VERSION, setting_number
 from auditor.base.evidence_keys import ElectionEvidence, Evidence, OfflineEvidence, read
 from auditor.base.remote_segments import RemotePartition, RemoteSegment, RemoteSegmentState, holes
 from auditor.base.words import few, plural
-from auditor.evidence.cluster_clocks import RESTART_MS, BrokerTime, Order
+from auditor.evidence.cluster_clocks import RESTART_MS, is_after
 from auditor.facts.crash_recovery import (
     LOST,
     METADATA_LOG,
@@ -231,8 +231,7 @@ def _rivals(log: LogView) -> Iterator[Finding]:
         if log.cluster.incarnations.is_named_twice(log.topic, c.topic_id):
             yield _named_twice(log, c, newest.topic_id)
             continue
-        times = BrokerTime(own.time, None), BrokerTime(newest.time, None)
-        older = log.cluster.clocks.order(*times) is Order.BEFORE
+        older = is_after(newest.time, own.time)
         yield log.finding(
             "info",
             f"Broker {c.broker_id} has {c.folder} with topic id {own.topic_id}, and the input has another topic of "

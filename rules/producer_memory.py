@@ -11,7 +11,7 @@ from auditor.base.advice import Advice, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_SEQUENCE
 from auditor.base.words import duration, plural
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS, falls, step_between
+from auditor.evidence.cluster_clocks import at_least_ms, falls, step_between
 from auditor.evidence.horizons import whole_from
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import STATES, value
@@ -430,7 +430,7 @@ def _transactional_id(log: LogView, transactional_id: str, listing: Fields, aske
     entry = history.last(transactional_id) if history is not None else None
     if listing["state"] not in LOGGED or log.leader.ends_early:
         return
-    if entry is not None and entry.record_time > asked_at - TWO_CLOCKS_MS:
+    if entry is not None and entry.record_time > at_least_ms(asked_at):
         return  # it is at work: that it was asked twice in the same state says nothing
     memory: Fields = {"state": listing["state"], "producer_id": listing["producer_id"]}
     logged: Fields = {"state": entry and entry.state, "producer_id": entry and entry.producer_id}

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor.evidence.cluster_clocks import NO_CLOCK_MS, ONE_CLOCK_MS, TWO_CLOCKS_MS
 from auditor.model.policies import PARTS, POLICIES
 
 ROOT = Path(__file__).parents[1]
@@ -103,6 +104,21 @@ LAYERS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "auditor/api": (frozenset({"auditor.commands", "auditor.cli"}), frozenset()),
     "auditor/commands": (frozenset({"pyspark", "auditor.spark", "auditor.inline", "auditor.cli"}), frozenset()),
 }
+# Margins between clocks, which only auditor/evidence uses, and what has the value of one and is none.
+MARGINS = frozenset({"ONE_CLOCK_MS", "TWO_CLOCKS_MS", "SAME_CLOCK_MS", "SKEW_MS", "NO_CLOCK_MS", "READ_MS", "FALL_MS"})
+MARGIN_VALUES = frozenset({ONE_CLOCK_MS, TWO_CLOCKS_MS, NO_CLOCK_MS})
+NO_MARGINS = {
+    "auditor/copying/throttling.py: 0 < value < 1000": "the number of a rate",
+    "auditor/facts/replica_facts.py: FALL_MS": "the definition of the column era, below evidence",
+    "auditor/facts/replica_facts.py: FALL_MS = 1000": "the definition of the column era, below evidence",
+    "auditor/facts/replica_facts.py: LEAST_MS = 1000": "of a rate",
+    "auditor/model/transaction_states.py: timeout_ms: int = 30000": "the setting of a client",
+    "auditor/pipeline/space_table.py: MINUTE_MS = 60000": "a unit of settings",
+    "auditor/replay/producers/kernel.py: FALL_MS": "the column era is written there, while a log is read",
+    "auditor/replay/producers/kernel.py: MINUTE_MS = 60000": "how often times of a log are kept",
+    "rules/coordinator_state.py: columns['timeout_ms'] > 60000": "the default of a client's setting",
+    "rules/producer_sequences.py: NOT_IDLE_MS = 1000": "a bound of a broker's setting",
+}
 # A scheduler imports a DAG file every few seconds.
 HEAVY = frozenset({"pyspark", "pandas", "numpy", "numba", "pyarrow", "great_expectations", "auditor"})
 
@@ -164,6 +180,28 @@ def policies_named(source: str) -> list[str]:
     names = {*POLICIES, *PARTS}
     texts = (n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant) and isinstance(n.value, str))
     return sorted(text for text in texts if text in names)
+
+
+def margins(source: str) -> set[str]:
+    """Names of margins between clocks; and their values where they are added, subtracted, compared, or named in ms."""
+    out = set()
+    for node in ast.walk(ast.parse(source)):
+        operands: list[ast.expr | None] = []
+        match node:
+            case ast.Name(id=name) | ast.Attribute(attr=name) | ast.alias(name=name) if name in MARGINS:
+                out.add(name)
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+                operands = [left, right]
+            case ast.Compare(left=left, comparators=others):
+                operands = [left, *others]
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
+                operands = [node.value] if name.lower().endswith("_ms") else []
+            case ast.keyword(arg="milliseconds" | "seconds"):
+                operands = [node.value]
+        values = {operand.value for operand in operands if isinstance(operand, ast.Constant)}
+        if not MARGIN_VALUES.isdisjoint(values):
+            out.add(ast.unparse(node))
+    return out
 
 
 def machine_paths(text: str) -> list[str]:
@@ -506,6 +544,36 @@ def test_a_policy_that_is_asked_for_by_name_is_seen() -> None:
         "kip-890-p2",
     ]
     assert not policies_named('"""Under kip-360 and later."""\nx = "kip"')
+
+
+def test_only_evidence_compares_with_margins_between_clocks() -> None:
+    """Elsewhere such a comparison is a call of auditor/evidence. Formats and pages have no clocks."""
+    elsewhere = [path for path in sources("auditor", "rules") if not within_evidence(path)]
+    assert set(offenders(elsewhere, lambda _, text: margins(text))) == set(NO_MARGINS)
+
+
+def within_evidence(path: Path) -> bool:
+    return path.is_relative_to(ROOT / "auditor" / "evidence")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "late = time > begun + 30_000",
+        "late = times - 1_000 < begun",
+        "late = time - begun > 60_000",
+        "SLACK_MS = 30_000",
+        "late = time - begun > timedelta(milliseconds=30_000)",
+        "late = time > begun + clocks.TWO_CLOCKS_MS",
+        "from auditor.evidence.cluster_clocks import ONE_CLOCK_MS",
+    ],
+)
+def test_a_margin_elsewhere_is_seen(source: str) -> None:
+    assert margins(source)
+
+
+def test_other_numbers_are_no_margins() -> None:
+    assert not margins("MOST = 1_000\nsize = 30_000 * count\nlate = is_after(time, begun) or time > begun + CLIENT_MS")
 
 
 def test_a_path_and_a_host_are_seen() -> None:

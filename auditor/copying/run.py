@@ -48,6 +48,7 @@ from auditor.copying.folders import (
 )
 from auditor.copying.taken_segments import SegmentsTaken
 from auditor.copying.target import FolderTarget, StoreTarget, Target
+from auditor.evidence.cluster_clocks import by_a_client
 from auditor.model.transaction_states import partition_for
 from auditor.pipeline.whole_audit import Audit
 from auditor.transactions.record import BlockedState
@@ -594,7 +595,6 @@ def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool,
 
 
 ROUNDS = 3
-SLACK_MS = 60_000  # a transaction's begin is by the producer's clock
 
 
 def reread_open_logs(
@@ -615,7 +615,7 @@ def reread_open_logs(
     open_logs = first.unended if first.live else set()
     while open_logs and len(rounds) < ROUNDS:
         rows = _blocked(open_audit([_path(out, name) for name in sorted(open_logs | first.beside)]), out)
-        since = begun - SLACK_MS if rounds else None
+        since = by_a_client(begun) if rounds else None
         rows = {name: row for name, row in rows.items() if name in open_logs and _is_open(row, since)}
         open_logs = set(rows)
         if open_logs:

@@ -11,13 +11,13 @@ from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from auditor.facts.coordinator_history import SKEW_MS
 from auditor.facts.replica_facts import FALL_MS
 
 T = TypeVar("T")
+Ms = TypeVar("Ms", int, float, np.ndarray)  # times or differences of clocks, of one or of many
 
 ONE_CLOCK_MS = FALL_MS  # two reads of one broker's clock, and a marker's way through its queues
-TWO_CLOCKS_MS = SKEW_MS  # clocks of two brokers
+TWO_CLOCKS_MS = 30_000  # clocks of two brokers
 NO_CLOCK_MS = 60_000  # a client's stamp that lies farther back than this is no reading of a clock
 READ_MS = 50  # from one reading of a clock to the next, where markers show how far two clocks are apart
 INTERVAL_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms by default
@@ -49,12 +49,48 @@ class Answer(NamedTuple, Generic[T]):
     why: str
 
 
-class Order(StrEnum):
-    """Whether one time is before another, as far as their clocks allow to say."""
+# The order of times (ms) that the clocks of two brokers show, or one where ``one_clock`` is set. Columns stay numbers.
 
-    BEFORE = "before"
-    AFTER = "after"
-    EITHER = "either"
+
+def at_most_ms(time: Ms, *, one_clock: bool = False) -> Ms:
+    """Return the latest time, or the largest difference, that is the same by the clock of another broker."""
+    return time + (ONE_CLOCK_MS if one_clock else TWO_CLOCKS_MS)
+
+
+def at_least_ms(time: Ms, *, one_clock: bool = False) -> Ms:
+    """Return the earliest time, or the smallest difference, that is the same by the clock of another broker."""
+    return time - (ONE_CLOCK_MS if one_clock else TWO_CLOCKS_MS)
+
+
+def is_after(one: int, other: int, *, one_clock: bool = False) -> bool:
+    """Whether a time is later than another one by more than clocks usually differ."""
+    return one > at_most_ms(other, one_clock=one_clock)
+
+
+def beyond_ms(apart: Ms, *, one_clock: bool = False) -> Ms:
+    """Return a difference, 0 for what clocks usually differ by."""
+    return apart * (abs(apart) > at_most_ms(0, one_clock=one_clock))
+
+
+def is_read_after(one: int, other: int) -> bool:
+    """Whether a clock read a time after another one, by which markers show how far two clocks are apart."""
+    return one > other + READ_MS
+
+
+def by_a_client(time: int) -> int:
+    """Return the earliest stamp of a client that read its clock at a time of a broker."""
+    return time - NO_CLOCK_MS
+
+
+def same_clock(one: int | None, other: int | None) -> bool:
+    """Whether two brokers are one; None: an unknown broker."""
+    return one is not None and one == other
+
+
+def most_at_once(least: np.ndarray, most: np.ndarray) -> int:
+    """Return how many differences one pair of clocks may have at once, at most, by their bounds."""
+    low, high = np.sort(at_least_ms(least, one_clock=True)), np.sort(at_most_ms(most, one_clock=True))
+    return int((np.searchsorted(low, high, "right") - np.arange(len(high))).max(initial=0))
 
 
 class Held(NamedTuple):
@@ -180,6 +216,10 @@ class BrokerTime:
         """Return the milliseconds for a record, row or message; never to be compared."""
         return self.__ms
 
+    def is_after(self, other: BrokerTime) -> bool:
+        """Whether it is later than another one by more than one clock, or two, usually differ."""
+        return is_after(self.__ms, other.__ms, one_clock=same_clock(self.broker, other.broker))
+
     def __repr__(self) -> str:
         return f"BrokerTime({self.__ms}, {self.broker})"
 
@@ -231,6 +271,11 @@ class LogEras(NamedTuple):
     eras: Sequence[tuple[int | None, Era]]
     of_controllers: bool = False
 
+    def written_by(self, time: int) -> int | None:
+        """Return the broker that wrote a time (ms) in it, None where it may have been another one."""
+        brokers = {leader for leader, era in self.eras if era.oldest <= time <= era.newest}
+        return brokers.pop() if len(brokers) == 1 else None
+
 
 def eras_of(track: np.ndarray) -> list[Era]:
     """Return the eras of a log's broker-written times (STAMP rows), in order: one for each leader epoch of an era."""
@@ -267,12 +312,6 @@ def newest_of(log: LogEras, clocks: Clocks | None = None) -> int:
         measured = {leader for leader in times if leader == last or clocks.measured_ms(last, leader) is not None}
         times = {leader: times[leader] + clocks.ahead_ms(last, leader) for leader in measured}
     return max(times.values(), default=-1)
-
-
-def written_by(log: LogEras, time: int) -> int | None:
-    """Return the broker that wrote a time (ms) in a log, None where it may have been another one."""
-    brokers = {leader for leader, era in log.eras if era.oldest <= time <= era.newest}
-    return brokers.pop() if len(brokers) == 1 else None
 
 
 class Lag(NamedTuple):
@@ -402,17 +441,9 @@ class Clocks:
         """
         return self.age_ms(begun) > self.overdue_after_ms(begun.broker, timeout_ms)
 
-    def order(self, one: BrokerTime, other: BrokerTime) -> Order:
-        """Return the order of two times: beyond what one clock, or two, may differ by."""
-        same = one.broker is not None and one.broker == other.broker
-        slack = ONE_CLOCK_MS if same else TWO_CLOCKS_MS
-        apart = one.ms_for_display() - other.ms_for_display()
-        return Order.BEFORE if apart < -slack else Order.AFTER if apart > slack else Order.EITHER
-
     def ahead_ms(self, one: int | None, other: int | None) -> int:
         """Return how far (ms) one broker's clock is ahead of another's; 0 for what two clocks usually differ by."""
-        by = self.measured_ms(one, other) or 0
-        return by if abs(by) > TWO_CLOCKS_MS else 0
+        return beyond_ms(self.measured_ms(one, other) or 0)
 
     def measured_ms(self, one: int | None, other: int | None) -> int | None:
         """Return how far (ms) one broker's clock is ahead of another's, None where nothing shows it."""
@@ -425,8 +456,7 @@ class Clocks:
         groups: dict[int, list[int]] = {}
         for by, first in self.apart.values():
             groups.setdefault(first, []).append(by)
-        apart = max((max(some) - min(some) for some in groups.values()), default=0)
-        self.spread_ms = apart if apart > TWO_CLOCKS_MS else 0
+        self.spread_ms = beyond_ms(max((max(some) - min(some) for some in groups.values()), default=0))
 
     def fell_ms(self, times: np.ndarray, *brokers: int | None) -> np.ndarray:
         """Return by how much the clocks of some brokers fell across each of these times (ms), 0 where they did not.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from auditor.evidence.cluster_clocks import ALWAYS, ONE_CLOCK_MS, TWO_CLOCKS_MS, Lag, LogEras, written_by
+from auditor.evidence.cluster_clocks import ALWAYS, Lag, LogEras, at_least_ms, at_most_ms, is_after, same_clock
 from auditor.facts.coordinator_history import (
     COMMIT,
     NONE,
@@ -57,7 +57,7 @@ class Horizon(NamedTuple):
         """Whether absence of what was written at a time (ms) is proof; ``other_clock``: not its leader's."""
         if self.by in (HorizonSource.AT_ONCE, HorizonSource.CLEAN_SHUTDOWN):
             return self.until >= time
-        return self.until > time + (TWO_CLOCKS_MS if other_clock else 0)
+        return self.until > (at_most_ms(time) if other_clock else time)
 
 
 class ReadTimes(NamedTuple):
@@ -115,8 +115,8 @@ class LogEnd(NamedTuple):
     @property
     def by_its_broker(self) -> int:
         """``newest``, as early as the clock of the log's own broker may have shown then."""
-        apart = 0 if self.is_text or (self.leader is not None and self.leader == self.broker_id) else TWO_CLOCKS_MS
-        return max(self.newest - self.ahead - apart, -1)
+        newest = self.newest - self.ahead
+        return max(newest if self.is_text or same_clock(self.leader, self.broker_id) else at_least_ms(newest), -1)
 
 
 class LastMarker(NamedTuple):
@@ -133,11 +133,6 @@ class LastMarker(NamedTuple):
     before: int
     commit: bool
     has_decision: bool = False
-
-
-def apart_ms(one: int | None, other: int | None) -> int:
-    """Return by how much (ms) times that two brokers wrote may differ; None: an unknown broker."""
-    return ONE_CLOCK_MS if one is not None and one == other else TWO_CLOCKS_MS
 
 
 # How far the clocks of brokers differ, by decisions and their markers.
@@ -182,9 +177,9 @@ def lags(history: CoordinatorHistory, logs: Iterable[Marked], coordinators: Mapp
                 later = windows[windows["has_prepare"] & (windows["epoch"] > marker["epoch"])]
                 for window in later[:2] if exact is None else [exact]:
                     coordinator = coordinators.get(int(window["partition"]))
-                    decided = None if coordinator is None else written_by(coordinator, int(window["prepared"]))
-                    wrote, ahead = written_by(marked.log, time), time - int(window["prepared"])
-                    if decided is not None and wrote is not None and (exact is not None or ahead > TWO_CLOCKS_MS):
+                    decided = None if coordinator is None else coordinator.written_by(int(window["prepared"]))
+                    wrote, ahead = marked.log.written_by(time), time - int(window["prepared"])
+                    if decided is not None and wrote is not None and (exact is not None or is_after(ahead, 0)):
                         span = (ahead, ALWAYS) if exact is None else (time - int(window["ended"]), ahead)
                         yield Lag(decided, wrote, *span)
 
@@ -216,7 +211,7 @@ def _decision_of(
 
 def copying_ms(size: int) -> int:
     """Return the time, in ms, that copying ``size`` bytes is assumed to take unless the input shows a longer one."""
-    return TWO_CLOCKS_MS + size // BYTES_A_MS
+    return at_most_ms(size // BYTES_A_MS)
 
 
 def contradicted(
@@ -229,7 +224,7 @@ def contradicted(
     out: dict[str, tuple[LogEnd, ReadTimes]] = {}
     for log in logs:
         read = readings.get((log.log_dir, *log.place))
-        if read is not None and log.newest > read.done + TWO_CLOCKS_MS:
+        if read is not None and is_after(log.newest, read.done):
             out.setdefault(log.log_dir, (log, read))
     return out
 
@@ -251,7 +246,7 @@ def complete_until(
     until = {log_dir: time - slack[log_dir] for log_dir, time in newest.items() if time >= 0}
     for log_dir, time in before:
         if log_dir in until:
-            until[log_dir] = min(time - ONE_CLOCK_MS, until[log_dir])
+            until[log_dir] = min(at_least_ms(time, one_clock=True), until[log_dir])
     return until
 
 
@@ -284,7 +279,7 @@ def checkpoint_passes(logs: Iterable[LogEnd]) -> dict[Place, tuple[str, int]]:
     ]
     times, out = checkpointed(led, by_its_broker=True), {}
     for log in led:
-        time = times.get(log.log_dir, -1) - ONE_CLOCK_MS
+        time = at_least_ms(times.get(log.log_dir, -1), one_clock=True)
         if time >= 0 and log.checkpoint is not None and log.epoch_start <= log.checkpoint <= log.log_end:
             out[log.place] = (log.log_dir, time)
     return out
@@ -313,7 +308,7 @@ def copied_before(
             yield log.log_dir, log.newest
             continue
         until = max(log.newest, read_until(log))
-        if len(log.decided) > 1 and log.decided[1][0] > until + TWO_CLOCKS_MS and not skipped(log):
+        if len(log.decided) > 1 and is_after(log.decided[1][0], until) and not skipped(log):
             yield log.log_dir, max(log.by_its_broker, read_until(log))
 
 
@@ -331,11 +326,11 @@ def lacking(
         entry = history.last_of_owner(producer_id)
         if entry is None or entry.state in PREPARED:
             continue
-        newer = [m for m in of_producer if not m.has_decision and m.time > entry.time + TWO_CLOCKS_MS]
+        newer = [m for m in of_producer if not m.has_decision and is_after(m.time, entry.time)]
         if any(m.commit for m in newer) or any(m.epoch > entry.producer_epoch for m in of_producer):
             out.add(entry.partition)
         elif newer:
-            several = not is_open(producer_id) or any(m.before > entry.time + TWO_CLOCKS_MS for m in newer)
+            several = not is_open(producer_id) or any(is_after(m.before, entry.time) for m in newer)
             aborted[entry.partition] = aborted.get(entry.partition, 0) + 1 + several
     return out | {partition for partition, count in aborted.items() if count > 1}
 
@@ -357,7 +352,7 @@ def has_decision(named: NamedTransactions, marker: np.void, *, whole: bool) -> b
         return False
     if whole:
         return bool(marker["count"] <= len(windows))
-    return bool(marker["before"] < last["decided_time"] - TWO_CLOCKS_MS)
+    return is_after(int(last["decided_time"]), int(marker["before"]))
 
 
 def outdated(
@@ -376,8 +371,8 @@ def outdated(
         committed = (rows["commit"] == 1) & ~np.isin(rows["producer_id"], undecided)
         bumped = rows["epoch"] > history.each_highest_epoch(rows["producer_id"])
         for partition in np.unique(partitions[(partitions >= 0) & (committed | bumped)]).tolist():
-            newest = ends[partition]
-            later = rows["time"] > newest + apart_ms(log.broker_id, history.brokers.get(partition))
+            newest, same = ends[partition], same_clock(log.broker_id, history.brokers.get(partition))
+            later = rows["time"] > at_most_ms(newest, one_clock=same)
             lacks = ((committed & later) | (bumped & (rows["time"] > newest))) & (partitions == partition)
             lacks &= rows["time"] < oldest.get(partition, ALWAYS)
             named = history.named(log.name) if lacks.any() else NamedTransactions()
@@ -404,7 +399,7 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd], spread_ms: 
     for log in logs:
         unknown = log.first_markers[history.each_written_in(log.first_markers["producer_id"]) < 0]
         same = set(history.brokers.values()) == {log.broker_id}
-        old = unknown[unknown["time"] + (ONE_CLOCK_MS if same else TWO_CLOCKS_MS + spread_ms) < begins]
+        old = unknown[at_most_ms(unknown["time"] + (0 if same else spread_ms), one_clock=same) < begins]
         markers += [
             (time, log.name, pid) for pid, time in zip(old["producer_id"].tolist(), old["time"].tolist(), strict=True)
         ]
@@ -412,6 +407,26 @@ def starts_late(history: CoordinatorHistory, logs: Iterable[LogEnd], spread_ms: 
         return None
     time, name, producer_id = min(markers)
     return StartsLate(name, producer_id, time, begins if begins < ALWAYS else -1, len({pid for *_, pid in markers}))
+
+
+def lost_about(history: CoordinatorHistory, partition: int, time: int) -> bool:
+    """Whether a partition lost its records of about a time (ms), by :class:`Restored`."""
+    lost = history.restored.get(partition)
+    return lost is not None and at_least_ms(lost.begin) <= time <= at_most_ms(lost.end)
+
+
+def may_lack_since(history: CoordinatorHistory, partition: int, time: int) -> bool:
+    """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.
+
+    The first record after such batches bounds their time.
+    """
+    log = history.logs.get(partition)
+    if log is None or not (damaged := log.damaged.get(partition, ())):
+        return False
+    last = max(last for _, last in damaged)
+    behind = [columns["record_time"][columns["offset"] > last] for columns in log.all_pieces()]
+    first = min((int(times.min()) for times in behind if len(times)), default=ALWAYS)
+    return time < 0 or not is_after(time, first)
 
 
 def restored(
@@ -430,7 +445,7 @@ def restored(
     out: dict[int, Restored] = {}
     whole = (p for p in changes if history.whole_log.get(p))  # a cleaner removes decisions too
     for partition, change in ((p, change) for p in whole for change in changes[p]):
-        begin, end = change.begin + TWO_CLOCKS_MS + spread_ms, change.end - TWO_CLOCKS_MS - spread_ms
+        begin, end = at_most_ms(change.begin) + spread_ms, at_least_ms(change.end) - spread_ms
         lost: dict[tuple[str, int], int] = {}
         for log in logs if begin < end else ():
             during = log.commits["producer_id"][(log.commits["time"] > begin) & (log.commits["time"] < end)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import NamedTuple, Protocol, TypeVar
 
-from auditor.evidence.cluster_clocks import BrokerTime, Clocks, Order
+from auditor.evidence.cluster_clocks import beyond_ms, is_after
 
 LogKey = tuple[str, int]  # topic and partition
 METADATA_TOPIC = "__cluster_metadata"
@@ -113,7 +113,7 @@ class WhichCopies(NamedTuple):
         )
 
 
-def which_copies(copies: Iterable[DirectoryCopy], clocks: Clocks) -> WhichCopies:
+def which_copies(copies: Iterable[DirectoryCopy]) -> WhichCopies:
     """Return which of a cluster's log directories are older copies of others.
 
     The newer one of two copies has every log as far or further, and one of them further. Where ends cross, times that
@@ -126,7 +126,7 @@ def which_copies(copies: Iterable[DirectoryCopy], clocks: Clocks) -> WhichCopies
     unordered: set[LogKey] = set()
     for some in by_broker.values():
         for one, other in combinations(sorted(some, key=lambda c: c.log_dir), 2):
-            older = _older(one, other, clocks)
+            older = _older(one, other)
             if isinstance(older, Superseded):
                 superseded.setdefault(older.log_dir, older)
             unordered |= older.further if isinstance(older, Superseded) else older
@@ -146,7 +146,7 @@ def _by_the_newest(superseded: dict[str, Superseded]) -> dict[str, Superseded]:
     return out
 
 
-def _older(one: DirectoryCopy, other: DirectoryCopy, clocks: Clocks) -> Superseded | frozenset[LogKey]:
+def _older(one: DirectoryCopy, other: DirectoryCopy) -> Superseded | frozenset[LogKey]:
     """Return which of two copies the other replaces; where nothing tells, the logs that differ."""
     nothing = frozenset[LogKey]()
     ids_known = None not in (one.directory_id, other.directory_id)
@@ -163,9 +163,9 @@ def _older(one: DirectoryCopy, other: DirectoryCopy, clocks: Clocks) -> Supersed
             return Superseded(old.log_dir, new.log_dir, _why(old, new, behind or ahead, len(shared)))
     for number, what in enumerate(("newest time that its broker wrote", "time when it was read")):
         times = [max(copy.logs[key].times[number] for key in shared) for copy in (one, other)]
-        order = clocks.order(*(BrokerTime(time, one.broker_id) for time in times))
-        if order is not Order.EITHER and min(times) >= 0:
-            (old, further), new = ((one, ends[1]), other) if order is Order.BEFORE else ((other, ends[0]), one)
+        apart = beyond_ms(times[0] - times[1], one_clock=one.broker_id is not None)
+        if apart and min(times) >= 0:
+            (old, further), new = ((one, ends[1]), other) if apart < 0 else ((other, ends[0]), one)
             more = f"; it has more of {_names(further)}" if further else ""
             return Superseded(old.log_dir, new.log_dir, f"the {what} is older{more}", further)
     return ends[0] | ends[1]
@@ -421,7 +421,7 @@ class KnownTopics(NamedTuple):
     since_start: bool = False
 
 
-def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clocks) -> Incarnations:
+def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics) -> Incarnations:
     """Return which topics of one name there are in the input, and which is the current one as far as that is known."""
     by_id: dict[str, dict[str, list[KnownCopy]]] = {}
     for copy in copies:
@@ -432,7 +432,7 @@ def incarnations(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clock
     strange: set[str] = set()
     ids_now = frozenset(topics.current.values())
     for topic, ids in by_id.items():
-        unknown = {i for i, some in ids.items() if i not in ids_now and _is_strange(some, topics, clocks)}
+        unknown = {i for i, some in ids.items() if i not in ids_now and _is_strange(some, topics)}
         strange |= unknown
         current = topics.current.get(topic)
         living = {
@@ -459,14 +459,14 @@ def _rival(topic_id: str, copies: Sequence[KnownCopy]) -> Rival:
     return Rival(topic_id, max(by_broker, of_any), by_broker if by_broker >= 0 else of_any, first)
 
 
-def _is_strange(copies: Iterable[KnownCopy], topics: KnownTopics, clocks: Clocks) -> bool:
+def _is_strange(copies: Iterable[KnownCopy], topics: KnownTopics) -> bool:
     """Whether a topic that is not in the metadata was not created after its end: it was written before, or at rest."""
     copies = list(copies)
     if not topics.whole or copies[0].topic_id in topics.removed:
         return False
-    newest, end = BrokerTime(max(max(c.time, c.any_time) for c in copies), None), BrokerTime(topics.time, None)
+    newest = max(max(c.time, c.any_time) for c in copies)
     written = any(c.any_time >= 0 or c.time >= 0 for c in copies)
-    return all(c.at_rest for c in copies) or (written and clocks.order(newest, end) is Order.BEFORE)
+    return all(c.at_rest for c in copies) or (written and is_after(topics.time, newest))
 
 
 def _order(is_current: bool, time: int, metadata_time: int) -> tuple[bool, bool, int]:

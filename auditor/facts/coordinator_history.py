@@ -33,7 +33,6 @@ from auditor.facts.coordinator_log import (
 # Memory per task is bounded whatever the files say: :data:`MOST_RECORDS`.
 
 
-SKEW_MS = 30_000  # clocks of two brokers
 MOST_RECORDS = 3 << 20  # of the coordinators, in the transactions that name a partition: some 120 bytes each
 WINDOWS_AT_HAND = 256
 MOST_NAMED = 100_000  # partitions of which the newest decisions are known
@@ -99,16 +98,6 @@ class TransactionWindow:
     def client_version(self) -> int:
         """transaction.version of the client: 2 where Prepare or Complete show it."""
         return max((e.client_version for e in (self.prepare, self.complete, self.last_ongoing) if e), default=0)
-
-    def may_hold(self, t: np.void, time: int) -> bool:
-        """Whether data with its newest timestamp at ``time`` (ms) may be of this transaction, by epoch and timestamp.
-
-        A timestamp after the end by more than :data:`SKEW_MS` rules it out; one before the start only where a broker
-        wrote it: clients stamp records with event times, which Streams passes on to its output.
-        """
-        end = self.end_time
-        after = t["first_append_time"] != 1 or self.start_time - SKEW_MS <= time
-        return self.data_epoch in (None, int(t["last_epoch"])) and after and (end is None or time <= end + SKEW_MS)
 
 
 @dataclass
@@ -645,25 +634,6 @@ class CoordinatorHistory:
     def intact(self, entry: StateRecord) -> bool:
         """Whether the log was never cleaned from this record on, and all of it could be read."""
         return entry.offset >= self.complete_from.get(entry.partition, 1 << 62) and not self.may_be_outdated(entry)
-
-    def lost(self, partition: int, time: int) -> bool:
-        """Whether a partition lost its records of about a time (ms), by :class:`Restored`."""
-        lost = self.restored.get(partition)
-        return lost is not None and lost.begin - SKEW_MS <= time <= lost.end + SKEW_MS
-
-    def may_lack_since(self, partition: int, time: int) -> bool:
-        """Whether a record written after a time (ms) may be in a batch with a CRC mismatch.
-
-        The first record after such batches bounds their time.
-        """
-        log = self.logs.get(partition)
-        damaged = () if log is None else log.damaged.get(partition, ())
-        if log is None or not damaged:
-            return False
-        last = max(last for _, last in damaged)
-        behind = [columns["record_time"][columns["offset"] > last] for columns in log.all_pieces()]
-        first = min((int(times.min()) for times in behind if len(times)), default=1 << 62)
-        return time < 0 or time <= first + SKEW_MS
 
 
 def build_history(partition_count: int, entries: Iterable[StateRecord]) -> CoordinatorHistory:

@@ -15,7 +15,7 @@ from auditor.connectors.codec.cluster_metadata import ClusterMetadata, Partition
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.evidence import horizons
-from auditor.evidence.cluster_clocks import RESTART_MS, Era, LogEras, clocks, eras_of, newest_of, up_until
+from auditor.evidence.cluster_clocks import RESTART_MS, Era, LogEras, clocks, eras_of, is_after, newest_of, up_until
 from auditor.evidence.horizons import LastMarker, LogEnd, ReadTimes
 from auditor.evidence.which_copy import (
     CopyEnd,
@@ -305,18 +305,15 @@ def _which_copies(briefs: Iterable[Brief], cluster: Cluster, read_at: ReadAt) ->
         if b.broker_id is not None and not b.text:
             by_broker.setdefault(b.broker_id, {}).setdefault(b.log_dir, []).append(b)
     return which_copies(
-        (
-            DirectoryCopy(
-                log_dir,
-                number,
-                cluster.directory_ids.get(log_dir),
-                {(b.topic, b.partition): _copy_end(b, read_at) for b in of_dir},
-            )
-            for number, dirs in by_broker.items()
-            if len(dirs) > 1
-            for log_dir, of_dir in dirs.items()
-        ),
-        cluster.clocks,
+        DirectoryCopy(
+            log_dir,
+            number,
+            cluster.directory_ids.get(log_dir),
+            {(b.topic, b.partition): _copy_end(b, read_at) for b in of_dir},
+        )
+        for number, dirs in by_broker.items()
+        if len(dirs) > 1
+        for log_dir, of_dir in dirs.items()
     )
 
 
@@ -349,7 +346,7 @@ def _incarnations(briefs: Iterable[Brief], settings: ClusterSettings, cluster: C
     )
     current = {} if settings.metadata is None else settings.metadata.topics
     topics = KnownTopics(current, settings.removed, settings.newest_time, settings.whole, settings.since_start)
-    return incarnations(copies, topics, cluster.clocks)
+    return incarnations(copies, topics)
 
 
 def build(
@@ -625,7 +622,7 @@ def _skipped(cluster: Cluster, log: LogEnd) -> bool:
     """Whether a partition was leaderless when coordinators that may skip its markers completed transactions of it."""
     brokers = set() if cluster.coordinator is None else {*cluster.coordinator.brokers.values()}
     return any(cluster.release(broker).may_have(policies.SKIPS_MARKERS) for broker in brokers) and any(
-        gone.since <= completed + horizons.TWO_CLOCKS_MS and (gone.until is None or completed <= gone.until)
+        not is_after(gone.since, completed) and (gone.until is None or completed <= gone.until)
         for gone in cluster.leaderless.get(log.place, ())
         for _, completed in log.decided
     )

@@ -37,7 +37,7 @@ from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTIO
 from auditor.connectors.schema import Key, from_errors
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import at_least_ms
 from auditor.evidence.horizons import is_compacted
 from auditor.facts.coordinator_history import NONE, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
@@ -162,7 +162,7 @@ def earliest_times(history: CoordinatorHistory, name: str, producers: Iterable[P
             decided = [entry.start if entry.start >= 0 else entry.time]
         last += decided[-1:]
         before += decided[:1]
-    return [min(times) - TWO_CLOCKS_MS for times in (last, before) if times]
+    return [at_least_ms(min(times)) for times in (last, before) if times]
 
 
 def _will_end(entry: StateRecord, name: str, producer: Producer) -> bool:
@@ -391,7 +391,7 @@ class ClusterReading:
         last, why = self._pieces(log, reader)
         high_watermark = last.high_watermark if last is not None else task.end
         # The ends were asked for later, by our clock.
-        return reader.done(self.asked_at - TWO_CLOCKS_MS, high_watermark, why)
+        return reader.done(at_least_ms(self.asked_at), high_watermark, why)
 
     def _pieces(self, log: PartitionMetadata, reader: LiveReader) -> tuple[FetchedBatches | None, str | None]:
         """Fetch piece by piece; return the last answer, and why reading stopped early."""

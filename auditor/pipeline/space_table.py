@@ -11,7 +11,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, setting_number
 from auditor.connectors.schema import LOG_KEY, declared, from_dicts
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import at_most_ms
 from auditor.facts.batch_sums import touches
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.replica_facts import ReplicaFacts, SegmentScan
@@ -140,7 +140,7 @@ def ahead_ms(cluster: Cluster) -> int:
 
     Without a given time that is only the newest time in the input, and clocks of producers and brokers differ.
     """
-    return TWO_CLOCKS_MS if cluster.clock_given else HOUR_MS
+    return at_most_ms(0) if cluster.clock_given else HOUR_MS
 
 
 def segments_of(log: LogView, replica: ReplicaFacts) -> list[Fields]:

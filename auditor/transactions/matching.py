@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from auditor.base.compiled import kernel
-from auditor.evidence.cluster_clocks import ONE_CLOCK_MS
-from auditor.facts.coordinator_history import COMMIT, NONE, SKEW_MS, NamedTransactions, TransactionWindow
+from auditor.evidence.cluster_clocks import at_least_ms, at_most_ms, beyond_ms, is_after, most_at_once, same_clock
+from auditor.facts.coordinator_history import COMMIT, NONE, NamedTransactions, TransactionWindow
 from auditor.facts.replica_facts import LogFacts, once
 from auditor.model.policies import SKIPS_MARKERS
 
@@ -22,7 +22,6 @@ from auditor.model.policies import SKIPS_MARKERS
 # they are, then with the slack of two clocks, then with the clock difference that the order shows.
 
 
-SAME_CLOCK_MS = ONE_CLOCK_MS
 CLOSE_MS = 100  # markers of one clock come so close behind their decisions, by most of them
 MOST_BETWEEN = 1_000  # windows of a producer that are passed over for one marker
 Asked = Callable[[], bool]
@@ -105,9 +104,7 @@ def _of_one_difference(windows: np.ndarray, stamps: np.ndarray, numbers: np.ndar
     # The largest number of pairs that one difference of clocks puts between decision and completion.
     matched = np.flatnonzero(numbers >= 0)
     of, times = windows[numbers[matched]], stamps[matched]
-    least = np.sort(np.where(of["has_complete"], times - of["ended"], times - of["prepared"]) - SAME_CLOCK_MS)
-    most = np.sort(times - of["prepared"]) + SAME_CLOCK_MS
-    return int((np.searchsorted(least, most, "right") - np.arange(len(most))).max(initial=0))
+    return most_at_once(times - np.where(of["has_complete"], of["ended"], of["prepared"]), times - of["prepared"])
 
 
 def fits_exactly(windows: np.ndarray, given: list[np.ndarray]) -> bool:
@@ -143,7 +140,7 @@ def _stretches(windows: np.ndarray, stamps: np.ndarray) -> Iterator[tuple[slice,
     # log begins later.
     decided = np.flatnonzero(windows["has_prepare"])
     falls = [
-        indexes[1:][np.diff(times) < -SAME_CLOCK_MS]
+        indexes[1:][beyond_ms(np.diff(times), one_clock=True) < 0]
         for indexes, times in ((np.arange(len(stamps)), stamps), (decided, windows["prepared"][decided]))
     ]
     count = min(map(len, falls)) + 1
@@ -403,8 +400,7 @@ def base_skew(log: LogFacts, partition: int | None) -> int:
     """Return how far (ms) a coordinator broker's clock and this log's leader's may differ by default."""
     history = log.cluster.coordinator
     broker = None if history is None or partition is None else history.brokers.get(partition)
-    same = broker is not None and broker == log.leader.broker_id
-    return SAME_CLOCK_MS if same else SKEW_MS
+    return at_most_ms(0, one_clock=same_clock(broker, log.leader.broker_id))
 
 
 def skew(log: LogFacts, partition: int | None) -> int:
@@ -416,7 +412,7 @@ def skew(log: LogFacts, partition: int | None) -> int:
 
 def other_clock(log: LogFacts, partition: int | None) -> bool:
     """Whether a coordinator's times may be of another clock than this log's."""
-    return skew(log, partition) > SAME_CLOCK_MS
+    return beyond_ms(skew(log, partition), one_clock=True) > 0
 
 
 @once
@@ -436,7 +432,7 @@ def clocks_apart(log: LogFacts) -> dict[int, int]:
             in_partition = windows["partition"] == partition
             apart = int(ahead[in_partition].max(initial=0))
             if apart > base_skew(log, partition):
-                skews[partition] = max(skews.get(partition, 0), apart + SAME_CLOCK_MS)
+                skews[partition] = max(skews.get(partition, 0), at_most_ms(apart, one_clock=True))
     return skews
 
 
@@ -536,7 +532,7 @@ def _match(log: LogFacts, producer_id: int) -> Matching:
         brokers = (
             log.cluster.writer(*place) for place in ((log.topic, log.partition), (TRANSACTION_STATE, coordinator))
         )
-        several = slack > SAME_CLOCK_MS or _has_other_brokers(log)
+        several = beyond_ms(slack, one_clock=True) > 0 or _has_other_brokers(log)
         whole, complete = partial(_is_whole, log, producer_id), partial(_is_there, log, windows)
         numbers, inconclusive = paired(
             windows,
@@ -586,7 +582,7 @@ def _base_skews(log: LogFacts, windows: np.ndarray) -> np.ndarray:
     # completion.
     partitions, which = np.unique(windows["partition"], return_inverse=True)
     skews = (base_skew(log, p if p >= 0 else None) for p in partitions.tolist())
-    slacks = [0 if apart == SAME_CLOCK_MS else apart for apart in skews]
+    slacks = [beyond_ms(apart, one_clock=True) for apart in skews]
     logs = [(log.topic, log.partition), *((TRANSACTION_STATE, p) for p in partitions.tolist())]
     fell = log.cluster.clocks.fell_ms(windows["prepared"], *(log.cluster.writer(*of) for of in logs))
     return np.array(slacks, np.int64)[which] + fell
@@ -632,7 +628,7 @@ def _may_be_skipped(log: LogFacts, windows: np.ndarray) -> bool:
         return False
     ended = completed["ended"]
     return any(
-        ((gone.since <= ended + SKEW_MS) & ((gone.until is None) | (ended <= (gone.until or 0) + SKEW_MS))).any()
+        ((gone.since <= at_most_ms(ended)) & ((gone.until is None) | (ended <= at_most_ms(gone.until or 0)))).any()
         for gone in log.cluster.leaderless.get((log.topic, log.partition), ())
     )
 
@@ -666,7 +662,7 @@ def _decided_at(windows: np.ndarray, t: np.void, slack: np.ndarray) -> np.ndarra
 
 def _of_clients(log: LogFacts) -> int:
     # How far (ms) a client's clock and a coordinator's may differ.
-    return SKEW_MS + log.cluster.clocks.spread_ms
+    return at_most_ms(log.cluster.clocks.spread_ms)
 
 
 def _slacks(log: LogFacts, windows: np.ndarray) -> np.ndarray:
@@ -847,6 +843,17 @@ def unmarked_windows(log: LogFacts) -> Iterator[tuple[TransactionWindow, tuple[i
             yield matched.window(number), (int(before.max(initial=-1)), int(behind.min(initial=log.leader.log_end)))
 
 
+def may_hold(window: TransactionWindow, t: np.void, time: int) -> bool:
+    """Whether data with its newest timestamp at ``time`` (ms) may be of a transaction, by epoch and timestamp.
+
+    A timestamp after the end rules it out; one before the start only where a broker wrote it: clients stamp records
+    with event times, which Streams passes on to its output.
+    """
+    after = t["first_append_time"] != 1 or not is_after(window.start_time, time)
+    until = window.end_time is None or not is_after(time, window.end_time)
+    return window.data_epoch in (None, int(t["last_epoch"])) and after and until
+
+
 def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
     """Return a window that names the partition and may have allowed this data after the previous marker.
 
@@ -873,5 +880,5 @@ def window_after(log: LogFacts, t: np.void) -> TransactionWindow | None:
 
 def _may_follow(log: LogFacts, windows: np.ndarray, marker_time: int) -> np.ndarray:
     # They did not end before the marker, as far as clocks show.
-    slack = np.where(_slacks(log, windows) > SAME_CLOCK_MS, SKEW_MS, 0)
-    return ~windows["has_complete"] | (windows["ended"] > marker_time - slack)
+    others = beyond_ms(_slacks(log, windows), one_clock=True) > 0
+    return ~windows["has_complete"] | (windows["ended"] > np.where(others, at_least_ms(marker_time), marker_time))

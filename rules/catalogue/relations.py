@@ -32,7 +32,7 @@ from auditor.base.evidence_keys import (
     TransactionsEvidence,
     read,
 )
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import beyond_ms, is_after
 from auditor.rules.seen.view import Finding
 
 Test = Callable[[Finding, Finding], bool]
@@ -368,7 +368,7 @@ def marker_instead_of_it(cause: Finding, other: Finding) -> bool:
         return False
     if cause.timestamp is None or other.timestamp is None:
         return False
-    return abs(cause.timestamp - other.timestamp) <= timedelta(milliseconds=TWO_CLOCKS_MS)
+    return not beyond_ms((cause.timestamp - other.timestamp) / timedelta(milliseconds=1))
 
 
 @relation("topic", "partition", "producer_id")
@@ -453,7 +453,7 @@ def of_a_producer_whose_decisions_are_lost(cause: Finding, other: Finding) -> bo
     """It is about a producer whose decisions the coordinator's log has lost, from the time of the loss on."""
     lost = read(LostDecisionsEvidence, cause.evidence)
     time = None if other.timestamp is None else int(other.timestamp.timestamp() * 1_000)
-    return other.producer_id in lost["producer_ids"] and (time is None or time >= lost["begins_ms"] - TWO_CLOCKS_MS)
+    return other.producer_id in lost["producer_ids"] and (time is None or not is_after(lost["begins_ms"], time))
 
 
 # Causes shared by several kinds

@@ -10,7 +10,7 @@ from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
 from auditor.base.transactional_ids import IdOrigin
 from auditor.base.user_input import EVERYTHING, Scope
-from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, TWO_CLOCKS_MS, Clocks
+from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, Clocks, at_most_ms
 from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
 from auditor.evidence.which_copy import Incarnations, WhichCopies
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -486,4 +486,4 @@ class Cluster:
 
     def margin(self, timeout_ms: int = 0) -> int:
         """Return the slack of rules by age alone (rules.md, *margin*)."""
-        return max(MAX_TIMEOUT_MS, timeout_ms + self.clocks.interval_ms(None)) + TWO_CLOCKS_MS
+        return at_most_ms(max(MAX_TIMEOUT_MS, timeout_ms + self.clocks.interval_ms(None)))

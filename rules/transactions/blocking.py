@@ -10,7 +10,8 @@ import numpy as np
 from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
 from auditor.base.transactional_ids import adapted, guidance, is_flinks
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
-from auditor.evidence.cluster_clocks import TWO_CLOCKS_MS
+from auditor.evidence.cluster_clocks import at_least_ms, is_after
+from auditor.evidence.horizons import may_lack_since
 from auditor.facts.coordinator_history import COMMIT, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.replica_facts import ReplicaFacts
@@ -19,7 +20,7 @@ from auditor.rules.lib import repairs
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import LogView, iso, unverified, verified_first
 from auditor.rules.transactions.making import DAMAGED, decision_may_be_lost, open_at_coordinator
-from auditor.transactions.matching import begins_inside, matching, missing_behind, naming, owner_complete
+from auditor.transactions.matching import begins_inside, matching, may_hold, missing_behind, naming, owner_complete
 from auditor.transactions.record import Case, Status, Transaction
 
 # What is safe to do about an open transaction.
@@ -121,7 +122,7 @@ def _advise(log: LogView, t: Transaction) -> Advice:
 def committed(log: LogView, t: Transaction) -> TransactionWindow | None:
     """Return the transaction decided COMMIT that may hold this data and has no marker here; a complete one first."""
     time = log.time(t.row["last_time"])
-    windows = [w for w in _commits_missing(log, t) if w.may_hold(t.row, time)]
+    windows = [w for w in _commits_missing(log, t) if may_hold(w, t.row, time)]
     return min(windows, key=lambda window: window.end_time is None, default=None)
 
 
@@ -136,8 +137,8 @@ def _may_hold_part(log: LogView, window: TransactionWindow, t: Transaction) -> b
     # The data may continue with that of later transactions.
     row, times = t.row, [log.time(t.row[name]) for name in ("first_time", "last_time")]
     epochs = window.data_epoch is None or row["producer_epoch"] <= window.data_epoch <= row["last_epoch"]
-    begun = row["first_append_time"] != 1 or window.start_time - TWO_CLOCKS_MS <= max(times)
-    return bool(epochs and begun and (window.end_time is None or min(times) <= window.end_time + TWO_CLOCKS_MS))
+    begun = row["first_append_time"] != 1 or not is_after(window.start_time, max(times))
+    return bool(epochs and begun and (window.end_time is None or not is_after(min(times), window.end_time)))
 
 
 def _is_same(decision: StateRecord | None, last: StateRecord | None) -> bool:
@@ -153,7 +154,7 @@ def _why_perhaps_committed(log: LogView, t: Transaction) -> str | None:
     if entry is None:
         return None
     complete = owner_complete(log, producer_id)
-    if entry.state == "CompleteCommit" and not complete and int(t.row["prev_marker_time"]) < entry.time - TWO_CLOCKS_MS:
+    if entry.state == "CompleteCommit" and not complete and is_after(entry.time, int(t.row["prev_marker_time"])):
         return "its id's last transaction ended in COMMIT, and the input does not show if this was it"
     if log.leader.log_start <= 0 or matching(log, producer_id).number(int(t.row["prev_marker_offset"])) is not None:
         return None
@@ -164,7 +165,7 @@ def _some_commit_may_hold(log: LogView, t: Transaction) -> bool:
     named = naming(log)
     span = named.of(t.producer_id)
     rows = named.rows[span]
-    behind = rows["decided_time"] - TWO_CLOCKS_MS > int(t.row["prev_marker_time"])
+    behind = at_least_ms(rows["decided_time"]) > int(t.row["prev_marker_time"])
     numbers = np.flatnonzero((rows["decision"] == COMMIT) & behind) + span.start
     return any(_may_hold_part(log, named.window(number), t) for number in numbers.tolist())
 
@@ -401,7 +402,7 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
     ``loses``: what an abort discards.
     """
     transactional_id, history, late = entry.transactional_id, cluster.coordinator, Status.OVERDUE
-    if history is not None and history.may_lack_since(coordinator, entry.time):
+    if history is not None and may_lack_since(history, coordinator, entry.time):
         return _guided(cluster, entry, late, _decision_lost(loses, [_damaged_coordinator(cluster, coordinator)]))
     name, short = f"{TRANSACTION_STATE}-{coordinator}", ""
     if name in cluster.under_min_isr:  # then its coordinator can neither abort it nor take its client's decision

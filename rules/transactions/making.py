@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from auditor.base.words import NO_TIMEOUT_MS, few
-from auditor.evidence.cluster_clocks import HOUR_MS, ONE_CLOCK_MS, TWO_CLOCKS_MS, BrokerTime, Held, OwnTimes
-from auditor.evidence.horizons import ReadTimes, apart_ms
+from auditor.evidence.cluster_clocks import HOUR_MS, BrokerTime, Held, OwnTimes, at_most_ms, is_after, same_clock
+from auditor.evidence.horizons import ReadTimes, may_lack_since
 from auditor.facts.coordinator_history import CoordinatorHistory, TransactionWindow
 from auditor.facts.coordinator_log import StateRecord
 from auditor.model.transaction_states import IDLE, PREPARED
@@ -19,6 +19,7 @@ from auditor.transactions.matching import (
     clocks_apart,
     markers_of,
     matching,
+    may_hold,
     naming,
     other_clock,
     owner_complete,
@@ -61,8 +62,8 @@ def ended_behind(log: LogView, window: TransactionWindow) -> bool:
     if window.complete is None or window.end_time is None:
         return False
     own, other = _read(log, window.complete.partition)
-    slack = 0 if own is not None and other is not None and other.clock == own.clock else TWO_CLOCKS_MS
-    return own is not None and window.end_time >= own.begun + slack
+    same = own is not None and other is not None and other.clock == own.clock
+    return own is not None and window.end_time >= (own.begun if same else at_most_ms(own.begun))
 
 
 def _ended_since(log: LogView, row: np.void, entry: StateRecord, allowed_ms: int) -> bool:
@@ -109,12 +110,12 @@ def at_the_latest(log: LogView, producer_id: int, offset: int, stamp: int) -> in
     """Return the time (ms) after which a file must have been copied to hold what was written before this data.
 
     Its timestamp, unless broker times show that the data is younger: then the marker after it, or :data:`UNBOUNDED` for
-    none. One up to :data:`TWO_CLOCKS_MS` too early may come from a slow clock, and bounds the data by that much.
+    none. One that is a little too early may come from a slow clock, and bounds the data by :func:`at_most_ms`.
     """
     earliest, latest = around(log, producer_id, offset)
     if stamp >= earliest:
         return stamp
-    bound = stamp + TWO_CLOCKS_MS if stamp >= earliest - TWO_CLOCKS_MS else UNBOUNDED
+    bound = UNBOUNDED if is_after(earliest, stamp) else at_most_ms(stamp)
     return min(bound, latest) if latest >= 0 else bound
 
 
@@ -201,7 +202,7 @@ def _clocks_ahead(log: LogView) -> dict[int, int]:
         for partition in clocks_apart(log):
             own = ahead[windows["partition"] == partition].tolist()
             out[partition] = max([*own, out.get(partition, 0)], key=abs)
-    return {p: ms + ONE_CLOCK_MS if ms > 0 else ms for p, ms in out.items()}
+    return {p: at_most_ms(ms, one_clock=True) if ms > 0 else ms for p, ms in out.items()}
 
 
 # Transactions open in a log.
@@ -346,7 +347,7 @@ def decision_may_be_lost(log: LogView, row: np.void, entry: StateRecord | None) 
         return False
     written = int(row["first_time"]) if row["first_append_time"] == 1 else -1
     since = max(written, int(row["prev_marker_time"]))
-    return any(history.may_lack_since(p, since) for p in (history.logs if entry is None else (entry.partition,)))
+    return any(may_lack_since(history, p, since) for p in (history.logs if entry is None else (entry.partition,)))
 
 
 def open_at_coordinator(log: LogView, t: Transaction) -> bool:
@@ -403,8 +404,8 @@ def _marker_in_flight(log: LogView, row: np.void, entry: StateRecord) -> bool:
     ended = (w.end_time + ahead_ms(log, entry.partition, w.complete) for w in ends if w.end_time)
     if any(log.doubt(time, other_clock=other, committed=True) for time in ended):
         return True
-    by_broker = ahead if row["first_append_time"] == 1 else 0
-    latest = log.time(row["first_time"]) - by_broker + (TWO_CLOCKS_MS if other else 0)
+    began = log.time(row["first_time"]) - (ahead if row["first_append_time"] == 1 else 0)
+    latest = at_most_ms(began) if other else began
     inside = any(w.prepare is not None and latest <= w.prepare.time for w in ends)
     return not inside and not recorded(log, entry.partition, row)
 
@@ -414,7 +415,7 @@ def lost_ends(log: LogView, row: np.void) -> list[TransactionWindow]:
     windows = [(w, w.complete) for w in unmarked_behind(log, row) if w.end_time is not None and w.complete is not None]
     time, by_broker = log.time(row["last_time"]), row["first_append_time"] == 1
     return [
-        w for w, done in windows if w.may_hold(row, time - (ahead_ms(log, done.partition, done) if by_broker else 0))
+        w for w, done in windows if may_hold(w, row, time - (ahead_ms(log, done.partition, done) if by_broker else 0))
     ]
 
 
@@ -428,9 +429,8 @@ def _dated(log: LogView, t: Transaction, coordinator: int | None) -> Transaction
         earliest = max(earliest, entry.start)
         if entry.state in PREPARED:
             latest = min(latest, entry.time) if latest >= 0 else entry.time
-    since = (
-        earliest if 0 <= stamp < earliest - TWO_CLOCKS_MS else latest if 0 <= latest < stamp - TWO_CLOCKS_MS else stamp
-    )
+    since = latest if latest >= 0 and is_after(stamp, latest) else stamp
+    since = earliest if stamp >= 0 and is_after(earliest, stamp) else since
     t = replace(t, began=Interval(earliest, latest), since=since)
     clock = log.cluster.writer(log.topic, log.partition) if t.entry is None else coordinator if t.is_its_own else None
     read = _read(log, t.entry.partition)[0] if t.entry is not None and t.completed else None
@@ -463,7 +463,7 @@ def own_times(log: LogView) -> tuple[OwnTimes, bool]:
 def dated(log: LogView, t: Transaction) -> dict[str, str | None]:
     """Return ``since`` with the broker bounds for pages, and the producer's own timestamp where it differs."""
     stamp = int(t.row["first_timestamp"])
-    differs = t.since >= 0 and stamp >= 0 and abs(t.since - stamp) > TWO_CLOCKS_MS
+    differs = min(t.since, stamp) >= 0 and is_after(max(t.since, stamp), min(t.since, stamp))
     return {
         "since": iso(t.since),
         "since_by_producer": iso(stamp) if differs else None,
@@ -621,7 +621,7 @@ def _with_its_marker(cluster: Cluster, entry: StateRecord) -> set[str]:
         marker.name
         for marker in cluster.ended.get(entry.producer_id, ())
         if (marker.epoch, marker.commit) == (entry.producer_epoch, commit)
-        and marker.time >= entry.time - apart_ms(marker.broker_id, coordinator)
+        and not is_after(entry.time, marker.time, one_clock=same_clock(marker.broker_id, coordinator))
     }
     return marked - still_open(cluster, entry).keys() if marked else marked
 
@@ -637,7 +637,7 @@ UNREADABLE = "a newer record of its id may be in a part of its coordinator's log
 
 def still_open(cluster: Cluster, entry: StateRecord) -> dict[str, OpenHere]:
     """Return the partitions where an id's transaction is open, by name, as far as they are in the input."""
-    begin = (entry.start if entry.start >= 0 else entry.time) + TWO_CLOCKS_MS
+    begin = at_most_ms(entry.start if entry.start >= 0 else entry.time)
     raised, open_logs = 2 if entry.state in PREPARED else 0, cluster.open_here.get(entry.producer_id, {})
     return {
         name: here
@@ -658,7 +658,7 @@ def _went_on(cluster: Cluster, entry: StateRecord, due: int | None = None) -> st
         return None
     opened = still_open(cluster, entry)
     time = _newer_marker(cluster, history, entry, by_abort=not opened)
-    if time is not None and all(_copied(cluster, name) <= time + TWO_CLOCKS_MS for name in opened):
+    if time is not None and all(_copied(cluster, name) <= at_most_ms(time) for name in opened):
         return f"its coordinator's log was copied before the marker of {iso(time)} was decided"
     all_present = bool(entry.partitions) and all(_bounds(cluster, name) is not None for name in entry.partitions)
     ends_before = due is None or cluster.horizon(*place_of(_log_of(entry)), committed=True).until < due
@@ -674,7 +674,7 @@ def _went_on(cluster: Cluster, entry: StateRecord, due: int | None = None) -> st
 
 
 def _is_marked(cluster: Cluster, entry: StateRecord, since: int) -> bool:
-    return any(marker.time > since - TWO_CLOCKS_MS for marker in cluster.ended.get(entry.producer_id, ()))
+    return any(at_most_ms(marker.time) > since for marker in cluster.ended.get(entry.producer_id, ()))
 
 
 def _never_begun(cluster: Cluster, entry: StateRecord) -> str | None:
@@ -704,9 +704,9 @@ def _unsure(cluster: Cluster, entry: StateRecord, due: int) -> str | None:
         return None
     if (time := history.outdated.get(entry.partition)) is not None:
         return f"its coordinator's log was copied before the marker of another one, of {iso(time)}, was decided"
-    broker, newest = history.brokers.get(entry.partition), cluster.newest_time
-    newer = (min(b.copy_time, newest) > whole_until + apart_ms(b.broker_id, broker) for b in cluster.bounds.values())
-    if newest < due - TWO_CLOCKS_MS or not any(newer):
+    newest, whole = cluster.newest_time, BrokerTime(whole_until, history.brokers.get(entry.partition))
+    newer = (BrokerTime(min(b.copy_time, newest), b.broker_id).is_after(whole) for b in cluster.bounds.values())
+    if is_after(due, newest) or not any(newer):
         return None
     return f"other logs of the input are newer than its coordinator's, which ends at {iso(whole_until)}"
 
@@ -729,12 +729,13 @@ def _newer_marker(cluster: Cluster, history: CoordinatorHistory, entry: StateRec
     # others: ``by_abort`` says whether it counts.
     coordinator, copied = history.brokers.get(entry.partition), _copied(cluster, _log_of(entry))
     for marker in cluster.ended.get(entry.producer_id, ()):
-        apart = apart_ms(marker.broker_id, coordinator)
+        one = same_clock(marker.broker_id, coordinator)
         if entry.state in PREPARED:
-            newer = 0 <= entry.start < marker.before - apart
+            newer = entry.start >= 0 and is_after(marker.before, entry.start, one_clock=one)
         else:
-            newer = (marker.commit or by_abort) and marker.time > entry.time + apart and not marker.has_decision
-        if (marker.epoch > entry.producer_epoch or newer) and copied <= marker.time + apart:
+            counts = (marker.commit or by_abort) and not marker.has_decision
+            newer = counts and is_after(marker.time, entry.time, one_clock=one)
+        if (marker.epoch > entry.producer_epoch or newer) and not is_after(copied, marker.time, one_clock=one):
             return marker.time
     return None
 

@@ -17,12 +17,18 @@ from auditor.evidence.cluster_clocks import (
     Fall,
     Lag,
     LogEras,
+    at_least_ms,
+    at_most_ms,
+    beyond_ms,
+    by_a_client,
     clocks,
     differences,
     eras_of,
+    is_after,
+    is_read_after,
+    most_at_once,
     newest_of,
     up_until,
-    written_by,
 )
 from auditor.facts.replica_facts import STAMP
 from auditor.pipeline.cluster_context import brief, build
@@ -298,4 +304,37 @@ def test_the_newest_time_is_by_the_last_leaders_clock() -> None:
     assert abs(newest_of(eras, known) - (NOW - 48 * MIN)) < S
     known.compare(Lag(1, 3, -HOUR, -HOUR + 20) for _ in range(2))
     assert newest_of(eras, known) == NOW - 48 * MIN, "by how much these two differ is unknown"
-    assert [written_by(eras, time) for time in (NOW + MIN, NOW - 48 * MIN, NOW - DAY)] == [1, 2, None]
+    assert [eras.written_by(time) for time in (NOW + MIN, NOW - 48 * MIN, NOW - DAY)] == [1, 2, None]
+
+
+@pytest.mark.parametrize(("one_clock", "margin"), [(False, 30 * S), (True, S)])
+def test_times_are_compared_with_what_clocks_usually_differ_by(one_clock: bool, margin: int) -> None:
+    assert is_after(NOW + margin + 1, NOW, one_clock=one_clock)
+    assert not is_after(NOW + margin, NOW, one_clock=one_clock)
+    assert not is_after(NOW, NOW + margin + 1, one_clock=one_clock)
+    assert at_most_ms(NOW, one_clock=one_clock) == NOW + margin
+    assert at_least_ms(NOW, one_clock=one_clock) == NOW - margin
+    apart = np.array([-margin - 1, -margin, 0, margin, margin + 1])
+    assert beyond_ms(apart, one_clock=one_clock).tolist() == [-margin - 1, 0, 0, 0, margin + 1]
+    assert [beyond_ms(ms, one_clock=one_clock) for ms in apart.tolist()] == [-margin - 1, 0, 0, 0, margin + 1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "margin"), [(1, 1, S), (1, 2, 30 * S), (1, None, 30 * S), (None, None, 30 * S)]
+)
+def test_a_time_of_a_broker_is_compared_by_whose_clock_it_is(one: int | None, other: int | None, margin: int) -> None:
+    assert BrokerTime(NOW + margin + 1, one).is_after(BrokerTime(NOW, other))
+    assert not BrokerTime(NOW + margin, one).is_after(BrokerTime(NOW, other))
+
+
+def test_smaller_margins() -> None:
+    """50 ms between two readings of a clock; a client's stamp is no reading of one a minute before."""
+    assert (is_read_after(NOW + 51, NOW), is_read_after(NOW + 50, NOW)) == (True, False)
+    assert by_a_client(NOW) == NOW - MIN
+
+
+def test_differences_that_one_pair_of_clocks_may_have_at_once() -> None:
+    """By a second on both sides: the first two meet at 1.5 s, the third one is 10 s away."""
+    least, most = np.array([0, 2 * S, 12 * S]), np.array([S, 3 * S, 13 * S])
+    assert most_at_once(least, most) == 2
+    assert most_at_once(least[:0], most[:0]) == 0

@@ -7,8 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from auditor.evidence.cluster_clocks import ONE_CLOCK_MS
 from auditor.facts.coordinator_history import ABORT, COMMIT, WINDOW
-from auditor.transactions.matching import SAME_CLOCK_MS, Asked, Pairs, paired
+from auditor.transactions.matching import Asked, Pairs, paired
 
 LAST = 100_000  # ms, of the last marker in the partition
 
@@ -33,7 +34,7 @@ def matched(decided: np.ndarray, given: list[np.ndarray], *, apart: bool = False
     """``apart``: two brokers wrote the logs; other evidence is absent."""
     names = ("whole", "complete", "delivered", "is_open", "clocks_agree", "may_be_skipped")
     asked: dict[str, Asked] = {name: partial(evidence.get, name, False) for name in names}
-    return paired(decided, given, SAME_CLOCK_MS, other_clocks=apart, until=LAST, **asked)
+    return paired(decided, given, ONE_CLOCK_MS, other_clocks=apart, until=LAST, **asked)
 
 
 def pairs(decided: np.ndarray, given: list[np.ndarray], *, whole: bool) -> list[int]:

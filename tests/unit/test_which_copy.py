@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import pytest
 
-from auditor.evidence.cluster_clocks import Clocks
 from auditor.evidence.which_copy import (
     NOBODY,
     ClusterCopy,
@@ -26,7 +25,6 @@ from auditor.evidence.which_copy import (
     which_copies,
 )
 
-CLOCKS = Clocks()
 NOON = 1_700_000_000_000
 
 
@@ -64,10 +62,10 @@ def directory(name: str, directory_id: str | None = None, **ends: tuple[int, int
 
 def both_ways(one: DirectoryCopy, other: DirectoryCopy) -> WhichCopies:
     """The same result in any order, and whatever their names are."""
-    found = which_copies([one, other], CLOCKS)
-    assert which_copies([other, one], CLOCKS) == found
+    found = which_copies([one, other])
+    assert which_copies([other, one]) == found
     names = {one.log_dir: other.log_dir, other.log_dir: one.log_dir}
-    swapped = which_copies([c._replace(log_dir=names[c.log_dir]) for c in (one, other)], CLOCKS)
+    swapped = which_copies([c._replace(log_dir=names[c.log_dir]) for c in (one, other)])
     assert {names[name] for name in swapped.superseded} == set(found.superseded)
     assert swapped.unordered == found.unordered
     return found
@@ -135,7 +133,7 @@ def test_two_log_directories_of_a_broker_are_no_copies_of_one() -> None:
 def test_of_three_days_the_last_one_replaces_the_others() -> None:
     days = [directory(name, t=(0, end, -1)) for name, end in (("wed", 9), ("mon", 5), ("tue", 7))]
     for order in permutations(days):
-        found = which_copies(order, CLOCKS).superseded
+        found = which_copies(order).superseded
         assert {name: one.by for name, one in found.items()} == {"mon": "wed", "tue": "wed"}
 
 
@@ -242,7 +240,7 @@ def test_the_topic_that_there_is(
     copies: list[tuple[str | None, int]], current: dict[str, str], removed: set[str], expected: dict[str, str]
 ) -> None:
     topics = KnownTopics(current, frozenset(removed), 100)
-    found = incarnations([KnownCopy("t", *copy) for copy in copies], topics, CLOCKS)
+    found = incarnations([KnownCopy("t", *copy) for copy in copies], topics)
     assert found.now == expected
     assert not found.rivals
     assert not found.strange
@@ -252,7 +250,7 @@ def test_without_metadata_each_topic_of_a_name_is_judged_for_itself() -> None:
     """CreateTime data without markers has no broker's time: its producers' times say what was probably removed."""
     copies = [KnownCopy("t", OLD, 40, 50), KnownCopy("t", NEW, -1, 60), KnownCopy("t", OTHER, -1, -1)]
     for order in permutations(copies):
-        found = incarnations(order, KnownTopics(), CLOCKS)
+        found = incarnations(order, KnownTopics())
         assert [(r.topic_id, r.time) for r in found.rivals["t"]] == [(NEW, 60), (OLD, 50), (OTHER, -1)]
         assert [found.seen_from(number).now["t"] for number in range(4)] == [NEW, OLD, OTHER, NEW]
 
@@ -273,7 +271,7 @@ def test_without_metadata_each_topic_of_a_name_is_judged_for_itself() -> None:
 )
 def test_a_topic_that_the_cluster_has_not(copy: KnownCopy, whole: bool, expected: bool) -> None:
     topics = KnownTopics({"t": NEW}, frozenset({OLD}), NOON, whole, since_start=True)
-    found = incarnations([copy], topics, CLOCKS)
+    found = incarnations([copy], topics)
     assert (copy.topic_id in found.strange) == expected
     assert (found.now.get("t") == NOBODY) == (expected or copy.topic_id == OLD)
 
@@ -290,11 +288,11 @@ def test_a_topic_that_the_cluster_has_not(copy: KnownCopy, whole: bool, expected
 )
 def test_a_topic_may_be_the_removed_one(open_until: tuple[int, int], others: tuple[int, int], doubted: bool) -> None:
     copies = [KnownCopy("t", OLD, *open_until), KnownCopy("t", NEW, *others)]
-    found = incarnations(copies, KnownTopics(), CLOCKS)
+    found = incarnations(copies, KnownTopics())
     assert found.may_be_removed("t", OLD) == doubted
     assert not found.may_be_removed("u", OLD)
     alike = [copy._replace(first_batches=(0, 77)) for copy in copies]
-    found = incarnations(alike, KnownTopics(), CLOCKS)
+    found = incarnations(alike, KnownTopics())
     assert not found.may_be_removed("t", OLD)
     assert sorted(found.is_named_twice("t", i) for i in (OLD, NEW)) == [False, True]
 
