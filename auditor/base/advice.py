@@ -92,8 +92,8 @@ class Advice:
     """What to do about a finding.
 
     ``why``: the reason for the verdict in a sentence; ``side_effects``: what the steps, or waiting, cost in numbers;
-    ``afterwards``: what follows, or the advice itself if there is no step. Errors: ValueError for commands that may be
-    run now although a condition is not known to hold and no command shows it.
+    ``afterwards``: what follows, or the advice itself if there is no step. Errors: ValueError for steps that may be
+    taken now although a condition is not known to hold and no command shows it; a COMMIT marker is written by no tool.
     """
 
     verdict: Verdict
@@ -106,7 +106,8 @@ class Advice:
 
     def __post_init__(self) -> None:
         unknown = [c.what for c in self.conditions if c.holds is not True and not c.command]
-        if self.verdict in NOW and unknown and any(step.command for step in self.steps):
+        by_hand = self.verdict is Verdict.COMMIT_IT and not any(step.command for step in self.steps)
+        if self.acts and unknown and not by_hand:
             raise ValueError(f"steps without conditions known to hold: {self.steps}, {unknown}")
 
     @property

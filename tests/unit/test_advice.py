@@ -42,6 +42,8 @@ SAFE = Advice(
 def test_nothing_acts_on_what_is_not_known(condition: Condition) -> None:
     with pytest.raises(ValueError, match="conditions"):
         Advice(Verdict.ACT, "it is safe", (KNOWN, condition), steps=(ABORT,))
+    with pytest.raises(ValueError, match="conditions"):
+        Advice(Verdict.ACT, "it is safe", (KNOWN, condition), steps=(Step("stop broker 1"),))
     doubted = SAFE.unless(condition)
     assert (doubted.verdict, doubted.steps, doubted.acts) == (Verdict.INVESTIGATE_FIRST, (ABORT,), False)
     assert SAFE.unless(KNOWN).acts
