@@ -115,8 +115,9 @@ def test_an_abort_loses_what_it_says_and_no_more(level: int, tmp_path: Path) -> 
 def _write_marker(row: dict[str, Any], cluster: Cluster) -> None:
     """The COMMIT marker that a remedy has written again, by the request that it names."""
     said = re.search(
-        r"WriteTxnMarkers request \(API key 27, needs ClusterAction\) to the leader of (\S+)-(\d+) with producerId "
-        r"(\d+), producerEpoch (\d+), coordinatorEpoch (\d+) and transactionResult true", row["remedy"],
+        r"WriteTxnMarkers request \(API key 27, needs ClusterAction; no tool of Kafka does\) to the leader of "
+        r"(\S+)-(\d+): producerId (\d+), producerEpoch (\d+), coordinatorEpoch (\d+), transactionResult true",
+        row["remedy"],
     )  # fmt: skip
     assert said is not None, row["remedy"]
     producer_id, epoch, coordinator_epoch = map(int, said.groups()[2:])
