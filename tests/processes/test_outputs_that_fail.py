@@ -16,7 +16,7 @@ AUDIT = ("--fail-on", "critical")  # of hanging-36: exit code 1
 
 
 def ran(tmp_path: Path, call: list[str], streams: str, *python: str) -> subprocess.CompletedProcess[str]:
-    """What a call comes to in a shell that does ``streams`` to its standard streams."""
+    """What a call prints and ends with in a shell that does ``streams`` to its standard streams."""
     command = ["sh", "-c", f'"$@" {streams}', "sh", sys.executable, *python, "-m", "auditor.cli", *call]
     return subprocess.run(command, capture_output=True, text=True, env=ENV, check=False, cwd=tmp_path)
 
