@@ -376,7 +376,7 @@ def _in_state(transactional_id: str, state: str) -> Condition:
 
 
 def _open_at_its_coordinator(transactional_id: str) -> Condition:
-    return shown("its coordinator has ended it", False, f"{TRANSACTION_STATE} has it open for {transactional_id}")
+    return shown("its coordinator has it open", True, f"{TRANSACTION_STATE}: {transactional_id}")
 
 
 def _of_two_phases(t: Transaction, entry: StateRecord, loses: str) -> Advice:
@@ -460,7 +460,7 @@ def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:
     ``entry``: the last record of its id, with the decision.
     """
     advice = carried_out(cluster, [name], entry)
-    decides = shown("its coordinator has ended it", False, f"it has decided ({entry.state}) and will write the marker")
+    decides = shown("its coordinator will write the marker", True, f"it has decided: {entry.state}")
     state = _in_state(entry.transactional_id, entry.state or "")
     return replace(advice, conditions=(decides, *advice.conditions, state))
 
