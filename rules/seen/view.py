@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 
-from auditor.base.advice import Advice, Step, shown, text
+from auditor.base.advice import Advice, shown, text
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import LAST_MS, OF_A_RULE, DecodeError, Made, attempt, failure
 from auditor.base.evidence_keys import PartitionsEvidence, read
@@ -173,7 +173,7 @@ def iso(ms: int | None) -> str | None:
 
 Ranges = list[tuple[int, int]]
 UNVERIFIED_SHOWN = 20  # ranges of offsets that a finding names
-VERIFY_FIRST = "Verify them first: copy the log again with auditor copy --checksums all, and audit that copy"
+VERIFIED_BY = "copy the log again with auditor copy --checksums all, and audit that copy"
 
 
 def unverified(replicas: Iterable[ReplicaFacts]) -> Ranges:
@@ -209,8 +209,8 @@ def verified_first(advice: Advice, ranges: Ranges) -> Advice:
         return advice
     first, last = ranges[0][0], ranges[-1][1]
     what = "the batches that it rests on are as they were written"
-    asked = advice.unless(shown(what, None, f"checksums not verified between offsets {first} and {last}"))
-    return replace(asked, steps=(Step(VERIFY_FIRST), *asked.steps))
+    by = f"checksums not verified between offsets {first} and {last}: {VERIFIED_BY}"
+    return advice.unless(shown(what, None, by))
 
 
 # What a rule sees: one log with all its replicas, in the cluster around it.
