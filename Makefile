@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
+.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-frameworks test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ test-fleet: setup ## three brokers under load, copied into a store every minute 
 
 test-remedies: setup ## real clusters brought into the commonest states, audited, and the remedies carried out as printed (about 6 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_remedies.py
+
+test-frameworks: setup ## real Flink, Kafka Connect and Kafka Streams killed before they commit, audited, restored, their records counted (about 20 minutes)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_flink.py tests/broker/test_connect_and_streams.py
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
 	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow_dag
