@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Step, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.transactional_ids import sent_again
+from auditor.base.transactional_ids import is_flinks, sent_again
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import at_least_ms, beyond_ms, is_after
 from auditor.evidence.horizons import cleaned, lost_about, whole_from
@@ -38,6 +38,7 @@ from auditor.transactions.matching import (
     owner_complete,
     skew,
     unmarked_windows,
+    window_after,
 )
 
 VERSION, METADATA_VERSION = "transaction.version", "metadata.version"
@@ -270,7 +271,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         if not _only_it_can_be(log, window, t) or (own_gone and _may_be_of_a_later_one(log, window, t)):
             continue
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
-        yield _at_marker(
+        finding = _at_marker(
             log,
             "critical",
             f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
@@ -286,6 +287,10 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             decided=iso(window.prepare.time),
             before_the_decision=True if t["marker_timestamp"] < window.prepare.time else None,
         )
+        if not t["commit"] and is_flinks(log.cluster.origin(window.transactional_id)):
+            yield replace(finding, advice=_compensate(log, window, blocking.data_of(t)))
+        else:
+            yield finding
 
 
 def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
@@ -349,20 +354,25 @@ def _and_elsewhere(log: LogView, window: TransactionWindow) -> str:
     )
 
 
+def _compensate(log: LogView, window: TransactionWindow, data: str) -> Advice:
+    # For committed records that no consumer gets. ``data``: their offsets in words.
+    again = sent_again(log.cluster.origin(window.transactional_id), data)
+    amends = Step(
+        f"compensate: {again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
+    )
+    read = Step("", repairs.dump(None, "--print-data-log"), f"the records of {data}")
+    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(amends, read))
+
+
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     t, window = ended.row, ended.window
     first, _ = ended.span
     decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
     skipped = of_the_defect(log, [window])
     of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
-    amends = (
-        f"undo downstream what came of {ended.data()}"
-        if t["commit"]
-        else f"{sent_again(log.cluster.origin(window.transactional_id), ended.data())}; readers with "
-        "isolation.level=read_uncommitted still get them, and the command shows them"
-    )
-    read = () if t["commit"] else (Step("", repairs.dump(None, "--print-data-log"), f"the records of {ended.data()}"),)
-    advice = Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
+    undo = Step(f"compensate: undo downstream what came of {ended.data()}")
+    undone = Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(undo,))
+    advice = undone if t["commit"] else _compensate(log, window, ended.data())
     return log.finding(
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "
@@ -465,9 +475,10 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
     for a COMMIT after one that had raised the epoch, and before no other result.
     Why it matters: somebody wrote it by hand, coordinator records were lost, or data was shown before it was decided.
     Can be wrong: kafka-transactions.sh abort writes such a marker, with the coordinator epoch of the one before it
-    (then info).
-    What to do: nothing of an abort by hand. Of another ABORT ask who ran kafka-transactions.sh abort then, which writes
-    no COMMIT; else look whether __transaction_state lost records (unclean-election, illegal-transition).
+    (then info; a warning while the coordinator has the transaction open, whose COMMIT no longer shows this data).
+    What to do: nothing of an abort by hand of what its coordinator has ended. Of another ABORT ask who ran
+    kafka-transactions.sh abort then, which writes no COMMIT; else look whether __transaction_state lost records
+    (unclean-election, illegal-transition).
     Source: KIP-98, KIP-664, KIP-1228
     """
     if log.topic == TRANSACTION_STATE:
@@ -485,12 +496,14 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
         closed = t["first_offset"] >= 0
         by_hand = not t["commit"] and t["coordinator_epoch"] in (before, max(before, 0))
         late = closed and is_late(log, t)
+        still = _open_still(log, t) if by_hand and closed else None
         finding = _at_marker(
             log,
-            "warning" if closed and not by_hand else "info",
+            "warning" if closed and (still or not by_hand) else "info",
             f"No coordinator decided the {'COMMIT' if t['commit'] else 'ABORT'} of producer {producer_id} at offset "
             f"{t['marker_offset']} of {log.name}"
             + ("; it looks like an operator's abort" if by_hand and closed else "")
+            + (f" of what the coordinator has open for {still.transactional_id}" if still else "")
             + (LATE.format(t["first_offset"], t["last_offset"], " or" if by_hand else ";") if late else "")
             + ("; it closed nothing" if not closed else ""),
             t,
@@ -498,7 +511,17 @@ def marker_without_decision(log: LogView) -> Iterator[Finding]:
             late_marker_of_the_transaction_before=True if late else None,
             confidence="likely",
         )
-        yield replace(finding, advice=blocking.undecided_marker(t, closed=closed, by_hand=by_hand))
+        advice = blocking.undecided_marker(log, t, closed=closed, by_hand=by_hand, still=still)
+        yield replace(finding, advice=advice)
+
+
+def _open_still(log: LogView, t: np.void) -> TransactionWindow | None:
+    # The transaction that its coordinator may yet commit, and which this marker ended here.
+    window, history = window_after(log, t), log.cluster.coordinator
+    entry = None if history is None else history.last_of_producer(int(t["producer_id"]))
+    if window is None or entry is None or entry.state != "Ongoing" or window.decided is not None:
+        return None
+    return window if entry.start == window.start_time and entry.start <= t["marker_timestamp"] else None
 
 
 def _shown_early(log: LogView, t: np.void, own: np.void | None) -> Finding:

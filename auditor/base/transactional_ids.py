@@ -101,7 +101,7 @@ SCHEMES = (
     ),
     Scheme(
         Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
-        "subtask {subtask}, checkpoint {number}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
+        "subtask {subtask}, {numbered}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
         "Flink 1.14 on (read: flink-connector-kafka 3.4.0, 4.0.1)", Sign.CHECKPOINTS,
     ),
     Scheme(
@@ -164,7 +164,8 @@ def schemes_of(transactional_id: str) -> Iterator[tuple[Scheme, dict[str, str]]]
 def origin(scheme: Scheme, groups: dict[str, str], sign: str = "", *, certain: bool = False) -> IdOrigin:
     """Make the origin of an id that fits a scheme; ``sign``: what else shows it, in words."""
     why = f"named as by {scheme.source}" + (f"; {sign}" if sign else "")
-    return IdOrigin(scheme.framework, groups["application"], scheme.part.format(**groups), certain, why)
+    part = scheme.part.format(**{"numbered": f"checkpoint {groups.get('number')}"} | groups)
+    return IdOrigin(scheme.framework, groups["application"], part, certain, why)
 
 
 def by_scheme(transactional_id: str | None) -> IdOrigin | None:
@@ -218,6 +219,10 @@ TEXTS = {
     **dict.fromkeys((Framework.CONNECT, Framework.MIRROR_MAKER, Framework.DEBEZIUM), _by_restart(_FENCED_TASK)),
     **dict.fromkeys((Framework.STREAMS, Framework.KSQLDB), _by_restart(_FENCED_THREAD)),
 }
+EARLIER = (
+    "the checkpoint that counts the records of {data} as written never writes them again; restoring the job from an "
+    "earlier one does, with all that it committed since"
+)
 STOPPED_FIRST = "stop the job with a savepoint, which commits them"
 LONGER_THAN_DOWN = (
     "keep transaction.timeout.ms above the interval of checkpoints and the longest time that the job is down: a "
@@ -260,5 +265,5 @@ def adapted(advice: Advice, text: str) -> Advice:
 def sent_again(whose: IdOrigin | None, data: str) -> str:
     """How to compensate for committed records that no consumer gets, in words. ``data``: their offsets in words."""
     if is_flinks(whose):
-        return f"{in_case(whose, 'no checkpoint brings')} the records of {data} back"
+        return in_case(whose, EARLIER.format(data=data))
     return f"send the records of {data} again"

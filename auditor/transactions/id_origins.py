@@ -109,6 +109,8 @@ def _by_checkpoints(parts: Mapping[str, str], around: Surroundings) -> Shown | N
     # A sink takes the number of each checkpoint once, one after another, from 1 on, in each subtask from 0 on. A pool
     # begins with 0, and takes its numbers in any order and again.
     application, subtask, number = parts["application"], int(parts["subtask"]), int(parts["number"])
+    if around.has_id(f"{application}-{subtask}-0"):
+        return False, "ids of this subtask are numbered from 0 on", {"numbered": f"producer {number} of its pool"}
     begun = {n: _in_turn(around, f"{application}-{n}-", number) for n in {0, 1, subtask} if n < SUBTASKS}
     most = max(map(len, begun.values()))
     if number not in begun.get(subtask, ()) or not begun[0] or most < RISING:

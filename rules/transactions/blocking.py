@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
-from auditor.base.transactional_ids import adapted, guidance, is_flinks
+from auditor.base.transactional_ids import adapted, guidance, is_flinks, sent_again
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import at_least_ms, is_after
 from auditor.evidence.horizons import may_lack_since
@@ -591,8 +591,24 @@ def _discards(t: Transaction) -> str:
     return f"an abort discards {_records(t)}"
 
 
-def undecided_marker(t: np.void, *, closed: bool, by_hand: bool) -> Advice:
-    """Advise on a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT."""
+def data_of(t: np.void) -> str:
+    """Name the offsets of a transaction's data in words."""
+    first, last = int(t["first_offset"]), int(t["last_offset"])
+    return f"offset {first}" if first == last else f"offsets {first} to {last}"
+
+
+def undecided_marker(
+    log: LogView, t: np.void, *, closed: bool, by_hand: bool, still: TransactionWindow | None
+) -> Advice:
+    """Advise on a marker that no coordinator decided. kafka-transactions.sh writes no COMMIT.
+
+    ``still``: the transaction of this data, if its coordinator has it open.
+    """
+    if still is not None:
+        name, hidden = still.transactional_id, plural(int(t["records"]), "record")
+        amends = Step(sent_again(log.cluster.origin(name), data_of(t)))
+        why = f"a COMMIT of {name} no longer shows consumers the {hidden} of {data_of(t)}"
+        return Advice(Verdict.NOTIFY_OWNER, why, (_in_state(name, "Ongoing"),), (amends,))
     if by_hand:
         return Advice(Verdict.NONE, "somebody meant this abort, and nothing of it is open")
     asked = "" if t["commit"] else "ask who ran kafka-transactions.sh abort at that time; where nobody did, "

@@ -15,9 +15,10 @@ from auditor.base.advice import text
 from auditor.base.transactional_ids import COLUMNS, SCHEMES, Framework, IdOrigin, by_scheme, guidance
 from auditor.dashboards.wording import who
 from auditor.facts.coordinator_history import CoordinatorHistory, StateRecord, build_history
+from auditor.rules.seen.view import Finding
 from auditor.transactions.id_origins import Surroundings, recognize
 from tests import segments
-from tests.bare_broker import BEGAN, broker, data, finish
+from tests.bare_broker import BEGAN, broker, data, end, finish
 from tests.coordinator_records import Coordinator
 from tests.facts import opened, opened_all
 from tests.forge import Batch, Forged
@@ -81,7 +82,6 @@ def test_checkpoints_of_a_job_prove_flink() -> None:
     [("orders-3-7", 7), ("orders-3-8", 8), ("other-3-9", 9)],  # too few
     [("orders-3-7", 9), ("orders-3-8", 8), ("orders-3-9", 7), ("orders-0-8", 8)],  # out of order, as a pool's
     [("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8), ("orders-3-7", 10)],  # used again
-    [("orders-3-0", 1), ("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8)],  # from 0 on
     [("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9)],  # no subtask 0
     [("orders-3-7", 7), ("orders-3-7", 8), ("orders-0-7", 7), ("orders-0-8", 8), ("orders-0-9", 9)],  # again, itself
     [("orders-3-6", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8)],  # itself without a transaction
@@ -95,7 +95,10 @@ def test_a_pool_of_flink_is_only_likely() -> None:
     ids = IDS["flink-connector-kafka 4.0.1-2.0TransactionNamingStrategyImpl.POOLING over "
               "TransactionNamingStrategyContextImpl"]["ids"]  # fmt: skip
     begun = [(name, k) for k, name in enumerate(ids)] + [("orders-sink-0-2", 2)]
-    assert named(of(ids[2], *begun)) == ("Flink", "orders-sink", "subtask 3, checkpoint 2", False)
+    assert named(of(ids[2], *begun)) == ("Flink", "orders-sink", "subtask 3, producer 2 of its pool", False)
+    rising = [("orders-3-0", 1), ("orders-3-7", 7), ("orders-3-8", 8), ("orders-3-9", 9), ("orders-0-8", 8)]
+    assert named(of("orders-3-7", *rising)) == ("Flink", "orders", "subtask 3, producer 7 of its pool", False)
+    assert named(of("orders-0-8", *rising)) == ("Flink", "orders", "subtask 0, checkpoint 8", False)
 
 
 def test_a_day_is_no_subtask() -> None:
@@ -270,3 +273,47 @@ def test_flinks_time_is_named_until_when_it_may_be_committed(tmp_path: Path) -> 
     said = text(held["advice"])
     assert "an abort by hand, its time-out at 2026-11-21T22:41:40.000Z, or a cancel after which nothing" in said
     assert "nothing is lost" not in said
+
+
+def aborted_by_hand(root: Path, name: str, start: int, *decided: str) -> list[Finding]:
+    """Three records from BEGAN on, aborted by hand a second later; when the transaction of the id began that its
+    coordinator has, and how it goes on a minute later."""
+    path = broker(root, "t-0")
+    log, coordinator = Forged(path, "t-0"), Coordinator(path, 0)
+    end(log, data(log, 4, 0, BEGAN, transactional=True), False, BEGAN + 1000)
+    for k, state in enumerate(("Ongoing", *decided)):
+        partitions = () if state.startswith("Complete") else ("t-0",)
+        coordinator.state(name, state, (4, 0), start + k * MINUTE, *partitions, start=start, timeout=15 * MINUTE)
+    coordinator.state("other", "Empty", (9, 0), BEGAN + 5 * MINUTE)
+    finish(log, coordinator)
+    return opened(root, as_of=BEGAN + 5 * MINUTE).findings
+
+
+@pytest.mark.parametrize(("name", "again"), [
+    ("sink-0-7", "f this is Flink: the checkpoint that counts the records of offsets 0 to 2 as written never writes"),
+    ("worker", "end the records of offsets 0 to 2 again"),
+])  # fmt: skip
+def test_an_abort_by_hand_hides_what_may_be_committed(name: str, again: str, tmp_path: Path) -> None:
+    """Its coordinator has it open: Flink's next job commits it, and so does any client that is alive."""
+    (f,) = (f for f in aborted_by_hand(tmp_path, name, BEGAN) if f.severity != "info")
+    assert (f.kind, f.severity, f.offset, f.transactional_id) == ("marker-without-decision", "warning", 3, name)
+    assert f"a COMMIT of {name} no longer shows consumers the 3 records of offsets 0 to 2" in f.remedy
+    assert again in f.remedy
+
+
+@pytest.mark.parametrize("start", [BEGAN + 5000, BEGAN + 2 * MINUTE])
+def test_an_abort_by_hand_before_a_transaction_hides_nothing_of_it(start: int, tmp_path: Path) -> None:
+    """What it ended was left hanging: its coordinator began the open one after it."""
+    found = [f for f in aborted_by_hand(tmp_path, "sink-0-7", start) if f.kind == "marker-without-decision"]
+    assert {f.severity for f in found} <= {"info"}
+
+
+@pytest.mark.parametrize(("name", "again"), [
+    ("sink-0-7", "ompensate: if this is Flink: the checkpoint that counts the records of offsets 0 to 2 as written"),
+    ("worker", "ompensate downstream"),
+])  # fmt: skip
+def test_what_an_abort_by_hand_hid_is_compensated(name: str, again: str, tmp_path: Path) -> None:
+    found = aborted_by_hand(tmp_path, name, BEGAN, "PrepareCommit", "CompleteCommit")
+    (f,) = (f for f in found if f.severity != "info")
+    assert (f.kind, f.severity, f.outcome) == ("split-decision", "critical", "hidden")
+    assert again in f.remedy
