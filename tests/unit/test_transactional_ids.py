@@ -210,6 +210,19 @@ def test_guidance_names_framework_application_and_part(framework: Framework, sta
     assert ("aborts" in said) == (status in ("open", "overdue"))
 
 
+@pytest.mark.parametrize("status", ["open", "overdue"])
+def test_a_leader_of_workers_is_followed_not_started_again(status: str) -> None:
+    """A worker that starts reads Connect's topics to their ends, and waits for this transaction (KafkaBasedLog)."""
+    leader, task = guidance(of("connect-cluster-team-a"), status), guidance(of("connect-cluster-orders-0"), status)
+    assert "let another running worker become the leader of team-a: it fences this producer" in leader
+    assert "The configuration that the worker that leads the group was writing has to be sent to Connect again" in leader
+    assert "its next producer fences this one" not in leader
+    assert "restart task 0 of connector orders (connect-cluster): its next producer fences this one" in task
+    assert "configuration" not in task
+    for advice in (leader, task):
+        assert "a worker that starts waits until it ends" in advice.lower()
+
+
 def test_an_origin_is_restored_from_its_row() -> None:
     whose = IdOrigin(Framework.CONNECT, "g", "task 0 of connector c", certain=True, why="w")
     assert IdOrigin.of(whose.row()) == whose
