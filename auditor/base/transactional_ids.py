@@ -197,9 +197,7 @@ _MISSING = (
     "restoring the job of {application} ({part}) commits the transactions which the checkpoint or savepoint holds, but "
     "not this one, since its coordinator has nothing open for it: what the checkpoint counts as written here is missing"
 )
-_SOONER = (
-    "at once by kafka-transactions.sh forceTerminateTransaction (Kafka 4.1 or newer), which has its coordinator abort it"
-)
+_SOONER = "at once by kafka-transactions.sh forceTerminateTransaction (Kafka 4.1 or newer), an abort by its coordinator"
 _FENCED_TASK = (
     "restart {part} ({application}): its next producer fences this one and aborts the transaction, and a task reads "
     "again from the source offsets that it committed last. Restart it on a running worker: where the transaction has "

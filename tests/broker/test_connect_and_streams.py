@@ -79,15 +79,18 @@ class Stage:
             summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
             yield summary["blocked"], [row for row in rows if row["severity"] != "info"]
 
-    def shows(self, whose: tuple[str, str, str], topics: set[str], *texts: str) -> None:
-        """Within its time-out and after it, the transaction is proved to be ``whose``, and its advice has ``texts``."""
+    def shows(self, whose: tuple[str, str, str], records: dict[str, int], *texts: str) -> None:
+        """Within its time-out and after it, the transaction is proved to be ``whose``, with so many ``records`` of each
+        topic, which an abort discards; its advice has ``texts``."""
         for later_ms, status in ((0, "open"), (HOUR_MS, "overdue")):
             for blocked, findings in self.audits(status, later_ms):
-                assert {row["topic"] for row in blocked} == topics
+                assert {row["topic"]: row["records"] for row in blocked} == records
                 assert {row["status"] for row in blocked} == {status}
                 assert bool(findings) == (status == "overdue")
                 named = [*blocked, *(row["evidence"] for row in findings)]
                 assert {tuple(row[column] for column in COLUMNS[:4]) for row in named} == {(*whose, "proved")}
+                for row in blocked:
+                    assert status == "open" or f"an abort discards {row['records']} record" in row["remedy"]
                 for row in (*blocked, *findings):
                     assert f"This is {whose[0]}: " in row["remedy"]
                     assert [text for text in texts if text not in row["remedy"]] == []
@@ -100,7 +103,7 @@ class Stage:
         assert {each: count for each, count in written.items() if count > 1} == dict.fromkeys(dropped, 2)
         for blocked, findings in self.audits("after"):
             assert findings == []
-            assert {row["status"] for row in blocked} <= {"open"}  # of what works on
+            assert {row["status"] for row in blocked}.isdisjoint({"overdue", "hanging"})  # only of what works on
 
     def terminate(self, transactional_id: str) -> None:
         """Let its coordinator abort a transaction, by the command that advice names."""
@@ -195,7 +198,8 @@ def test_a_task_without_source_offsets_ends_when_its_worker_starts(stage: Stage)
     dropped = worker.halted(TOPIC)
     assert dropped
     assert stage.open(f"{GROUP}-offsets") == [""]
-    stage.shows(TASK, {TOPIC}, f"restart task 0 of connector numbers ({GROUP}): its next producer fences this one")
+    records = {TOPIC: len(dropped)}
+    stage.shows(TASK, records, f"restart task 0 of connector numbers ({GROUP}): its next producer fences this one")
     Worker(stage)
     assert stage.goes_on(TOPIC) * 1000 < NEVER_MS
     stage.ends_well(TOPIC, dropped, str)
@@ -215,7 +219,8 @@ def test_a_worker_that_starts_waits_for_a_task_with_source_offsets(timeout_ms: i
     assert len(dropped) == 7  # one poll of NumberSource
     assert all(begun)
     if timeout_ms == NEVER_MS:
-        stage.shows(TASK, {*topics}, "a worker that starts waits until it ends, at its time-out, or " + FORCED)
+        waits = f"a worker that starts waits until it ends, at its time-out, or {FORCED}"
+        stage.shows(TASK, dict(zip(topics, (len(dropped), 1), strict=True)), waits)
     Worker(stage)
     if timeout_ms == NEVER_MS:
         time.sleep(WAITS_S)
@@ -226,16 +231,30 @@ def test_a_worker_that_starts_waits_for_a_task_with_source_offsets(timeout_ms: i
     stage.ends_well(TOPIC, dropped, str)
 
 
-def test_a_task_ends_when_it_starts_on_a_running_worker(stage: Stage) -> None:
-    """That has read the topic of source offsets before the transaction."""
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_task_ends_when_it_starts_on_a_running_worker(hangs: bool, stage: Stage) -> None:
+    """That has read the topic of source offsets before the transaction. A worker that hung meanwhile and goes on is
+    fenced: what it still sends is refused."""
     stage.run(f"topic {TOPIC} 1 1")
     workers = [Worker(stage, scheduled_rebalance_max_delay_ms="1000") for _ in range(2)]
-    workers[0].create()
+    interval = {"transaction.boundary": "interval", "transaction.boundary.interval.ms": "10000"}
+    workers[0].create(**interval if hangs else {})
     stage.goes_on(TOPIC)
     (task,) = workers[0].asked("/connectors/numbers/status")["tasks"]
-    dropped = next(each for each in workers if task["worker_id"].endswith(f":{each.port}")).halted(f"{GROUP}-offsets")
-    assert all(stage.open(TOPIC, f"{GROUP}-offsets"))
+    worker = next(each for each in workers if task["worker_id"].endswith(f":{each.port}"))
+    if hangs:
+        time.sleep(2)  # into the next interval
+        worker.jvm.process.send_signal(signal.SIGSTOP)
+        time.sleep(2)  # a broker has written what was on its way
+        dropped = stage.values(TOPIC, "read_uncommitted")[len(stage.values(TOPIC)) :]
+    else:
+        dropped = worker.halted(f"{GROUP}-offsets")
+        assert all(stage.open(f"{GROUP}-offsets"))
+    assert dropped
     assert stage.goes_on(TOPIC) * 1000 < NEVER_MS
+    if hangs:
+        worker.jvm.process.send_signal(signal.SIGCONT)
+        stage.goes_on(TOPIC)
     stage.ends_well(TOPIC, dropped, str)
 
 
@@ -255,7 +274,7 @@ def test_a_leader_of_workers_ends_when_another_leads(others: int, stage: Stage) 
     begun = stage.open(configs)
     assert all(begun)
     if not others:
-        stage.shows(LEADER, {configs}, "The configuration that the worker that leads the group was writing", FORCED)
+        stage.shows(LEADER, {configs: 1}, "The configuration that the worker that leads the group was writing", FORCED)
         workers.append(Worker(stage))
         time.sleep(WAITS_S)
         assert stage.open(configs) == begun
@@ -303,9 +322,9 @@ def test_an_application_of_streams_ends_when_its_thread_starts(protocol: str, en
     assert dropped
     process = json.loads((state / application / "kafka-streams-process-metadata").read_text())["processId"]
     if ending == "state kept":
-        topics = {topic, f"{application}-counts-changelog", "__consumer_offsets"}
+        records = {topic: len(dropped), f"{application}-counts-changelog": len(dropped), "__consumer_offsets": 1}
         whose = ("Kafka Streams", application, f"thread 1 of process {process}")
-        stage.shows(whose, topics, f"restart {application} (thread 1 of process {process}): a thread or task", FORCED)
+        stage.shows(whose, records, f"restart {application} (thread 1 of process {process}): a thread or task", FORCED)
     start(state if ending == "state kept" else stage.folder / "another")
     if ending == "terminated":
         time.sleep(WAITS_S)
