@@ -58,6 +58,7 @@ _STREAMS_TASK = r"-(?P<task>(?:[^-]+__)?[0-9]+_[0-9]+)"
 _KSQL = "(?P<application>_confluent-ksql-.*(?:query|transient)_.+)"
 _OF_CONNECTOR, _OF_TASK = "task {task} of connector {connector}", "task {task}"
 _THREAD = "thread {thread} of process {process}"
+KEPT = "kept"  # besides the statuses: one that is open, which nobody may abort
 LEADING = "the worker that leads the group"
 _WORKER, _V1, _V2 = "Worker.taskTransactionalId", "StreamsProducer", "StreamsProducer or ActiveTaskCreator"
 
@@ -215,15 +216,17 @@ _FENCED_THREAD = (
 )
 _WAITS = "restarting {part} ({application}) changes nothing before its markers are written: its next producer waits"
 _HANGS = "restarting {part} ({application}) does not end it: its coordinator has nothing open that it could abort"
+_KEPT = "do not restart {part} ({application}) for it: its next producer aborts what its coordinator has open"
 
 
 def _by_restart(fenced: str) -> dict[str, str]:
-    return {"open": f"to end it sooner, {fenced}", "overdue": fenced, "prepared": _WAITS, "hanging": _HANGS}
+    sooner = f"to end it sooner, {fenced}"
+    return {"open": sooner, "overdue": fenced, KEPT: _KEPT, "prepared": _WAITS, "hanging": _HANGS}
 
 
 OF_LEADER = _by_restart(_FENCED_LEADER)
 TEXTS = {
-    Framework.FLINK: {"open": _RESTORED, "overdue": _RESTORED, "prepared": _DECIDED, "hanging": _MISSING},
+    Framework.FLINK: dict.fromkeys(("open", "overdue", KEPT), _RESTORED) | {"prepared": _DECIDED, "hanging": _MISSING},
     **dict.fromkeys((Framework.CONNECT, Framework.MIRROR_MAKER, Framework.DEBEZIUM), _by_restart(_FENCED_TASK)),
     **dict.fromkeys((Framework.STREAMS, Framework.KSQLDB), _by_restart(_FENCED_THREAD)),
 }
@@ -247,7 +250,7 @@ def in_case(whose: IdOrigin, text: str) -> str:
 def guidance(whose: IdOrigin | None, status: str, timeout: str = "its time-out, ") -> str:
     """Return what to know about a transaction of this status, in a sentence; empty where it is as any producer's.
 
-    ``timeout``: when its coordinator aborts it, in words.
+    ``status``: a status, or ``KEPT``; ``timeout``: when its coordinator aborts it, in words.
     """
     if whose is None:
         return ""
