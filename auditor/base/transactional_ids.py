@@ -58,6 +58,8 @@ _STREAMS_TASK = r"-(?P<task>(?:[^-]+__)?[0-9]+_[0-9]+)"
 _KSQL = "(?P<application>_confluent-ksql-.*(?:query|transient)_.+)"
 _OF_CONNECTOR, _OF_TASK = "task {task} of connector {connector}", "task {task}"
 _THREAD = "thread {thread} of process {process}"
+KEPT = "kept"  # besides the statuses: one that is open, which nobody may abort
+LEADING = "the worker that leads the group"
 _WORKER, _V1, _V2 = "Worker.taskTransactionalId", "StreamsProducer", "StreamsProducer or ActiveTaskCreator"
 
 # The first that is proved counts, otherwise the first that is likely. In brackets: the releases that were read.
@@ -72,7 +74,7 @@ SCHEMES = (
     ),
     Scheme(
         Framework.STREAMS, "(?P<application>.+)" + _PROCESS, _THREAD, _V2,
-        "Kafka 2.6 on (read: 2.8.2, 4.1.0)", Sign.STREAMS,
+        "Kafka 2.6 on (read: 2.8.2, 4.1.0; run: 4.3.1)", Sign.STREAMS,
     ),
     Scheme(
         Framework.STREAMS, "(?P<application>.+)" + _STREAMS_TASK, _OF_TASK, _V1,
@@ -89,15 +91,15 @@ SCHEMES = (
     ),
     Scheme(  # the group of the connect-distributed.properties that Kafka ships
         Framework.CONNECT, "(?P<application>connect-cluster)-(?P<connector>.+)" + _TASK,
-        _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0)", Sign.CONNECT,
+        _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0; run: 4.3.1)", Sign.CONNECT,
     ),
     Scheme(
-        Framework.CONNECT, "connect-cluster-(?P<application>.+)", "the worker that leads the group",
-        "DistributedConfig.transactionalProducerId", "Kafka 3.3 on (read: 4.1.0)", Sign.CONNECT,
+        Framework.CONNECT, "connect-cluster-(?P<application>.+)", LEADING,
+        "DistributedConfig.transactionalProducerId", "Kafka 3.3 on (read: 4.1.0; run: 4.3.1)", Sign.CONNECT,
     ),
     Scheme(
         Framework.CONNECT, "(?P<application>.+?)-(?P<connector>.+)" + _TASK,
-        _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0)", Sign.CONNECT, alone=False,
+        _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0; run: 4.3.1)", Sign.CONNECT, alone=False,
     ),
     Scheme(
         Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
@@ -197,25 +199,35 @@ _MISSING = (
     "restoring the job of {application} ({part}) commits the transactions which the checkpoint or savepoint holds, but "
     "not this one, since its coordinator has nothing open for it: what the checkpoint counts as written here is missing"
 )
+_SOONER = "at once by kafka-transactions.sh forceTerminateTransaction (Kafka 4.1 or newer), an abort by its coordinator"
 _FENCED_TASK = (
     "restart {part} ({application}): its next producer fences this one and aborts the transaction, and a task reads "
-    "again from the source offsets that it committed last"
+    "again from the source offsets that it committed last. Restart it on a running worker: where the transaction has "
+    f"source offsets, a worker that starts waits until it ends, at its time-out, or {_SOONER}"
+)
+_FENCED_LEADER = (
+    "let another running worker become the leader of {application}: it fences this producer and aborts the "
+    f"transaction. A worker that starts waits until it ends, at its time-out, or {_SOONER}. The configuration that "
+    "{part} was writing has to be sent to Connect again"
 )
 _FENCED_THREAD = (
     "restart {application} ({part}): a thread or task that starts with this id aborts the transaction, and its input "
     "is read again. A thread's id has the process id of its state directory: without that directory, it ends at its "
-    "time-out"
+    f"time-out, or {_SOONER}, and tasks whose offsets it has wait until then"
 )
 _WAITS = "restarting {part} ({application}) changes nothing before its markers are written: its next producer waits"
 _HANGS = "restarting {part} ({application}) does not end it: its coordinator has nothing open that it could abort"
+_KEPT = "do not restart {part} ({application}) for it: its next producer aborts what its coordinator has open"
 
 
 def _by_restart(fenced: str) -> dict[str, str]:
-    return {"open": f"to end it sooner, {fenced}", "overdue": fenced, "prepared": _WAITS, "hanging": _HANGS}
+    sooner = f"to end it sooner, {fenced}"
+    return {"open": sooner, "overdue": fenced, KEPT: _KEPT, "prepared": _WAITS, "hanging": _HANGS}
 
 
+OF_LEADER = _by_restart(_FENCED_LEADER)
 TEXTS = {
-    Framework.FLINK: {"open": _RESTORED, "overdue": _RESTORED, "prepared": _DECIDED, "hanging": _MISSING},
+    Framework.FLINK: dict.fromkeys(("open", "overdue", KEPT), _RESTORED) | {"prepared": _DECIDED, "hanging": _MISSING},
     **dict.fromkeys((Framework.CONNECT, Framework.MIRROR_MAKER, Framework.DEBEZIUM), _by_restart(_FENCED_TASK)),
     **dict.fromkeys((Framework.STREAMS, Framework.KSQLDB), _by_restart(_FENCED_THREAD)),
 }
@@ -243,10 +255,12 @@ def in_case(whose: IdOrigin, text: str) -> str:
 def guidance(whose: IdOrigin | None, status: str, timeout: str = "its time-out, ") -> str:
     """Return what to know about a transaction of this status, in a sentence; empty where it is as any producer's.
 
-    ``timeout``: when its coordinator aborts it, in words.
+    ``status``: a status, or ``KEPT``; ``timeout``: when its coordinator aborts it, in words.
     """
-    text = "" if whose is None else TEXTS.get(whose.framework, {}).get(status, "")
-    if whose is None or not text:
+    if whose is None:
+        return ""
+    text = (OF_LEADER if whose.part == LEADING else TEXTS.get(whose.framework, {})).get(status, "")
+    if not text:
         return ""
     sentence = in_case(whose, text.format(application=whose.application, part=whose.part, timeout=timeout))
     return sentence[:1].upper() + sentence[1:]

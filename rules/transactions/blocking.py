@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from auditor.base.advice import Advice, Condition, Moves, Step, Verdict, check, shown
-from auditor.base.transactional_ids import adapted, guidance, is_flinks, sent_again
+from auditor.base.transactional_ids import KEPT, adapted, guidance, is_flinks, sent_again
 from auditor.base.words import NO_TIMEOUT_MS, few, plural
 from auditor.evidence.cluster_clocks import at_least_ms, is_after
 from auditor.evidence.horizons import may_lack_since
@@ -70,7 +70,8 @@ def _guided(
     known = is_its_own and entry.state == "Ongoing" and entry.start >= 0 and entry.timeout_ms > 0
     due = f" at {iso(entry.start + entry.timeout_ms)}" if known else ""
     timeout = f"its time-out{due}, " if ends else ""
-    return adapted(advice, guidance(cluster.origin(entry.transactional_id), status, timeout))
+    kept = status in (Status.OPEN, Status.OVERDUE) and advice.verdict in (Verdict.DO_NOT_ABORT, Verdict.COMMIT_IT)
+    return adapted(advice, guidance(cluster.origin(entry.transactional_id), KEPT if kept else status, timeout))
 
 
 def _led_first(log: LogView, advice: Advice, back: str) -> Advice:

@@ -293,8 +293,8 @@ public final class Driver {
         return String.join(" ", said);
     }
 
-    /** The offsets, or with values=1 the values, that a consumer gets of a partition, up to the end that it may see
-     *  now: from its start, or with group=ID from where that group goes on; its ways as options with a dot. */
+    /** The offsets that a consumer gets of a partition, up to the end that it may see now, or what is stored there with
+     *  show=values: from its start, or with group=ID from where that group goes on; its ways as options with a dot. */
     private String read(String topic, int partition, String isolation, Map<String, String> o) {
         TopicPartition at = new TopicPartition(topic, partition);
         Map<String, String> own = new HashMap<>(Map.of("isolation.level", isolation, "enable.auto.commit", "false"));
@@ -317,8 +317,8 @@ public final class Driver {
             }
             long end = consumer.endOffsets(List.of(at)).get(at);
             while (consumer.position(at) < end) {
-                consumer.poll(Duration.ofMillis(200)).forEach(r ->
-                    got.add(o.containsKey("values") ? new String(r.value()) : String.valueOf(r.offset())));
+                consumer.poll(Duration.ofMillis(200)).forEach(r -> got.add(
+                    "values".equals(o.get("show")) ? new String(r.value()) : String.valueOf(r.offset())));
             }
         }
         return String.join(" ", got);

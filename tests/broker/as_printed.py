@@ -103,7 +103,7 @@ class Operator:
         return {f"{topic}-{partition}" for topic, partition, isr in found if isr == str(broker)}
 
     def reads(self, topic: str, partition: int, isolation: str = "read_committed", *how: str) -> list[int]:
-        """The offsets that a consumer of Kafka's gets; with ``values=1`` the values, which are numbers."""
+        """The offsets that a consumer of Kafka's gets; with ``show=values`` the values, which are numbers."""
         return [int(o) for o in self.run(" ".join(("read", topic, str(partition), isolation, *how))).split()]
 
 

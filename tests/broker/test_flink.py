@@ -46,7 +46,7 @@ class Killed:
 
     def numbers(self, isolation: str = "read_committed") -> list[int]:
         """What a consumer gets of both partitions."""
-        return [n for p in (0, 1) for n in self.operator.reads(TOPIC, p, isolation, "values=1")]
+        return [n for p in (0, 1) for n in self.operator.reads(TOPIC, p, isolation, "show=values")]
 
     def states(self) -> dict[str, str]:
         """The state of each id of the job, by what Kafka's tool lists."""
@@ -81,7 +81,7 @@ def killed(cluster: Cluster, run: Driver, folder: Path, job: tuple[str, str], ti
     story = Killed(FlinkJob(cluster, folder, *job, timeout_ms=timeout_ms), run, operator, {})
     story.job.run(halt=LAST)
     for p in (0, 1):
-        got, written = ({*operator.reads(TOPIC, p, how, "values=1")} for how in ("read_committed", "read_uncommitted"))
+        got, written = ({*operator.reads(TOPIC, p, how, "show=values")} for how in ("read_committed", "read_uncommitted"))
         story.open[p] = sorted(written - got)
         assert story.open[p]
     return story

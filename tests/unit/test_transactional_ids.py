@@ -15,9 +15,10 @@ from auditor.base.advice import text
 from auditor.base.transactional_ids import COLUMNS, SCHEMES, Framework, IdOrigin, by_scheme, guidance
 from auditor.dashboards.wording import who
 from auditor.facts.coordinator_history import CoordinatorHistory, StateRecord, build_history
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 from auditor.transactions.id_origins import Surroundings, recognize
-from tests import segments
+from tests import corpora, segments
 from tests.bare_broker import BEGAN, broker, data, end, finish
 from tests.coordinator_records import Coordinator
 from tests.facts import opened, opened_all
@@ -211,6 +212,33 @@ def test_guidance_names_framework_application_and_part(framework: Framework, sta
     assert "part {0}" in said
     assert ("restoring the job of" if framework is Framework.FLINK else "restart") in said
     assert ("aborts" in said) == (status in ("open", "overdue"))
+
+
+@pytest.mark.parametrize("status", ["open", "overdue"])
+def test_a_leader_of_workers_is_followed_not_started_again(status: str) -> None:
+    """A worker that starts reads Connect's topics to their ends, and waits for this transaction (KafkaBasedLog)."""
+    leader, task = guidance(of("connect-cluster-team-a"), status), guidance(of("connect-cluster-orders-0"), status)
+    assert "let another running worker become the leader of team-a: it fences this producer" in leader
+    assert leader.endswith("that the worker that leads the group was writing has to be sent to Connect again")
+    assert "its next producer fences this one" not in leader
+    assert "restart task 0 of connector orders (connect-cluster): its next producer fences this one" in task
+    assert "configuration" not in task
+    for advice in (leader, task):
+        assert "a worker that starts waits until it ends" in advice.lower()
+
+
+@pytest.mark.parametrize("name", [
+    "retried-elsewhere-44", "skipped-marker-43", "skipped-then-goes-on-43", "mended-then-hangs-43", "open-41-killed",
+])  # fmt: skip
+def test_no_restart_is_advised_where_an_abort_loses_records(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each id of real clusters taken for a Connect task's: a restart has its coordinator abort what is open."""
+    task = IdOrigin(Framework.CONNECT, "g", "task 0 of connector c", certain=True, why="")
+    monkeypatch.setattr(Cluster, "origin", lambda _, name: name and task)
+    audit = opened(corpora.unpack(name), as_of=corpora.manifest(name)["copied_at"])
+    advice = [row["advice"] for row in audit.blocked] + [f.advice.row() for f in audit.findings if f.advice]
+    forbidden = [text(each) for each in advice if each["verdict"] in ("do_not_abort", "commit_it")]
+    assert advice
+    assert [words for words in forbidden if "fences this one" in words or "forceTerminate" in words] == []
 
 
 def test_an_origin_is_restored_from_its_row() -> None:
