@@ -14,7 +14,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.transactional_ids import COLUMNS
 from auditor.base.user_input import was_read
-from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
@@ -522,7 +522,8 @@ class RunVerdict:
     baseline suppresses, is 0. ``outcomes``: how many of them have which, the worst first; ``affected``: those with one
     of :data:`AFFECTED`. ``held``: blocked partitions; ``named``: partitions with an open transaction that is within its
     timeout or of unknown status; ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``:
-    suppressed findings by severity.
+    suppressed findings by severity. ``lacking``: which replicas that the metadata names are missing from the input,
+    and how many findings are inconclusive that would be critical or error, in words: nothing is green then.
     """
 
     tone: str
@@ -534,6 +535,12 @@ class RunVerdict:
     open: int = 0
     suppressed: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    lacking: str = ""
+
+    @property
+    def calm(self) -> str:
+        """The colour of a card with nothing to report."""
+        return "unsure" if self.open or self.tone == "unsure" or self.lacking else "good"
 
     @property
     def lost(self) -> Sequence[Finding]:
@@ -562,12 +569,26 @@ def decide(
         headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
-    if unchecked := summary.get("unchecked"):
-        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {unchecked}"
+    doubted = sum(f["severity"] not in GRAVE and f.get("if_true") in GRAVE for f in unaccepted(findings))
+    doubt = f"{plural(doubted, 'finding')} {are(doubted)} inconclusive, critical or error if true" if doubted else ""
+    lacking = _lacking(summary.get("scope") or {})
+    for why in filter(None, (lacking, doubt if tone in ("good", "warn") else "", summary.get("unchecked"))):
+        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {why}"
     open_count = sum(counts.get(name, 0) for name in GRAVE)
     of_findings = Counter(f.get("outcome") for f in grave)
     by_outcome = {name: of_findings[name] for name in (LOST, BLOCKED, *AFFECTED, NO_OUTCOME) if of_findings[name]}
-    return RunVerdict(tone, headline, affected, blocked_rows, named, accepted, open_count, suppressed, by_outcome)
+    return RunVerdict(
+        tone,
+        headline,
+        affected,
+        blocked_rows,
+        named,
+        accepted,
+        open_count,
+        suppressed,
+        by_outcome,
+        "; ".join(filter(None, (lacking, doubt))),
+    )
 
 
 def badness(finding: Finding) -> int:
@@ -701,8 +722,15 @@ def _scope(scope: Values) -> str:
         clauses.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if unlooked := scope.get("without_records"):
         clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
-    if lacking := scope.get("not_in_input"):
-        clauses.append(f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input")
+    return ", and ".join(clauses)
+
+
+def _lacking(scope: Values) -> str:
+    absent, replicas = scope.get("absent_brokers") or (), scope.get("not_in_input")
+    clauses = (
+        [f"broker{'' if len(absent) == 1 else 's'} {few(absent)} {are(len(absent))} not in the input"] if absent else []
+    )
+    clauses += [f"{plural(replicas, 'replica')} of these brokers {are(replicas)} not in the input"] if replicas else []
     return ", and ".join(clauses)
 
 
@@ -806,7 +834,7 @@ TRANSACTION = (
     "state", "batches", "records", "bytes", "status", "certainty", "standing", "at_least", "held_at_least_ms", "advice",
     "readers", *COLUMNS,
 )  # fmt: skip
-TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
+TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "readable_end", "lso", "truncated")
 BAR = (
     "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
     "status",
@@ -886,6 +914,10 @@ def _expectations(given: Values) -> Fields:
 
 def timeline(given: Values) -> Fields:
     """Return a timeline with all keys, also of its transactions."""
-    row = {**dict.fromkeys(TIMELINE), **given}
+    row = {
+        **dict.fromkeys(TIMELINE),
+        "readable_end": given.get("log_end"),
+        **given,
+    }  # an earlier release had no such end
     row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
     return row
