@@ -21,6 +21,7 @@ from auditor.dashboards.wording import (
     Finding,
     advice_lines,
     are,
+    counted,
     instant,
     log_name,
     parsed_time,
@@ -28,6 +29,7 @@ from auditor.dashboards.wording import (
     size,
     unsaid,
     visible,
+    were,
 )
 
 # Blocked partitions: what blocks them and what is safe to do.
@@ -489,7 +491,6 @@ def _as_transaction(finding: Finding) -> Fields:
 # It depends on the rows of ``blocked`` in the summary and on the outcomes of critical and error findings.
 
 
-BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # the age of older copies is shown
 LOST, BLOCKED, NO_OUTCOME = "lost", "blocked", "none"  # outcomes
 # What is affected by the other outcomes (:data:`auditor.dashboards.wording.OUTCOMES`), and how; the worst first.
@@ -708,14 +709,14 @@ def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
 def _scope(scope: Values) -> str:
     clauses = []
     if left_out := scope.get("rules_left_out"):
-        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were(left_out)} left out")
     asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
     if read := was_read(*asked):
         clauses.append(visible(read))
     left = scope.get("left_out") or {}
     if left.get("copies"):
         clauses.append(
-            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {were(left['copies'])} not read"
         )
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")
@@ -726,16 +727,10 @@ def _scope(scope: Values) -> str:
 
 
 def _lacking(scope: Values) -> str:
-    absent, replicas = scope.get("absent_brokers") or (), scope.get("not_in_input")
-    clauses = (
-        [f"broker{'' if len(absent) == 1 else 's'} {few(absent)} {are(len(absent))} not in the input"] if absent else []
-    )
-    clauses += [f"{plural(replicas, 'replica')} of these brokers {are(replicas)} not in the input"] if replicas else []
-    return ", and ".join(clauses)
-
-
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
+    absent, lacking = scope.get("absent_brokers") or (), scope.get("not_in_input")
+    who = f"broker{'s' * (len(absent) > 1)} {few(absent)} {are(len(absent))} not in the input" if absent else ""
+    what = f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input" if lacking else ""
+    return ", and ".join(filter(None, (who, what)))
 
 
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
@@ -751,25 +746,6 @@ def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     if old > OLD_COPY_MS:
         return f"{text}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
     return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
-
-
-def baseline(row: Values) -> str:
-    """Return in words what a baseline suppresses; ``row``: the summary's."""
-    counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
-    many = sum(counts.values())
-    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
-    back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
-    more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
-    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
-    gone = len(row["gone"])
-    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
-    return text
-
-
-def counted(by_severity: Mapping[str, int]) -> str:
-    """Return the number of findings, in all and by severity, in words."""
-    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
-    return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
 def standing_text(holder: Open) -> str:

@@ -57,6 +57,7 @@ def _at_marker(
     *,
     doubt: bool = False,
     outcome: str = "",
+    advice: Advice | None = None,
     **evidence: object,
 ) -> Finding:
     return log.finding(
@@ -71,6 +72,7 @@ def _at_marker(
         },
         doubt=doubt,
         outcome=outcome,
+        advice=advice,
     )
 
 
@@ -278,6 +280,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             f"{_and_elsewhere(log, window)}",
             t,
             outcome=_outcome(t),
+            advice=_compensated(log, t, _span(t), window.transactional_id),
             expected=decision,
             data_offsets=[t["first_offset"], t["last_offset"]],
             records=t["records"],
@@ -319,12 +322,17 @@ def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
         t,
         doubt=_may_be_of_version_1(log, t, own),
         outcome=_outcome(t),
+        advice=_compensated(log, t, _span(t), log.owner(int(t["producer_id"]))),
         expected="ABORT",
         data_offsets=[t["first_offset"], t["last_offset"]],
         records=t["records"],
         own_marker_offset=own["marker_offset"],
         confidence="likely",
     )
+
+
+def _span(t: np.void) -> str:
+    return f"offsets {t['first_offset']} to {t['last_offset']}"
 
 
 def _fate(t: np.void) -> str:
@@ -349,20 +357,25 @@ def _and_elsewhere(log: LogView, window: TransactionWindow) -> str:
     )
 
 
+def _compensated(log: LogView, t: np.void, data: str, transactional_id: str | None) -> Advice:
+    # Nothing in Kafka mends it: readers got ``data``, or did not.
+    again = sent_again(log.cluster.origin(transactional_id or ""), data)
+    amends = (
+        f"undo downstream what came of {data}"
+        if t["commit"]
+        else f"{again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
+    )
+    read = () if t["commit"] else (Step("", repairs.dump(None, "--print-data-log"), f"the records of {data}"),)
+    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
+
+
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     t, window = ended.row, ended.window
     first, _ = ended.span
     decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
     skipped = of_the_defect(log, [window])
     of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
-    amends = (
-        f"undo downstream what came of {ended.data()}"
-        if t["commit"]
-        else f"{sent_again(log.cluster.origin(window.transactional_id), ended.data())}; readers with "
-        "isolation.level=read_uncommitted still get them, and the command shows them"
-    )
-    read = () if t["commit"] else (Step("", repairs.dump(None, "--print-data-log"), f"the records of {ended.data()}"),)
-    advice = Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
+    advice = _compensated(log, t, ended.data(), window.transactional_id)
     return log.finding(
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "

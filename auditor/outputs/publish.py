@@ -315,9 +315,23 @@ def scope(audit: Audit) -> Fields:
         "since": None if options.since is None else options.since.described,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in cluster_context.counts(audit.inventory, audit.settings, options)),
-        "absent_brokers": cluster_context.absent_brokers(audit.inventory, audit.settings, options),
+        "absent_brokers": _absent_brokers(audit),
         "without_records": audit.logs.totals.unlooked.total(),
     }
+
+
+def _absent_brokers(audit: Audit) -> list[int]:
+    # Without any log directory in the input, though the metadata assigns them partitions that were asked for.
+    wants = audit.options.scope.wants
+    assigned = {
+        (join_key, broker)
+        for join_key, cluster in audit.settings.items()
+        if cluster.metadata is not None and cluster.whole
+        for p in cluster.metadata.partitions.values()
+        for broker in p.replicas
+        if wants(p.topic, p.partition, broker)
+    }
+    return sorted({broker for _, broker in assigned - {(d.join_key, d.broker_id) for d in audit.inventory.log_dirs}})
 
 
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:

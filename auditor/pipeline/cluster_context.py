@@ -866,17 +866,6 @@ def counts(
                 yield broker, lacking, len(_assigned(broker, cluster, options))
 
 
-def absent_brokers(inventory: Inventory, settings: Mapping[str, ClusterSettings], options: AuditOptions) -> list[int]:
-    """Return the brokers without any log directory in the input, though the metadata assigns them partitions."""
-    return sorted(
-        broker
-        for join_key, cluster in settings.items()
-        if cluster.metadata is not None
-        for broker in {n for p in cluster.metadata.partitions.values() for n in p.replicas}
-        if broker not in _brokers(inventory, join_key) and _assigned(broker, cluster, options)
-    )
-
-
 def _brokers(inventory: Inventory, join_key: str) -> dict[int, list[LogDir]]:
     by_broker: dict[int, list[LogDir]] = {}
     for d in inventory.log_dirs:

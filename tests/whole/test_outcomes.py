@@ -108,6 +108,8 @@ def test_every_finding_has_an_outcome_of_its_kind(name: str, out: Path) -> None:
         also = {o for each in row["evidence"].get("also", ()) for o in kinds[each["rule"]].outcomes}
         assert row["outcome"] in {*kinds[row["kind"]].outcomes, *also, "none"} <= OUTCOMES, row
         assert row["severity"] != "info" or row["outcome"] == "none"
+        told = [row["advice"][name] for name in ("why", "conditions", "steps")]
+        assert row["severity"] not in GRAVE or any(told), row  # more than the text of its page
 
 
 def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Path) -> None:
