@@ -697,7 +697,7 @@ def _headline(
         return "unsure", f"Part of the input {why}; no error in the rest"
     wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):
-        return "warn", f"{plural(counts['warning'], 'warning')}, no error{wait}"
+        return "warn", f"{plural(counts['warning'], 'warning')}{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
     return "unsure" if unlooked else "good", f"Nothing is wrong in what was read{wait}"
 

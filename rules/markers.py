@@ -365,7 +365,8 @@ def _compensated(log: LogView, t: np.void, data: str, transactional_id: str | No
         if t["commit"]
         else f"{again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
     )
-    read = () if t["commit"] else (Step("", repairs.dump(None, "--print-data-log"), f"the records of {data}"),)
+    file = log.leader.file(int(t["segment"]))
+    read = () if t["commit"] else (Step("", repairs.dump(file, "--print-data-log"), f"the records of {data}"),)
     return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
 
 

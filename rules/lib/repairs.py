@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import replace
 from shlex import quote
@@ -124,7 +125,10 @@ def in_general(finding: Finding, what_to_do: str) -> Advice:
     return Advice(Verdict.INVESTIGATE_FIRST, conditions=looks, steps=steps, side_effects=effects)
 
 
-READ_THE_COPY = Step("read the copy", dump(None, "--print-data-log"))
+def read_the_copy(replica: ReplicaFacts, offset: int, do: str = "read the copy") -> Step:
+    """Print what the copy of a replica has from an offset on."""
+    file = replica.file(max(0, bisect_right(replica.segment_bases, offset) - 1))
+    return Step(do, dump(file, "--print-data-log"), f"what it has from offset {offset} on")
 
 
 # Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
@@ -566,7 +570,8 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
     """
     if log.topic == METADATA_TOPIC:
         return quorum_log(log, replica)
-    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", READ_THE_COPY, amends)
+    read = read_the_copy(replica, offset)
+    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", read, amends)
 
 
 def _copied_first(replica: ReplicaFacts, cuts: str, read: Step | None, then: str = "") -> Advice:
@@ -614,7 +619,7 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
         )
     cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        read = replace(READ_THE_COPY, do="there is no other replica: read the copy for what is cut off")
+        read = read_the_copy(replica, replica.log_end, "there is no other replica: read the copy for what is cut off")
         return _copied_first(replica, f"{cuts} when it starts", read)
     then = "let a replica lead that is in sync and has the records, where there is one"
     return _copied_first(replica, f"{cuts} when it starts", None, then)
