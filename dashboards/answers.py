@@ -14,13 +14,14 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import ClassEvidence, Evidence, OpenTransactionEvidence, read
 from auditor.base.transactional_ids import COLUMNS
 from auditor.base.user_input import was_read
-from auditor.base.words import NO_TIMEOUT_MS, duration, plural
+from auditor.base.words import NO_TIMEOUT_MS, duration, few, plural
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
     advice_lines,
     are,
+    counted,
     instant,
     log_name,
     parsed_time,
@@ -28,6 +29,7 @@ from auditor.dashboards.wording import (
     size,
     unsaid,
     visible,
+    were,
 )
 
 # Blocked partitions: what blocks them and what is safe to do.
@@ -489,7 +491,6 @@ def _as_transaction(finding: Finding) -> Fields:
 # It depends on the rows of ``blocked`` in the summary and on the outcomes of critical and error findings.
 
 
-BACK = 3  # entries of a baseline that are named
 OLD_COPY_MS = 3_600_000  # the age of older copies is shown
 LOST, BLOCKED, NO_OUTCOME = "lost", "blocked", "none"  # outcomes
 # What is affected by the other outcomes (:data:`auditor.dashboards.wording.OUTCOMES`), and how; the worst first.
@@ -522,7 +523,8 @@ class RunVerdict:
     baseline suppresses, is 0. ``outcomes``: how many of them have which, the worst first; ``affected``: those with one
     of :data:`AFFECTED`. ``held``: blocked partitions; ``named``: partitions with an open transaction that is within its
     timeout or of unknown status; ``accepted``: blocked partitions that the baseline suppresses. ``suppressed``:
-    suppressed findings by severity.
+    suppressed findings by severity. ``lacking``: which replicas that the metadata names are missing from the input,
+    and how many findings are inconclusive that would be critical or error, in words: nothing is green then.
     """
 
     tone: str
@@ -534,6 +536,12 @@ class RunVerdict:
     open: int = 0
     suppressed: Mapping[str, int] = field(default_factory=dict)
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    lacking: str = ""
+
+    @property
+    def calm(self) -> str:
+        """The colour of a card with nothing to report."""
+        return "unsure" if self.open or self.tone == "unsure" or self.lacking else "good"
 
     @property
     def lost(self) -> Sequence[Finding]:
@@ -562,12 +570,26 @@ def decide(
         headline += f"; damaged: {visible(', '.join(damaged))}"
     if scope_text := _scope(summary.get("scope") or {}):
         headline += f"; {scope_text}"
-    if unchecked := summary.get("unchecked"):
-        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {unchecked}"
+    doubted = sum(f["severity"] not in GRAVE and f.get("if_true") in GRAVE for f in unaccepted(findings))
+    doubt = f"{plural(doubted, 'finding')} {are(doubted)} inconclusive, critical or error if true" if doubted else ""
+    lacking = _lacking(summary.get("scope") or {})
+    for why in filter(None, (lacking, doubt if tone in ("good", "warn") else "", summary.get("unchecked"))):
+        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {why}"
     open_count = sum(counts.get(name, 0) for name in GRAVE)
     of_findings = Counter(f.get("outcome") for f in grave)
     by_outcome = {name: of_findings[name] for name in (LOST, BLOCKED, *AFFECTED, NO_OUTCOME) if of_findings[name]}
-    return RunVerdict(tone, headline, affected, blocked_rows, named, accepted, open_count, suppressed, by_outcome)
+    return RunVerdict(
+        tone,
+        headline,
+        affected,
+        blocked_rows,
+        named,
+        accepted,
+        open_count,
+        suppressed,
+        by_outcome,
+        "; ".join(filter(None, (lacking, doubt))),
+    )
 
 
 def badness(finding: Finding) -> int:
@@ -675,7 +697,7 @@ def _headline(
         return "unsure", f"Part of the input {why}; no error in the rest"
     wait = f"; {_partitions_are(named)} waiting, as is normal" if named else ""
     if counts.get("warning"):
-        return "warn", f"{plural(counts['warning'], 'warning')}, no error{wait}"
+        return "warn", f"{plural(counts['warning'], 'warning')}{wait}"
     unlooked = (summary.get("scope") or {}).get("without_records")
     return "unsure" if unlooked else "good", f"Nothing is wrong in what was read{wait}"
 
@@ -687,27 +709,28 @@ def _partitions_are(rows: Sequence[BlockedSummary]) -> str:
 def _scope(scope: Values) -> str:
     clauses = []
     if left_out := scope.get("rules_left_out"):
-        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {_were(left_out)} left out")
+        clauses.append(f"{plural(left_out, 'rule')} of {left_out + scope['rules']} {were(left_out)} left out")
     asked = (scope.get(name) for name in ("topics", "partitions", "brokers", "since"))
     if read := was_read(*asked):
         clauses.append(visible(read))
     left = scope.get("left_out") or {}
     if left.get("copies"):
         clauses.append(
-            f"nothing is said of {plural(left['copies'], 'partition copy')} that {_were(left['copies'])} not read"
+            f"nothing is said of {plural(left['copies'], 'partition copy')} that {were(left['copies'])} not read"
         )
     if left.get("without_state"):
         many = plural(left["without_state"], "partition copy")
         clauses.append(f"what was open before that is not known of {many}, for want of a producer snapshot")
     if unlooked := scope.get("without_records"):
         clauses.append(f"records of {plural(unlooked, 'batch')} were not looked at: the copy lacks what they come to")
-    if lacking := scope.get("not_in_input"):
-        clauses.append(f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input")
     return ", and ".join(clauses)
 
 
-def _were(count: int) -> str:
-    return "was" if count == 1 else "were"
+def _lacking(scope: Values) -> str:
+    absent, lacking = scope.get("absent_brokers") or (), scope.get("not_in_input")
+    who = f"broker{'s' * (len(absent) > 1)} {few(absent)} {are(len(absent))} not in the input" if absent else ""
+    what = f"{plural(lacking, 'replica')} of these brokers {are(lacking)} not in the input" if lacking else ""
+    return ", and ".join(filter(None, (who, what)))
 
 
 def clock(summary: Values, now: datetime.datetime | None = None) -> str:
@@ -723,25 +746,6 @@ def clock(summary: Values, now: datetime.datetime | None = None) -> str:
     if old > OLD_COPY_MS:
         return f"{text}{' (or --as-of now)' if chosen else ''}; the copy is {duration(old)} old"
     return f"{text}, the newest in the input (--as-of now: the clock)" if chosen else text
-
-
-def baseline(row: Values) -> str:
-    """Return in words what a baseline suppresses; ``row``: the summary's."""
-    counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
-    many = sum(counts.values())
-    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
-    back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
-    more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
-    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
-    gone = len(row["gone"])
-    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
-    return text
-
-
-def counted(by_severity: Mapping[str, int]) -> str:
-    """Return the number of findings, in all and by severity, in words."""
-    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
-    return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")
 
 
 def standing_text(holder: Open) -> str:
@@ -806,7 +810,7 @@ TRANSACTION = (
     "state", "batches", "records", "bytes", "status", "certainty", "standing", "at_least", "held_at_least_ms", "advice",
     "readers", *COLUMNS,
 )  # fmt: skip
-TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "lso", "truncated")
+TIMELINE = ("log_dir", "topic", "partition", "broker_id", "log_start", "log_end", "readable_end", "lso", "truncated")
 BAR = (
     "producer_id", "producer_epoch", "first_offset", "last_offset", "marker_offset", "outcome", "start", "end", "class",
     "status",
@@ -886,6 +890,10 @@ def _expectations(given: Values) -> Fields:
 
 def timeline(given: Values) -> Fields:
     """Return a timeline with all keys, also of its transactions."""
-    row = {**dict.fromkeys(TIMELINE), **given}
+    row = {
+        **dict.fromkeys(TIMELINE),
+        "readable_end": given.get("log_end"),
+        **given,
+    }  # an earlier release had no such end
     row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
     return row

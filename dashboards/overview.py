@@ -290,6 +290,7 @@ def _verdict(step: RunPoint | None, shown: Board | None, late: str) -> tuple[str
     given = step.facts.get("verdict")
     tone, text = (given["tone"], given["headline"]) if given else (shown.verdict.tone, shown.verdict.headline)
     tone = "unsure" if tone == "good" and (late or shown.partly) else tone
+    text = "; ".join([text, *(why for why in shown.partly.split("; ") if why and why not in text)])
     return tone, f"{text}; overdue: {late}" if late else text
 
 

@@ -123,7 +123,7 @@ def _environment() -> Environment:
         "aged": answers.aged,
         "begun": answers.begun,
         "when": when,
-        "baseline_said": answers.baseline,
+        "baseline_said": wording.baseline,
         "advised": answers.advised,
     }
     environment.globals["in_words"] = timeline.in_words

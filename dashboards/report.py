@@ -154,7 +154,7 @@ def render_report(
         named=decided.named,
         remedies=asked,
         affected=decided.affected,
-        calm="unsure" if decided.open or decided.tone == "unsure" or summary["unchecked"] else "good",
+        calm="unsure" if summary["unchecked"] else decided.calm,
         grave=decided.open,
         anchors=anchors,
         about={rule: f"do-about-{n}" for n, one in enumerate(asked[: finding_groups.SHOWN], 1) for rule in one.rules},

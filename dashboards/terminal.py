@@ -23,6 +23,7 @@ from auditor.dashboards.wording import (
     advice_lines,
     alike,
     are,
+    baseline,
     cells,
     clip,
     indented,
@@ -536,7 +537,7 @@ def _closing(
     if shown.narrow:
         lines.append(f"Printed: {len(listed):,} of them ({visible(shown.text())}); results and exit status are of all")
     if summary["baseline"]:
-        lines.append(f"Baseline: {visible(answers.baseline(summary['baseline']))}")
+        lines.append(f"Baseline: {visible(baseline(summary['baseline']))}")
     lines += _read(summary)
     unsure = len(answers.undecided(findings))
     if unsure:

@@ -14,7 +14,7 @@ from typing import Any
 from auditor.base import advice
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.words import duration
+from auditor.base.words import duration, plural
 
 # Values as text, the same in all outputs.
 #
@@ -133,6 +133,11 @@ def parsed_time(iso: object) -> datetime.datetime | None:
 def are(count: int) -> str:
     """Return the verb for a count: ``is`` or ``are``."""
     return "is" if count == 1 else "are"
+
+
+def were(count: int) -> str:
+    """Return the verb of so many in the past."""
+    return "was" if count == 1 else "were"
 
 
 def step_lines(parts: Iterable[tuple[str, str]], width: int) -> list[str]:
@@ -571,3 +576,28 @@ def _listed(name: str, fact: Sequence[Any], depth: int) -> str:
         return "; ".join(texts)
     nested = [f"({text})" if isinstance(item, list | tuple) else text for item, text in zip(fact, texts, strict=True)]
     return ", ".join(nested) or "none"
+
+
+# What a baseline suppresses.
+
+
+BACK = 3  # entries of a baseline that are named
+
+
+def baseline(row: Values) -> str:
+    """Return in words what a baseline suppresses; ``row``: the summary's."""
+    counts = {name: count for name, count in row["counts"]["by_severity"].items() if count}
+    many = sum(counts.values())
+    text = f"{counted(counts)} {are(many)} accepted by {row['file']}, and only in findings.jsonl"
+    back = [f"{entry['rule']} in {entry['where']} ({entry['why']})" for entry in row["back"]]
+    more = f" and {len(back) - BACK} more" if len(back) > BACK else ""
+    text += f"; not accepted any more: {'; '.join(back[:BACK])}{more}" if back else ""
+    gone = len(row["gone"])
+    text += f"; {plural(gone, 'entry')} of it {'matches' if gone == 1 else 'match'} nothing any more" if gone else ""
+    return text
+
+
+def counted(by_severity: Mapping[str, int]) -> str:
+    """Return the number of findings, in all and by severity, in words."""
+    kinds = ", ".join(f"{count:,} {name}" for name, count in by_severity.items() if count)
+    return plural(sum(by_severity.values()), "finding") + (f" ({kinds})" if kinds else "")

@@ -419,13 +419,16 @@ def mixed_processing_guarantees(log: LogView) -> Iterator[Finding]:
         if severity is not None:
             yield _mixed(log, group, severity, tasks, threads)
     for _, (before, plain, after) in sorted(watched(log).mixed.items()):
+        begun, end = sorted((before.value, plain.value))  # their output is in no transaction with the offset
         yield at_commit(
             log,
             "info",
             plain,
             f"{place_of(plain)} has offset {plain.value} committed outside a transaction, between {before.value} and "
-            f"{after.value} that {writer(log, before)} and {writer(log, after)} committed in transactions",
+            f"{after.value} that {writer(log, before)} and {writer(log, after)} committed in transactions"
+            + (f": offsets {begun} to {end - 1} may be processed twice" if begun < end else ""),
             evidence={
+                "may_repeat": [begun, end - 1] if begun < end else None,
                 "offsets": [before.value, plain.value, after.value],
                 "record_offsets": [before.record_offset, plain.record_offset, after.record_offset],
             },

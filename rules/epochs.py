@@ -50,8 +50,8 @@ def epoch_regression(log: LogView) -> Iterator[Finding]:
     partition.
     Why it matters: the epoch fences zombies. A lower one after a higher one means that a broker let a zombie through.
     Can be wrong: older segments restored by hand; two clusters merged; state lost at a leader change.
-    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections; where the
-    producer has a transactional.id, list the instances that share it.
+    What to do: look at the leader epochs around it, at broker versions below 2.5 and unclean elections; list the
+    instances of the application that share a transactional.id.
     Source: KIP-360
     """
     for run in runs(
@@ -378,8 +378,8 @@ def partition_not_in_transaction(log: LogView) -> Iterator[Finding]:
     marker, with the whole history of the id in the input.
     Why it matters: the client skipped AddPartitionsToTxn, or the write came late: no marker will come for it.
     Can be wrong: the clocks of two brokers (30 s are allowed for).
-    What to do: do what hanging-transaction says of it while it is open; else list its records (offsets in the
-    evidence), and compensate downstream.
+    What to do: while it is open, do what hanging-transaction says of it; list its records (offsets in the evidence),
+    and compensate downstream.
     Source: KIP-890
     """
     history = log.cluster.coordinator

@@ -469,6 +469,7 @@ def missing_segment(log: LogView) -> Iterator[Finding]:
                 "missing": None if known else f"the .log files of {log.name}, if not copied",
             },
             doubt=not known,
+            advice=repairs.before_a_start(replica, RESTORE) if known else None,
         )
 
 
@@ -564,12 +565,14 @@ def _orphaned(log: LogView, replica: ReplicaFacts, orphans: Sequence[tuple[int, 
         file=files[0],
         evidence={"indexes": files, "missing_range": [bases[0], end - 1], "whole": known or None},
         doubt=not known,
+        advice=None if harmless or not known else repairs.before_a_start(replica, RESTORE),
     )
 
 
 # Checkpoints beyond the log end.
 
 
+RESTORE = "restore the segment files from a backup, or let another in-sync replica lead before the broker starts"
 OF_DIFFERENT_TIMES = " (files of a live directory may be of different times)"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from auditor.base.advice import Advice, Step, Verdict
 from auditor.base.at_rest import Fields
-from auditor.base.transactional_ids import is_flinks, sent_again
+from auditor.base.transactional_ids import sent_again
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import at_least_ms, beyond_ms, is_after
 from auditor.evidence.horizons import cleaned, lost_about, whole_from
@@ -58,6 +58,7 @@ def _at_marker(
     *,
     doubt: bool = False,
     outcome: str = "",
+    advice: Advice | None = None,
     **evidence: object,
 ) -> Finding:
     return log.finding(
@@ -72,6 +73,7 @@ def _at_marker(
         },
         doubt=doubt,
         outcome=outcome,
+        advice=advice,
     )
 
 
@@ -271,7 +273,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
         if not _only_it_can_be(log, window, t) or (own_gone and _may_be_of_a_later_one(log, window, t)):
             continue
         decision, result = ("COMMIT", "ABORT") if window.prepare.commit else ("ABORT", "COMMIT")
-        finding = _at_marker(
+        yield _at_marker(
             log,
             "critical",
             f"The transaction of {window.transactional_id} was decided {decision}, but {log.name} has {result} for its "
@@ -279,6 +281,7 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             f"{_and_elsewhere(log, window)}",
             t,
             outcome=_outcome(t),
+            advice=_compensated(log, t, blocking.data_of(t), window.transactional_id),
             expected=decision,
             data_offsets=[t["first_offset"], t["last_offset"]],
             records=t["records"],
@@ -287,10 +290,6 @@ def split_decision(log: LogView) -> Iterator[Finding]:
             decided=iso(window.prepare.time),
             before_the_decision=True if t["marker_timestamp"] < window.prepare.time else None,
         )
-        if not t["commit"] and is_flinks(log.cluster.origin(window.transactional_id)):
-            yield replace(finding, advice=_compensate(log, window, blocking.data_of(t)))
-        else:
-            yield finding
 
 
 def _late_by_the_partition(log: LogView) -> Iterator[LateMarker]:
@@ -324,6 +323,7 @@ def _shown_though_aborted(log: LogView, t: np.void, own: np.void) -> Finding:
         t,
         doubt=_may_be_of_version_1(log, t, own),
         outcome=_outcome(t),
+        advice=_compensated(log, t, blocking.data_of(t), log.owner(int(t["producer_id"]))),
         expected="ABORT",
         data_offsets=[t["first_offset"], t["last_offset"]],
         records=t["records"],
@@ -354,14 +354,17 @@ def _and_elsewhere(log: LogView, window: TransactionWindow) -> str:
     )
 
 
-def _compensate(log: LogView, window: TransactionWindow, data: str) -> Advice:
-    # For committed records that no consumer gets. ``data``: their offsets in words.
-    again = sent_again(log.cluster.origin(window.transactional_id), data)
-    amends = Step(
-        f"compensate: {again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
+def _compensated(log: LogView, t: np.void, data: str, transactional_id: str | None) -> Advice:
+    # Nothing in Kafka mends it: readers got ``data``, or did not.
+    again = sent_again(log.cluster.origin(transactional_id or ""), data)
+    amends = (
+        f"undo downstream what came of {data}"
+        if t["commit"]
+        else f"{again}; readers with isolation.level=read_uncommitted still get them, and the command shows them"
     )
-    read = Step("", repairs.dump(None, "--print-data-log"), f"the records of {data}")
-    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(amends, read))
+    file = log.leader.file(int(t["segment"]))
+    read = () if t["commit"] else (Step("", repairs.dump(file, "--print-data-log"), f"the records of {data}"),)
+    return Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(Step(f"compensate: {amends}"), *read))
 
 
 def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
@@ -370,9 +373,7 @@ def _under_the_next_marker(log: LogView, ended: Ended) -> Finding:
     decision, result = ("ABORT", "COMMIT") if t["commit"] else ("COMMIT", "ABORT")
     skipped = of_the_defect(log, [window])
     of_next = f" (data from offset {t['risen_offset']} on)" if ended.alone else ""
-    undo = Step(f"compensate: undo downstream what came of {ended.data()}")
-    undone = Advice(Verdict.NOTIFY_OWNER, NOTHING_OPEN, steps=(undo,))
-    advice = undone if t["commit"] else _compensate(log, window, ended.data())
+    advice = _compensated(log, t, ended.data(), window.transactional_id)
     return log.finding(
         "critical",
         f"The transaction of {window.transactional_id} was decided {decision}, its marker never came to {log.name}; "

@@ -340,8 +340,8 @@ def late_write_after_marker(log: LogView) -> Iterator[Finding]:
     Why it matters: such data opens a transaction that nobody will close, or is swept up by the next one's marker.
     Can be wrong: before transaction.version 2 the next transaction looks alike, so nothing is said without the whole
     history of the id.
-    What to do: while it is open, do what hanging-transaction says of it: not all of it may be aborted; where a marker
-    closed it, list its records (offsets in the evidence), and compensate downstream.
+    What to do: while it is open, do what hanging-transaction says of it: not all of it may be aborted; list its records
+    (offsets in the evidence), and compensate downstream.
     Source: KIP-360, KIP-890
     """
     for t in judged_transactions(log):

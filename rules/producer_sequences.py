@@ -270,8 +270,7 @@ def duplicate_sequence_range(log: LogView) -> Iterator[Finding]:
     where consumers had read it before it was deleted. Where the next batch goes on as if this one
     had the number that was expected (goes_on_as_expected in the evidence), its number alone is wrong, and its records
     may be there once.
-    What to do: deduplicate downstream by producer id, epoch and sequence; upgrade its client where that is older than
-    2.5.
+    What to do: deduplicate downstream by producer id, epoch and sequence; upgrade its client to 2.5 or newer.
     Source: KIP-360
     """
     for run in runs(log.events(EventKind.SEQUENCE_OVERLAP), "producer_id", "producer_epoch"):
@@ -568,7 +567,8 @@ def first_batch_after_bump_nonzero(log: LogView) -> Iterator[Finding]:
     It is the first one in the partition: what follows a fenced producer's batch is compared with the epoch's own last.
     Why it matters: a new epoch restarts the numbering; a leader that knows the producer refuses anything else.
     Can be wrong: the leader had lost the producer's state and could not refuse it.
-    What to do: as for sequence-gap; report the client library if it repeats.
+    What to do: compare the replicas of the partition; check for unclean elections, acks and min.insync.replicas; report
+    the client library if it repeats.
     Source: KIP-360, KIP-467
     """
     for e in log.events(EventKind.BUMP_NONZERO):

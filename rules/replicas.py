@@ -300,7 +300,7 @@ def _missing(log: LogView, pair: Pair, gap: Gap) -> Finding:
         doubt=late,
         advice=Advice(Verdict.NONE, "a replica that lags catches up")
         if late or severity == "info"
-        else _cure(log, without, holder),
+        else _cure(log, without, holder, gap.first_offset),
     )
 
 
@@ -323,7 +323,7 @@ def _meaning(pair: Pair, gap: Gap, committed: bool, late: bool, forked: bool) ->
     return f"they begin below the high watermark {pair.high}: {loss}"
 
 
-def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
+def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts, offset: int) -> Advice:
     again = repairs.refetch(log, without, holder)
     if log.topic == METADATA_TOPIC:
         return again
@@ -337,7 +337,7 @@ def _cure(log: LogView, without: ReplicaFacts, holder: ReplicaFacts) -> Advice:
         return Advice(
             Verdict.ACT,
             f"broker {holder.broker_id} has them, but must not lead: {why}",
-            steps=(Step(keep), repairs.READ_THE_COPY),
+            steps=(Step(keep), repairs.read_the_copy(holder, offset)),
         )
     if not again.acts:
         return replace(again, afterwards=_and(keep, again.afterwards))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import itertools
 import shutil
 import sys
 from collections import Counter, defaultdict
@@ -22,6 +23,7 @@ from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import few, plural
 from auditor.connectors import schema
+from auditor.connectors.stores.results import folder as folder_of
 from auditor.dashboards import answers
 from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
@@ -30,7 +32,7 @@ from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.outputs import runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF, write_whole
-from auditor.outputs.runs import LOG
+from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.derived_tables import OF_FACTS
@@ -70,9 +72,14 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     summary, judged = _summarise(audit), None
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
+    if options.history is not None:
+        summary["unchecked"] = audit.look(
+            "the runs before", lambda: _unchecked(audit), "the runs before are unreadable"
+        )
     report = _with_verdict(audit, summary)
     if not (page := audit.look("report.html", lambda: report_page(audit, report), "")):
-        report = _with_verdict(audit, _summarise(audit) | {"expectations": summary.get("expectations")})
+        again = {name: summary[name] for name in ("expectations", "unchecked") if name in summary}
+        report = _with_verdict(audit, _summarise(audit) | again)
     write_findings(audit, folder)
     write_whole(folder / "report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
@@ -149,22 +156,43 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
         tables["baseline"] = pipeline_summary.baseline(audit.accepted)
     if judged is not None:
         tables["expectations"] = judged
-    facts = {
+    facts = _facts(audit, tables["logs"]) | {
         "as_of": summary["as_of"],
         "counts": summary["counts"]["by_severity"],
         "accepted": None if summary["baseline"] is None else summary["baseline"]["counts"]["by_severity"],
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
-        "complete": summary["complete"],
-        "clusters": audit.cluster_ids,
-        "asked": options.asked,
-        "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
-        "all_logs": has_all_logs(audit, tables["logs"]),
         "named": {row["cluster_id"]: {k: row[k] for k in ClusterName._fields} for row in summary["clusters"]},
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(report.verdict),
+        "lacking": report.verdict.lacking,
     }
     runs.publish(options.history, run_id, tables, facts)
+
+
+def _facts(audit: Audit, logs: pa.Table) -> Fields:
+    """What says which findings of other runs this one looked for."""
+    return {
+        "complete": not audit.incomplete(),
+        "clusters": audit.cluster_ids,
+        "asked": audit.options.asked,
+        "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
+        "all_logs": has_all_logs(audit, logs),
+    }
+
+
+def _unchecked(audit: Audit) -> str:
+    options, tables = (
+        audit.options,
+        {"findings": pipeline_summary.findings(audit), "logs": pipeline_summary.logs(audit)},
+    )
+    shelf = Shelf(options.history or "")
+
+    def why() -> str:
+        committed = list(itertools.takewhile(lambda past: past.run_id != options.run_id, shelf.runs()))
+        return runs.unchecked(shelf, committed, shelf.with_run(_facts(audit, tables["logs"]), tables))
+
+    return shelf.without_unreadable(why) if folder_of(shelf.history).exists() else ""
 
 
 def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:
@@ -287,8 +315,23 @@ def scope(audit: Audit) -> Fields:
         "since": None if options.since is None else options.since.described,
         "left_out": audit.left_out._asdict(),
         "not_in_input": sum(n for _, n, _ in cluster_context.counts(audit.inventory, audit.settings, options)),
+        "absent_brokers": _absent_brokers(audit),
         "without_records": audit.logs.totals.unlooked.total(),
     }
+
+
+def _absent_brokers(audit: Audit) -> list[int]:
+    # Without any log directory in the input, though the metadata assigns them partitions that were asked for.
+    wants = audit.options.scope.wants
+    assigned = {
+        (join_key, broker)
+        for join_key, cluster in audit.settings.items()
+        if cluster.metadata is not None and cluster.whole
+        for p in cluster.metadata.partitions.values()
+        for broker in p.replicas
+        if wants(p.topic, p.partition, broker)
+    }
+    return sorted({broker for _, broker in assigned - {(d.join_key, d.broker_id) for d in audit.inventory.log_dirs}})
 
 
 def _validation_failures(audit: Audit, totals: LogTotals) -> dict[str, int | None]:

@@ -404,7 +404,8 @@ class _Sight:
     def lacks(self, question: Question) -> str:
         log = (question.cluster_id, *question.place)
         then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
-        return runs.why_unseen_by_facts(then, self._now, lambda: log in self._then_logs and log not in self._now_logs)
+        lacking = self._then_logs.keys() - self._now_logs
+        return runs.why_unseen_by_facts(then, self._now, log, lambda: lacking)
 
     def older(self) -> str:
         before, now = self._newest

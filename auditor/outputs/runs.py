@@ -6,10 +6,11 @@ import errno
 import hashlib
 import itertools
 import json
+import re
 import statistics
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,7 +25,7 @@ import pyarrow.parquet as pq
 from auditor.base import user_input
 from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
-from auditor.base.words import few
+from auditor.base.words import few, plural
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.pipeline.summary import FINDINGS
@@ -152,7 +153,7 @@ _MANIFEST: Fields = {"schema_version": (int,), "run_id": (str,), "created_at": (
 _MANIFEST |= {"facts": {}, "files": {"": [_FILE]}}
 _FACTS: Fields = {  # of releases that kept them; null for none
     "as_of": (str,), "counts": _COUNTS, "batches": (int,), "bytes": (int,), "complete": (bool,), "asked": (str,),
-    "all_logs": (bool,),
+    "all_logs": (bool,), "lacking": (str,),
     "clusters": [(str,)], "brokers": _COUNTS, "accepted": _COUNTS,
     "named": {"": {"name": (str,)}}, "verdict": {"tone": (str,), "headline": (str,)}, "held": {"blocked": (int,)},
 }  # fmt: skip
@@ -456,7 +457,10 @@ class Shelf:
             return FINDINGS.empty_table().select(list(columns or FINDINGS.names))
         asked = run.run_id, run.published_at, table, tuple(columns or ())
         with self._lock:
-            content = self._tables.get(asked)
+            whole = self._tables.get((*asked[:3], ()))
+            content = (
+                whole.select(list(columns or whole.column_names)) if whole is not None else self._tables.get(asked)
+            )
         if content is None:
             content = read(self.history, run, table, list(columns) if columns else None)
         with self._lock:
@@ -467,6 +471,12 @@ class Shelf:
                 _, gone = self._tables.popitem(last=False)
                 self._bytes -= gone.nbytes
         return content
+
+    def with_run(self, facts: Values, tables: Mapping[str, pa.Table]) -> Run:
+        """Return a run that is not committed yet, of which only these tables are read."""
+        run = Run(SCHEMA_VERSION, "", "", "", dict(facts), {name: [] for name in tables})
+        self._tables |= {("", "", name, ()): table for name, table in tables.items()}
+        return run
 
     def logs_less(self, then: Run, now: Run) -> frozenset[Log]:
         """Return the partitions that had logs ``then`` and have none ``now``; empty if either run did not keep them."""
@@ -499,11 +509,14 @@ def _without_tables(run: Run, reason: str) -> Run:
 
 # Changes between runs: a finding is gone if a run that looked for it does not have it.
 #
-# A run did not look for a finding if it could not read all of its input, or if its input lacks a broker or a log
-# directory that the run with the finding had, or the finding's log. The finding keeps its status until a run does.
+# A run did not look for a finding if it could not read all of its input, or if its input lacks a broker, a log
+# directory or an internal log that the run with the finding had, or the finding's log: rules need coordinators and
+# metadata to judge other logs. The finding keeps its status until a run does.
 
 
 LATELY = 20  # runs to compare with if the last ones saw less than this one
+INTERNAL = ("__cluster_metadata", "__transaction_state", "__consumer_offsets")
+_IN_PART = re.compile(r"--(rule|skip-rule|since) ")  # scopes in which a log that is read is not judged by all rules
 
 
 class KeptFinding(NamedTuple):
@@ -532,7 +545,7 @@ def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     columns of the logs of runs that may show findings as gone. Errors: as for :meth:`Shelf.read`.
     """
     stood: dict[str, KeptFinding] = {}
-    for current in (*_since_whole(earlier, run), run):
+    for current in (*_since_whole(shelf, earlier, run), run):
         before, present = stood, found_in(shelf, current)
         missing = {name: was for name, was in before.items() if name not in present}
         unseen = {name: was for name, was in missing.items() if why_unseen(shelf, current, was)}
@@ -565,6 +578,22 @@ def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
     return out
 
 
+def unchecked(shelf: Shelf, earlier: Sequence[Run], run: Run) -> str:
+    """Return why a run is no all-clear for its cluster, in words; empty if it may be one.
+
+    By what it lacks, and by the critical and error findings of ``earlier`` runs, in order and with any scope, that it
+    did not look for. Cost: as :func:`changes_of`.
+    """
+    of_cluster = [past for past in earlier if cluster(past) == cluster(run)]
+    alike = [past for past in of_cluster if scope_of(past) == scope_of(run)]
+    unseen = changes_of(shelf, of_cluster, run).unseen.values()
+    many = sum(was.severity in GRAVE for was in unseen)
+    text = (
+        f"{plural(many, 'critical or error finding')} of earlier runs {'was' if many == 1 else 'were'} not looked for"
+    )
+    return "; ".join(filter(None, (is_partial(alike, run), text if many else "")))
+
+
 def is_partial(earlier: Sequence[Run], run: Run) -> str:
     """Return why a run does not cover all that the runs of its group before it saw; empty if it does."""
     return _partly([past.facts for past in earlier[-LATELY:]], run.facts)
@@ -584,23 +613,40 @@ def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
 
     A missing log was deleted if the run has all logs of the metadata; else it may not have been copied.
     """
-    return why_unseen_by_facts(was.run.facts, run.facts, lambda: was.log in shelf.logs_less(was.run, run))
+    facts = run.facts
+    if scope_of(run) not in ("", scope_of(was.run)):
+        if _IN_PART.search(scope_of(run)):
+            return "it looked only for a part"
+        facts = facts | {"all_logs": None}
+    return why_unseen_by_facts(was.run.facts, facts, was.log, lambda: shelf.logs_less(was.run, run))
 
 
-def why_unseen_by_facts(then: Values, now: Values, lacks_log: Callable[[], bool]) -> str:
-    """As :func:`why_unseen`, by the facts ``complete``, ``brokers`` and ``all_logs`` of two runs; ``lacks_log``:
-    whether the log is missing in the second one."""
+def why_unseen_by_facts(then: Values, now: Values, log: Log, lacking: Callable[[], Collection[Log]]) -> str:
+    """As :func:`why_unseen`, by the facts ``complete``, ``brokers`` and ``all_logs`` of two runs;
+    ``lacking``: the logs of the first that the second one lacks."""
     why = _partly([then], now)
-    if why or now.get("all_logs") or not lacks_log():
+    if why or now.get("all_logs"):
         return why
-    return "its input lacks the log, which an earlier run had"
+    less = lacking()
+    if log in less:
+        return "its input lacks the log, which an earlier run had"
+    names = few(sorted(f"{topic}-{number}" for _, topic, number in less if topic in INTERNAL))
+    return f"its input lacks {names}, which an earlier run had" if names else ""
 
 
-def _since_whole(earlier: Sequence[Run], run: Run) -> Sequence[Run]:
-    # Back to the last run that covers all that this run can have seen.
+def _since_whole(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Sequence[Run]:
+    # Back to the last run that covers all that this run can have seen, and all that the runs before it had.
     late = earlier[-LATELY:]
-    whole = (place for place in reversed(range(len(late))) if not is_partial((run,), late[place]))
-    return late[next(whole, 0) :]
+    scopes = {scope_of(past) for past in late}
+    widest = {""} if "" in scopes else scopes if len(scopes) == 1 else set[str]()
+
+    def covers(place: int) -> bool:
+        past, before = late[place], late[:place]
+        if scope_of(past) not in widest or is_partial((run, *before), past):
+            return False
+        return bool(past.facts.get("all_logs")) or not any(shelf.logs_less(then, past) for then in before)
+
+    return late[next(filter(covers, reversed(range(len(late)))), 0) :]
 
 
 def _lacks(now: Values, then: Values) -> list[str]:

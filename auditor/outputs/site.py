@@ -126,7 +126,8 @@ class Site:
         findings = _rows(self._notable(run).to_pylist())
         decided = answers.report_of(registry.described(findings), self._summary(run)).verdict
         earlier = series[:index]
-        shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=runs.is_partial(earlier, run))
+        partly = "; ".join(filter(None, (run.facts.get("lacking"), self.unchecked(run))))
+        shown = Board(_cluster(run), decided, run.facts.get("as_of"), partly=partly)
         if not earlier:
             return shown
         change = runs.changes_of(self.shelf, earlier, run)
@@ -134,6 +135,10 @@ class Site:
         new, gone = (_rows(runs.rows(self.shelf, part)) for part in parts[:2])
         infos = {name: len(getattr(change, name)) - len(parts[place]) for place, name in enumerate(("new", "gone"))}
         return replace(shown, new=new, gone=gone, still=len(parts[2]), unseen=len(parts[3]), infos=infos)
+
+    def unchecked(self, run: Run) -> str:
+        """Return why a run is no all-clear for its cluster (:func:`auditor.outputs.runs.unchecked`)."""
+        return runs.unchecked(self.shelf, self.all_runs[: self.all_runs.index(run)], run)
 
     def finding(self, path: str) -> str | None:
         """Return the page of a finding; None if no run that is read has it."""
@@ -203,9 +208,7 @@ class Site:
         findings = _rows(self.shelf.read(run, "findings").to_pylist())
         for row in findings:
             row["accepted"] = {"fingerprint": row["fingerprint"]} if row["fingerprint"] in accepted else None
-        series = self.by_cluster[runs.group(run)]
-        unchecked = runs.is_partial(series[: series.index(run)], run)
-        summary = runs.summary_of(self.shelf.history, run) | {"unchecked": unchecked}
+        summary = runs.summary_of(self.shelf.history, run) | {"unchecked": self.unchecked(run)}
         saved = self.shelf.read(run, "report").to_pylist() if "report" in run.files else []
         rows = {kind: [parsed(row["row"]) for row in saved if row["kind"] == kind] for kind in ("open", "timeline")}
         return render_report(answers.report_of(registry.described(findings), summary), rows["open"], rows["timeline"])

@@ -331,6 +331,7 @@ def _timeline(log: LogView, opened: list[Transaction]) -> Fields:
         "broker_id": log.leader.broker_id,
         "log_start": log.leader.log_start,
         "log_end": log.leader.log_end,
+        "readable_end": log.readable_end,
         "lso": min(log.readable_end, *(t.lso for t in opened)),
         "transactions": bars,
         "truncated": len(closed) - len(shown) + len(opened) - len(first),

@@ -23,6 +23,7 @@ from auditor.base.words import did_you_mean, words_in
 from auditor.rules.catalogue.kinds import KINDS, PAGES, Blocks, Need, Unverified
 from auditor.rules.catalogue.relations import By, Tie
 from auditor.rules.catalogue.safeguards import Safeguard
+from auditor.rules.lib.repairs import in_general
 from auditor.rules.seen.view import GRAVE, NO_OUTCOME, SEVERITIES, Finding, highest
 from auditor.transactions.record import Hold
 
@@ -167,7 +168,9 @@ class Kind:
             finding.rule, finding.kind = self.rule, self.id
             finding.outcome = self.outcome(finding.severity, finding.outcome)
             finding.source = finding.source or self.source
-            finding.advice = finding.advice or self.advice
+            if finding.advice is None:
+                grave = finding.severity in GRAVE
+                finding.advice = in_general(finding, self.sections["What to do"]) if grave else self.advice
             yield finding
 
     def outcome(self, severity: str, own: str = "") -> str:

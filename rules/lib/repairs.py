@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Collection
 from dataclasses import replace
 from shlex import quote
@@ -16,7 +18,7 @@ from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model.policies import SKIPS_MARKERS
 from auditor.rules.lib.replica_pairs import Pair, pairs
 from auditor.rules.seen.cluster_view import METADATA_TOPIC, MIN_IN_SYNC, UNCLEAN, Alone, Cluster
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import Finding, LogView
 
 # Kafka's commands in findings: printed, never run. Names in them are untrusted input.
 
@@ -99,7 +101,34 @@ def dump(file: str | None, how: str) -> str:
     return f"kafka-dump-log.sh --files {quote(file or 'SEGMENT')} {how}"
 
 
-READ_THE_COPY = Step("read the copy", dump(None, "--print-data-log"))
+_ENTRIES = {"__transaction_state": "--transaction-log-decoder", "__consumer_offsets": "--offsets-decoder"}
+_CLAUSE, WHILE_OPEN = re.compile(r"[.;] "), "while it is open"
+
+
+def in_general(finding: Finding, what_to_do: str) -> Advice:
+    """Advise on a finding without an advice of its own: the command that shows it, and its rule's page in steps."""
+    name, topic = f"{finding.topic}-{finding.partition}", finding.topic
+    looks, effects = tuple[Condition, ...](), ""
+    if finding.position is not None and str(finding.file).endswith(".log"):
+        of = f" with producerId: {finding.producer_id} producerEpoch: {finding.producer_epoch}"
+        known = finding.producer_id is not None and topic != "__transaction_state"  # whose batches have no producer
+        shows = f"it shows position: {finding.position}{of if known else ''}"
+        looks = (check(dump(finding.file, _ENTRIES.get(str(topic), "--deep-iteration")), shows),)
+    if finding.offset is not None and finding.outcome not in ("none", "blocked", "refused") and topic not in _ENTRIES:
+        last = finding.offset if finding.last_offset is None else finding.last_offset
+        span = f"offset {last}" if last == finding.offset else f"offsets {finding.offset} to {last}"
+        effects = (
+            f"until then {span} of {name} stay{'s' * (last == finding.offset)} {finding.outcome.replace('_', ' ')}"
+        )
+    clauses = (c.rstrip(".") for c in _CLAUSE.split(what_to_do) if finding.outcome == "blocked" or WHILE_OPEN not in c)
+    steps = tuple(Step(clause) for clause in clauses)
+    return Advice(Verdict.INVESTIGATE_FIRST, conditions=looks, steps=steps, side_effects=effects)
+
+
+def read_the_copy(replica: ReplicaFacts, offset: int, do: str = "read the copy") -> Step:
+    """Print what the copy of a replica has from an offset on."""
+    file = replica.file(max(0, bisect_right(replica.segment_bases, offset) - 1))
+    return Step(do, dump(file, "--print-data-log"), f"what it has from offset {offset} on")
 
 
 # Conditions for stopping a broker, or moving a partition directory of its away, by the metadata.
@@ -508,8 +537,9 @@ def keep(folder: str, broker: object, look: str) -> Advice:
         Verdict.INVESTIGATE_FIRST,
         f"no other replica is known to have the data of {folder}, and moving it away would lose all of it",
         (check(look, f"the Isr of {folder} lists nobody but broker {broker}"),),
-        afterwards=f"copy it to a safe place before broker {broker} next starts; where the Isr lists nobody else, "
-        "what can be saved are the records before and behind, read by consumers that seek there",
+        afterwards=f"copy it to a safe place before broker {broker} next starts. Where the Isr lists another broker, "
+        "audit its replica too: this one may be fetched again from there. What else can be saved are the records "
+        "before and behind, read by consumers that seek there",
     )
 
 
@@ -540,7 +570,8 @@ def rescue(log: LogView, replica: ReplicaFacts, offset: int, amends: str = PRODU
     """
     if log.topic == METADATA_TOPIC:
         return quorum_log(log, replica)
-    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", READ_THE_COPY, amends)
+    read = read_the_copy(replica, offset)
+    return _copied_first(replica, f"cuts its log at offset {offset} when it starts", read, amends)
 
 
 def _copied_first(replica: ReplicaFacts, cuts: str, read: Step | None, then: str = "") -> Advice:
@@ -552,12 +583,26 @@ def _copied_first(replica: ReplicaFacts, cuts: str, read: Step | None, then: str
 
 def compared(log: LogView, replica: ReplicaFacts, offset: int) -> Advice:
     """Advise to compare with other replicas, if any, from an offset on."""
-    then = (
-        f"compare with the other replicas from offset {offset} on, before broker {replica.broker_id} leads {log.name}"
-    )
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        then = f"there is no other replica of {log.name}: what lacks has to come from its source again"
-    return Advice(Verdict.INVESTIGATE_FIRST, afterwards=then)
+        return Advice(
+            Verdict.NOTIFY_OWNER,
+            f"there is no other replica of {log.name}",
+            (check(describe_topic(log.topic), "it shows ReplicationFactor: 1"),),
+            (Step(f"send again from its source what is missing of {log.name} from offset {offset} on"),),
+        )
+    return Advice(
+        Verdict.INVESTIGATE_FIRST,
+        f"another replica of {log.name} may have what broker {replica.broker_id} lacks",
+        (check(describe_topic(log.topic), f"the Isr of {log.name} lists a broker other than {replica.broker_id}"),),
+        (
+            Step(f"keep broker {replica.broker_id} from leading {log.name}"),
+            Step(
+                "read the directory of the other broker's replica",
+                dump(None, "--print-data-log"),
+                f"whether it has records from offset {offset} on",
+            ),
+        ),
+    )
 
 
 def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) -> Advice:
@@ -574,7 +619,7 @@ def torn_tail(log: LogView, replica: ReplicaFacts, *, newest: bool, lost: bool) 
         )
     cuts = f"cuts its log at offset {replica.log_end}" if lost else "may cut off what lies behind these bytes"
     if log.cluster.replicas.get((log.topic, log.partition)) == 1:
-        read = replace(READ_THE_COPY, do="there is no other replica: read the copy for what is cut off")
+        read = read_the_copy(replica, replica.log_end, "there is no other replica: read the copy for what is cut off")
         return _copied_first(replica, f"{cuts} when it starts", read)
     then = "let a replica lead that is in sync and has the records, where there is one"
     return _copied_first(replica, f"{cuts} when it starts", None, then)

@@ -452,7 +452,11 @@ def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: 
     """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
     if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
         return advice
-    return repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), advice, but=transactional_id)
+    first = replace(advice, steps=(), afterwards="")  # the restart comes last, and what must be seen to before it
+    risk = repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), first, but=transactional_id)
+    if not risk.steps:
+        return replace(risk, steps=advice.steps, afterwards=advice.afterwards)
+    return replace(risk, steps=(*advice.steps, Step(advice.afterwards), *risk.steps))
 
 
 def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +24,9 @@ from auditor.base.advice import (
     text,
     whole,
 )
+from auditor.rules.lib import repairs
 from auditor.rules.seen.view import Finding
+from tests import corpora
 from tests.one_advice import acts_by_its_steps, nobody_is_source_and_target
 
 KNOWN, UNKNOWN, WRONG = (shown(f"it is {name}", holds, "a file") for name, holds in
@@ -114,3 +117,31 @@ def test_the_test_of_all_audits_sees_a_source_that_is_moved() -> None:
     with pytest.raises(AssertionError):
         nobody_is_source_and_target(found)
     nobody_is_source_and_target(found[:1])
+
+
+def test_what_a_page_says_becomes_steps_behind_the_batch_as_kafka_prints_it() -> None:
+    """The pieces that must be in the output are in the line that kafka-dump-log.sh printed of that batch."""
+    lines = (corpora.oracle("hanging-36") / "broker-1.bank.ledger-0.log.txt").read_text().splitlines()
+    line = next(line for line in lines if "producerId: 1" in line and "isTransactional: true" in line)
+    value = dict(re.findall(r"(\w+): (-?\w+)", line))
+    places = {
+        name: int(value[name]) for name in ("producerId", "producerEpoch", "position", "baseOffset", "lastOffset")
+    }
+    found = Finding(
+        "epoch-regression", "critical", 1, "bank.ledger", 0, places["baseOffset"], places["lastOffset"],
+        places["producerId"], places["producerEpoch"], position=places["position"],
+        file="bank.ledger-0/00000000000000000000.log", outcome="at_risk",
+    )  # fmt: skip
+    advice = repairs.in_general(found, "while it is open, wait; look at A. Tell B; end C (T.C).")
+    (look,) = advice.conditions
+    assert look.command == "kafka-dump-log.sh --files bank.ledger-0/00000000000000000000.log --deep-iteration"
+    for piece in look.expect.removeprefix("it shows ").split(" with "):
+        assert piece in line
+    assert [step.do for step in advice.steps] == ["look at A", "Tell B", "end C (T.C)"]
+    span = f"offsets {places['baseOffset']} to {places['lastOffset']}"
+    one = f"offset {places['baseOffset']}"
+    many = places["lastOffset"] > places["baseOffset"]
+    assert advice.side_effects == f"until then {span if many else one} of bank.ledger-0 stay{'s' * (not many)} at risk"
+    assert repairs.in_general(replace(found, outcome="blocked"), "while it is open, wait").steps == (
+        Step("while it is open, wait"),
+    )

@@ -540,10 +540,11 @@ def test_plain_commits_between_transactional_ones(
 def test_of_plain_commits_the_first_of_a_group_is_reported() -> None:
     commits = [commit(10 * k, 10 * k, pid=7 if k % 2 else -1, group_id=g) for k in range(1, 8) for g in "gh"]
     found_here = found(log_of(commits, ends=[ended(7, 10 * k + 1) for k in range(1, 8)]), "mixed-processing-guarantees")
-    assert [(f.group_id, f.evidence["record_offsets"]) for f in found_here] == [
-        ("g", [10, 20, 30]),
-        ("h", [10, 20, 30]),
+    assert [(f.group_id, f.evidence["record_offsets"], f.evidence["may_repeat"]) for f in found_here] == [
+        ("g", [10, 20, 30], [10, 19]),
+        ("h", [10, 20, 30], [10, 19]),
     ]
+    assert all(f.message.endswith(": offsets 10 to 19 may be processed twice") for f in found_here)
 
 
 # --- the five steps of KIP-447 --------------------------------------------------------------------------------------

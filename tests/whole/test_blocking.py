@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import io
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,37 @@ def test_every_held_partition_is_named_whatever_its_age() -> None:
     assert max(row["age_ms"] for row in audit.blocked) < 60_000
     assert said(audit) == ("4 PARTITIONS ARE BLOCKED", "4 partitions are blocked")
     assert audit.exit_code() == 1
+
+
+@pytest.mark.parametrize("stopped_cleanly", [False, True])
+def test_lso_lag_is_one_number_on_terminal_page_and_timeline(tmp_path: Path, stopped_cleanly: bool) -> None:
+    """High watermark minus LSO, as the broker had them. After a clean stop the stored high watermark counts; without
+    one it is seconds old, and the log end counts. Here it is set to 2 below the log end."""
+    truth = corpora.manifest("hanging-36")
+    shutil.copytree(corpora.unpack("hanging-36"), tmp_path / "copy")
+    (folder,) = (path.parent for path in (tmp_path / "copy").rglob("meta.properties"))
+    checkpoint, live = folder / "replication-offset-checkpoint", dict(truth["live"])
+    for name in (f"{row['topic']}-{row['partition']}" for row in truth["expect"]):
+        topic, _, number = name.rpartition("-")
+        end = live[name]["highWatermark"]
+        text = re.sub(rf"(?m)^{re.escape(topic)} {number} \d+$", f"{topic} {number} {end - 2}", checkpoint.read_text())
+        checkpoint.write_text(text)
+        live[name] = {**live[name], "highWatermark": end - 2 * stopped_cleanly}
+    if not stopped_cleanly:
+        (folder / ".kafka_cleanshutdown").unlink()
+    audit, out = opened(tmp_path / "copy", as_of=truth["copied_at"]), io.StringIO()
+    shown = report_of(registry.described(f.to_dict() for f in audit.findings), run_report(audit).summary)
+    terminal.print_findings(shown, out, 200)
+    page = report.render_report(shown, audit.judged["open"], audit.judged["timeline"])
+    text = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+    for row in truth["expect"]:
+        name, lso = f"{row['topic']}-{row['partition']}", row["lastStableOffset_stuck_at"]
+        lag = live[name]["highWatermark"] - lso
+        (line,) = (line for line in out.getvalue().splitlines() if line.startswith(f"{name} "))
+        assert str(lag) in line.split()
+        many = f"LSO lag {lag} offset{'' if lag == 1 else 's'}"
+        assert f"offset {lso} {many}" in text
+        assert f"LSO {lso}, {many}" in text[text.index("Timelines offsets") :]
 
 
 def test_a_start_that_the_producers_clock_denies_is_a_range() -> None:

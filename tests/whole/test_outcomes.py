@@ -5,20 +5,26 @@ from __future__ import annotations
 import functools
 import json
 import re
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from auditor import cli
 from auditor.api import objects
 from auditor.dashboards import overview
+from auditor.outputs import alerts
+from auditor.outputs.alerts import AlertOptions
 from auditor.outputs.runs import Shelf
-from auditor.outputs.site import Site
+from auditor.outputs.site import Site, export
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from tests import corpora
 from tests.audited import published
+from tests.bare_broker import finish
+from tests.whole.test_skipped_and_ended import Skipping
 
 BINARY = [*corpora.judged(), *corpora.campaigns()]
 # Contract, section 0.
@@ -102,6 +108,8 @@ def test_every_finding_has_an_outcome_of_its_kind(name: str, out: Path) -> None:
         also = {o for each in row["evidence"].get("also", ()) for o in kinds[each["rule"]].outcomes}
         assert row["outcome"] in {*kinds[row["kind"]].outcomes, *also, "none"} <= OUTCOMES, row
         assert row["severity"] != "info" or row["outcome"] == "none"
+        told = [row["advice"][name] for name in ("why", "conditions", "steps")]
+        assert row["severity"] not in GRAVE or any(told), row  # more than the text of its page
 
 
 def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Path) -> None:
@@ -149,18 +157,78 @@ def test_suppressed_findings_are_counted_beside_a_green_answer(
 
 @pytest.mark.parametrize("left_out", [1, 2, 3])
 def test_what_two_of_three_brokers_do_not_show_is_green_on_no_page(tmp_path: Path, left_out: int) -> None:
-    """The first run saw lost records; the second one has the log directories of two brokers only."""
+    """Two brokers' log directories, first alone, then after a run that saw all three and lost records."""
     whole = corpora.unpack("unclean-43")
     log_dirs = sorted(path.parent for path in whole.rglob("meta.properties"))
-    brokers = {
-        path: int(re.findall(r"^(?:node|broker)\.id=(\d+)", (path / "meta.properties").read_text(), re.M)[0])
-        for path in log_dirs
-    }
-    history = tmp_path / "history"
+    two = [path for path in log_dirs if not path.name.startswith(f"broker-{left_out}")]
+    assert len(two) == 4 < len(log_dirs) == 6
     as_of = corpora.manifest("unclean-43").get("as_of", corpora.manifest("unclean-43")["copied_at"])
-    for name, paths in (("all", log_dirs), ("two", [path for path in log_dirs if brokers[path] != left_out])):
-        options = AuditOptions(tuple(map(str, paths)), tmp_path / name, as_of=as_of, history=history, run_id=name)
-        published(options)
-    site = Site(Shelf(history))
-    for name in ("", overview.run("two"), overview.report("two")):
-        assert MARK not in body(site.page(name) or ""), (name, left_out)
+    for history, order in (("alone", ("two",)), ("after", ("all", "two"))):
+        for name in order:
+            paths = tuple(map(str, two if name == "two" else log_dirs))
+            options = AuditOptions(paths, tmp_path / name, as_of=as_of, history=tmp_path / history, run_id=name)
+            audit = published(options)
+        verdict = json.loads((tmp_path / "two" / "summary.json").read_text(encoding="utf-8"))["verdict"]
+        assert verdict["tone"] != "good"
+        assert f"broker {left_out} is not in the input" in verdict["headline"]
+        assert ("which an earlier run had" in verdict["headline"]) == (history == "after")
+        for where, page in all_pages(audit, tmp_path / history, "two").items():
+            assert MARK not in body(page), (where, left_out, history)
+            assert tone(page) != "good", (where, left_out, history)
+
+
+def all_pages(audit: Audit, history: Path, run: str) -> dict[str, str]:
+    """The report of an audit, and the pages of its history about that run, its cluster and each finding."""
+    export(history, (site := history.parent / "site"))
+    shown = {str(path.relative_to(site)): path.read_text(encoding="utf-8") for path in site.rglob("*.html")}
+    made = {name: Site(Shelf(history)).page(name) or "" for name in (overview.run(run), overview.report(run))}
+    report = (Path(audit.options.out) / "report.html").read_text(encoding="utf-8")
+    shutil.rmtree(site)
+    return {"report.html": report} | shown | made
+
+
+def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(tmp_path: Path) -> None:
+    """COMMIT in b-0 and, by the next transaction's marker, ABORT in a-0; transaction.version 2 came in between.
+
+    Later runs lack the coordinator's log, the partition, or the rule: none says that it is gone.
+    """
+    story = Skipping(tmp_path / "data", 1)
+    story.begin()
+    story.decide(True, "b-0")
+    story.now += 60_000
+    story.begin()
+    story.decide(False, "a-0", "b-0")
+    finish(*story.logs.values(), story.states)
+    history = tmp_path / "history"
+
+    def run(name: str, **scope: Any) -> Audit:
+        paths = (str(tmp_path / "data"),)
+        return published(AuditOptions(paths, tmp_path / name, as_of=story.now, history=history, run_id=name, **scope))
+
+    def split(name: str) -> list[str]:
+        rows = [json.loads(line) for line in (tmp_path / name / "findings.jsonl").read_text().splitlines()]
+        return [row["fingerprint"] for row in rows if row["kind"] == "split-decision" and row["severity"] == "critical"]
+
+    run("1-before")
+    story.version = story.client = 2
+    story.now += 60_000
+    story.begin()
+    story.decide(True, "a-0", "b-0")
+    finish(*story.logs.values(), story.states)
+    run("2-upgraded")
+    (finding,) = split("2-upgraded")
+    assert split("1-before") == [finding]
+    scoped = run("3-other-topic", topics=("b",)), run("4-without-the-rule", skip_rules=("split-decision",))
+    shutil.rmtree(next((tmp_path / "data").rglob("__transaction_state-0")))
+    late = (run("5-without-coordinator"), run("6-again"))
+    for audit in (*scoped, *late):
+        name = str(audit.options.run_id)
+        assert split(name) == []
+        headline = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))["verdict"]["headline"]
+        assert "1 critical or error finding of earlier runs was not looked for" in headline
+        news = alerts.slack(alerts.news(audit, AlertOptions()))
+        assert " 0 gone" in news["text"]
+        for where, page in all_pages(audit, history, name).items():
+            assert MARK not in body(page), (where, name)
+            assert tone(page) != "good", (where, name)
+    assert "not looked for in the latest run" in (Site(Shelf(history)).page(overview.finding(finding)) or "")
