@@ -5,15 +5,17 @@ from __future__ import annotations
 import bisect
 import functools
 import itertools
+import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from auditor.base.errors import MIB, DecodeError
-from auditor.facts.batch_sums import SUMMED, BatchSums, wide
+from auditor.facts.batch_sums import KEY_BYTES, SUMMED, BatchSums, wide
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
 
@@ -39,9 +41,13 @@ class HeadersLost(Exception):
 
 @dataclass
 class Allowance:
-    """How many bytes may still be read again to compare the replicas of one log."""
+    """How many bytes may still be read again to compare the replicas of one log.
+
+    ``key``: for sums of replicas whose headers are kept.
+    """
 
     left: int = AGAIN_BYTES
+    key: bytes = field(default_factory=partial(os.urandom, KEY_BYTES))
 
     def take(self, count: int, *, evidence: bool) -> None:
         """Reserve bytes for a read. Errors: :class:`HeadersLost` where too few are left."""
@@ -147,11 +153,12 @@ class HeadersAgain:
 
 # The batches of a replica by offset, for comparison, in pieces so that nobody holds a whole log's.
 #
-# A small log has all headers, some 9 bytes per batch, in pieces of 65,536
-# (:class:`auditor.facts.packed.PackedColumns`). A long one has sums of offset ranges
-# (:class:`auditor.facts.batch_sums.BatchSums`), and the headers of a range are read again on demand. If the batches
-# follow each other, as brokers write them, a span of offsets is in the pieces or ranges that hold it. A log whose
-# batches overlap or regress is sorted as a whole, at some 100 bytes per batch.
+# Replicas are compared by sums of offset ranges (:class:`auditor.facts.batch_sums.BatchSums`), and by headers where
+# sums differ. A small log has all headers, some 9 bytes per batch, in pieces of 65,536
+# (:class:`auditor.facts.packed.PackedColumns`), and is summed when it is compared. A long one has only the sums, and
+# the headers of a range are read again on demand. If the batches follow each other, as brokers write them, a span of
+# offsets is in the pieces or ranges that hold it. A log whose batches overlap or regress is sorted as a whole, at some
+# 100 bytes per batch.
 
 
 COMPARED = ("last_offset", "crc", "producer_id", "producer_epoch", "base_sequence", "partition_leader_epoch")
@@ -167,12 +174,10 @@ FIRST, FIRST_COLUMNS = 16, ("base_offset", "crc", "partition_leader_epoch")
 def first_batches(replica: ReplicaFacts) -> int:
     """Return a checksum over the first batches of a replica, which tells their records; -1 where they are not kept."""
     kept = replica.digests
-    if isinstance(kept, BatchSums) or not kept:
+    if not isinstance(kept, PackedColumns) or not kept.piece_count():
         return -1
-    if isinstance(kept, PackedColumns):
-        kept = kept.piece(0, FIRST_COLUMNS) if kept.piece_count() else {}
-    columns = [np.asarray(kept[name][:FIRST], np.int64) for name in FIRST_COLUMNS] if kept else []
-    return zlib.crc32(np.concatenate(columns).tobytes()) if columns and len(columns[0]) else -1
+    columns = [column[:FIRST].astype(np.int64) for column in kept.piece(0, FIRST_COLUMNS).values()]
+    return zlib.crc32(np.concatenate(columns).tobytes()) if len(columns[0]) else -1
 
 
 class ReplicaBatches:
@@ -185,34 +190,36 @@ class ReplicaBatches:
 
     def __init__(self, replica: ReplicaFacts, allowance: Allowance | None = None) -> None:
         self.replica = replica
+        self.allowance = allowance or Allowance()
         self.sums: BatchSums | None = None
         self.ordered, self.starts = True, []
         self.again: HeadersAgain | None = None
         self._at_hand: dict[tuple[int, tuple[str, ...]], Columns] = {}
         self._numbers: list[int] = []
-        self._kept: dict[str, np.ndarray] | PackedColumns = {}
+        self._kept = PackedColumns({})
         self._unknown = False
         self._made: BatchSums | None = None
         if isinstance(replica.digests, BatchSums):
-            self.again = HeadersAgain(replica, replica.digests, allowance or Allowance())
+            self.again = HeadersAgain(replica, replica.digests, self.allowance)
             if replica.digests.ordered:
                 self.sums = replica.digests
                 self.starts = self.again.ranges["first"].tolist()
                 return
             try:
-                self._kept = self.again.everything() or {}
+                self._kept = self.again.everything() or self._kept
             except HeadersLost as why:
                 self._unknown, self.ordered = True, False
                 if why.limited:
                     self.again.limit(0, "its batches are out of order, and too many to be put in order")
                 return
-        else:
+        elif replica.digests is not None:
             self._kept = replica.digests
         self._order()
 
     def _order(self) -> None:
         reach = -1
-        for number, rows in enumerate(self._pieces(SPAN)):
+        for number in range(self._kept.piece_count()):
+            rows = self._kept.piece(number, SPAN)
             base, last = rows["base_offset"], rows["last_offset"]
             if len(base):
                 follow = bool((last >= base).all() and (base[1:] > last[:-1]).all() and base[0] > reach)
@@ -227,15 +234,6 @@ class ReplicaBatches:
         """Why batches were not, or could not be, read again."""
         return [] if self.again is None else self.again.errors
 
-    def _pieces(self, names: tuple[str, ...]) -> Iterator[Columns]:
-        count = self._kept.piece_count() if isinstance(self._kept, PackedColumns) else int(bool(self._kept))
-        return (self._piece(number, names) for number in range(count))
-
-    def _piece(self, number: int, names: tuple[str, ...]) -> Columns:
-        if isinstance(self._kept, PackedColumns):
-            return self._kept.piece(number, names)
-        return {name: self._kept[name] for name in names}
-
     def _rows(self, place: int, names: tuple[str, ...]) -> Columns:
         # ``place``: of a piece, or range, among ``starts``.
         key = (place, names if self.sums is None else ())  # what is read again has all columns
@@ -249,7 +247,7 @@ class ReplicaBatches:
         if self.sums is not None and self.again is not None:
             return self.again.between(place, place, evidence=True)
         if self.ordered:
-            return self._piece(self._numbers[place], names)
+            return self._kept.piece(self._numbers[place], names)
         _, first = np.unique(self._kept["base_offset"], return_index=True)
         return {name: self._kept[name][first] for name in names}
 
@@ -272,8 +270,8 @@ class ReplicaBatches:
 
     def above(self, first: int, until: int | None, names: tuple[str, ...]) -> Iterator[Columns]:
         """Yield columns of the batches between two offsets in pieces, including duplicates, as many as can be read."""
-        pieces = self._pieces(names) if self.sums is None else self._ranges(first, until, names)
-        for rows in pieces:
+        kept = (self._kept.piece(number, names) for number in range(self._kept.piece_count()))
+        for rows in kept if self.sums is None else self._ranges(first, until, names):
             inside = rows["base_offset"] >= first
             if until is not None:
                 inside &= rows["base_offset"] < until
@@ -304,8 +302,7 @@ class ReplicaBatches:
         """
         if not self.starts:
             return {}
-        names = tuple(self._kept.dtypes if isinstance(self._kept, PackedColumns) else self._kept)
-        place = self._place(offset)
+        names, place = tuple(self._kept.dtypes), self._place(offset)
         rows = self._rows(place, names)
         index = int(np.searchsorted(rows["base_offset"], offset, side="right")) - 1
         index += index < 0 or int(rows["last_offset"][index]) < offset
@@ -352,14 +349,15 @@ def joined(parts: list[Columns]) -> Columns:
 # The batches of two replicas of a log that have to be compared one by one.
 #
 # If the batches of both follow each other, only the first of a run of equal batches is needed: it separates what is
-# before from what is after, and since the batches of neither overlap, none crosses such a run. In long logs runs are
-# found by their sums, and only ranges whose sums differ are read again. Ranges that only one replica has become one row
+# before from what is after, and since the batches of neither overlap, none crosses such a run. Runs are found by their
+# sums, and only ranges whose sums differ are looked at batch by batch. Ranges that only one replica has become one row
 # each.
 
 
 MOST_APART = 2_000_000  # batches of long logs that are held to be compared one by one, at 80 bytes
 AT_A_TIME = 131_072  # batches of both that are read again together
 MAX_OFFSET = np.iinfo(np.int64).max
+OF_SAME = ["batches", "first", "last", "digest"]  # fields of ranges with the same batches
 BELOW, SAME, OURS, THEIRS, DIFFERENT = range(5)  # what a range is: below what is compared, and so on
 
 
@@ -420,18 +418,10 @@ def differing(ours: ReplicaBatches, theirs: ReplicaBatches, lineage: Lineage) ->
     """
     if not (ours.ordered and theirs.ordered):
         return _whole(ours, theirs)
-    key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), b"")
+    key = next((one.sums.key for one in (ours, theirs) if one.sums is not None), theirs.allowance.key)
     first = min(_start(ours, lineage.low), _start(theirs, lineage.low))
-    if key:
-        a, b = ours.summed(key), theirs.summed(key)
-        if a.ordered and b.ordered:
-            return _by_sums(ours, theirs, a, b, first, lineage)
-        return _whole(ours, theirs)
-    cuts = [first, *(start for start in theirs.starts if start > first), None]
-    parts = [
-        unequal(ours.between(low, high), theirs.between(low, high), lineage) for low, high in itertools.pairwise(cuts)
-    ]
-    return _put_together(parts)
+    a, b = ours.summed(key), theirs.summed(key)
+    return _by_sums(ours, theirs, a, b, first, lineage) if a.ordered and b.ordered else _whole(ours, theirs)
 
 
 def _whole(ours: ReplicaBatches, theirs: ReplicaBatches) -> ToCompare:
@@ -501,6 +491,8 @@ def _by_sums(
 ) -> ToCompare:
     shift = max(a.shift, b.shift)
     our_wide, their_wide = wide(a.ranges, shift - a.shift), wide(b.ranges, shift - b.shift)
+    if np.array_equal(our_wide[OF_SAME], their_wide[OF_SAME]) and not lineage.may_leave(a.runs, our_wide).any():
+        return _put_together([])
     numbers = np.union1d(our_wide["number"], their_wide["number"])
     our_ranges, other = _aligned(our_wide, numbers), _aligned(their_wide, numbers)
     kinds = _kinds(our_ranges, other, lineage.may_leave(a.runs, our_ranges), first, lineage.low)
@@ -554,7 +546,7 @@ def _aligned(ranges: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 def _kinds(ours: np.ndarray, other: np.ndarray, doubtful: np.ndarray, first: int, low: int) -> np.ndarray:
     # ``doubtful``: ranges where batches of ours may be outside the lineage.
     kinds = np.full(len(ours), DIFFERENT)
-    same = np.logical_and.reduce([ours[name] == other[name] for name in ("batches", "first", "last", "digest")])
+    same = ours[OF_SAME] == other[OF_SAME]
     kinds[same & (ours["first"] >= first) & ~doubtful] = SAME
     for rows, others, kind, doubt in ((ours, other, OURS, doubtful), (other, ours, THEIRS, np.zeros(len(ours), bool))):
         alone = (others["batches"] == 0) & (rows["unsound"] == 0) & (rows["first"] >= low) & ~doubt

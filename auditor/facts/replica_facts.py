@@ -472,7 +472,7 @@ class ReplicaFacts:
     ``__consumer_offsets``, ``share_offsets`` those of ``__share_group_state``. ``unreadable_records`` are records of an
     internal topic as (offset, position, error), ``unknown_records`` the errors of those of an unknown type.
     ``digests`` compares its batches with those of other replicas: the headers of all, or of a long log their sums;
-    empty without other replicas. ``snapshot_producers`` are the producer ids by a snapshot's offset, if replicas are
+    None without other replicas. ``snapshot_producers`` are the producer ids by a snapshot's offset, if replicas are
     compared.
 
     ``live``: from a running cluster. ``begins_below_lso``: reading started at or below the last stable offset, so that
@@ -535,7 +535,7 @@ class ReplicaFacts:
     coordinator_log: CoordinatorLog | None = None
     watched_offsets: WatchedOffsets | None = None
     share_offsets: list[ShareOffset] = field(default_factory=list)
-    digests: dict[str, np.ndarray] | PackedColumns | BatchSums = field(default_factory=dict)
+    digests: PackedColumns | BatchSums | None = None
     snapshot_producers: dict[int, np.ndarray] = field(default_factory=dict)
     unreadable_records: list[tuple[int, int, DecodeError]] = field(default_factory=list)
     unknown_records: list[DecodeError] = field(default_factory=list)

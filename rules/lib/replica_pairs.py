@@ -228,6 +228,8 @@ def _compare(log: LogView, replica: ReplicaFacts) -> Pair:
         pair.undecided = True
         return pair
     pair.undecided = unread or pair.until is not None
+    if not len(ours["magic"]) and not len(theirs["magic"]):
+        return pair
     ours = _without_uncommitted(log, pair, ours, lineage)
     _, same, to = np.intersect1d(ours["base_offset"], theirs["base_offset"], assume_unique=True, return_indices=True)
     differ = _differ(ours, theirs, same, to) & _within(pair, ours)[same]

@@ -202,7 +202,7 @@ def test_the_histories_show_what_they_are_made_for() -> None:
     assert min(seen.values()) >= 10, seen
 
 
-def test_of_replicas_that_are_the_same_one_batch_a_stretch_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_replicas_that_are_the_same_no_batch_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(1)
     rows = history(rng, 500)
     replicas = [replica_of(rng, broker, rows, 60) for broker in (1, 2)]
@@ -216,7 +216,11 @@ def test_of_replicas_that_are_the_same_one_batch_a_stretch_is_kept(monkeypatch: 
     monkeypatch.setattr(np, "intersect1d", counted)
     (pair,) = pairs(log_of(replicas))
     assert (pair.divergent, pair.gaps) == (0, [])
-    assert held[0] <= len(ReplicaBatches(replicas[0]).starts) + len(ReplicaBatches(replicas[1]).starts)
+    assert not held
+    rows[250] |= {"crc": rows[250]["crc"] ^ 1}
+    (pair,) = pairs(log_of([replicas[0], replica_of(rng, 2, rows, 60)]))
+    assert pair.divergent == 1
+    assert 0 < sum(held) < 2 * (256 + 2)  # of the range that differs, and one for each run of the others
 
 
 def test_of_replicas_with_the_same_sums_nothing_is_read_again() -> None:

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.util import calc_crc32c
 
-from auditor.facts.batch_headers import COMPARED
+from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import ReplicaFacts
+from auditor.replay.reading.segment_checks import DIGEST
 from auditor.rules.lib.replica_pairs import pairs
 from auditor.rules.seen.view import Finding
 from tests import corpora
@@ -329,11 +330,14 @@ def test_snapshots_that_know_different_producers(trio: Trio) -> None:
 def made(broker: int, spans: list[tuple[int, int]], odd: set[int], log_end: int) -> ReplicaFacts:
     """A replica of batches ``(base, last)``; those at ``odd`` base offsets have another checksum."""
     base, last = (np.array([s[k] for s in spans], np.int64) for k in (0, 1))
-    plain: dict[str, Any] = dict.fromkeys(COMPARED, np.zeros(len(spans), np.int64))
-    digests = plain | {
+    plain: dict[str, Any] = dict.fromkeys(DIGEST, np.zeros(len(spans), np.int64))
+    columns = plain | {
         "base_offset": base, "last_offset": last, "crc": np.isin(base, sorted(odd)).astype(np.int64),
-        "magic": np.full(len(spans), 2), "crc_ok": np.ones(len(spans), bool), "position": base, "max_timestamp": last,
+        "magic": np.full(len(spans), 2), "crc_ok": np.ones(len(spans), np.int64), "position": base,
+        "max_timestamp": last,
     }  # fmt: skip
+    digests = PackedColumns(DIGEST)
+    digests.add(np.array([*columns.values()], np.int64))
     return ReplicaFacts(
         None, broker, f"broker-{broker}", "t", 0, clean_shutdown=True, segments=["s"], segment_bases=[0],
         log_end=log_end, high_watermark=log_end, digests=digests,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from auditor.facts.packed import PackedColumns
 from auditor.rules.lib.lost_batches import READ, sent_again
 from tests import corpora
 from tests.facts import judge, logs_below
@@ -118,7 +119,8 @@ def test_what_was_not_sent_again_is_named(topic: str) -> None:
         more[name] = np.append(column, column[-1:])
     more["base_offset"][-1], more["last_offset"][-1] = last + 1, last + 2
     more["base_sequence"][-1] = 5_000_000 if topic == "in" else -1
-    one.digests, one.log_end = more, last + 3
+    one.digests, one.log_end = PackedColumns(one.digests.dtypes), last + 3
+    one.digests.add(np.array([*more.values()], np.int64))
     (f,) = judge([log], "replica-divergence")
     if topic == "in":
         assert f.severity == "warning"

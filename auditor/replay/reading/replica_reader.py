@@ -526,7 +526,7 @@ class ReplicaReader:
         facts.outcomes = self.policies.finish() if self.policies is not None else None
         if self.internal is not None:
             self.internal.leave(facts)
-        if not isinstance(facts.digests, dict) and facts.digests:
+        if facts.digests:
             segment_checks.pack_headers(facts.digests, self.task)
             facts.snapshot_producers = {s.offset: np.unique(s.entries.producer_id) for s in stored if s.sound}
         return facts
@@ -595,7 +595,7 @@ class ReplicaReader:
         """End a segment; ``before``: number of errors noted before it, where those of its indexes are inserted."""
         self.facts.scans.append(outcome.scan)
         self.facts.errors[before:before] = outcome.errors
-        if outcome.digests is not None and not isinstance(self.facts.digests, dict):
+        if outcome.digests is not None and self.facts.digests is not None:
             self.facts.digests = segment_checks.join_headers(self.facts.digests, outcome.digests, self.task)
         for name, count in outcome.bytes.items():
             self.bytes[name] += count

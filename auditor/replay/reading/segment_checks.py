@@ -115,9 +115,9 @@ def _lines(rows: np.ndarray, segment: int) -> np.ndarray:
     return np.vstack([rows[:, DIGESTED].T, crc_ok, np.full(len(rows), segment, np.int64)])
 
 
-def new_headers(task: ReplicaTask) -> PackedColumns | dict[str, np.ndarray]:
-    """Return empty headers of a replica or segment; an empty dict if there is nothing to compare with."""
-    return PackedColumns(DIGEST) if task.digests else {}
+def new_headers(task: ReplicaTask) -> PackedColumns | None:
+    """Return empty headers of a replica or segment; None if there is nothing to compare with."""
+    return PackedColumns(DIGEST) if task.digests else None
 
 
 def add_headers(headers: Headers, rows: np.ndarray, segment: int, task: ReplicaTask) -> Headers:
@@ -543,8 +543,7 @@ class SegmentChecks:
         again = functools.partial(read_again, task, number)
         self.scan = RecoveryScan(segment.base_offset, segment.size, segment.index is not None, again)
         self.task, self.number = task, number
-        digests = new_headers(task)
-        self.outcome = SegmentOutcome(self.scan.scan, digests=None if isinstance(digests, dict) else digests)
+        self.outcome = SegmentOutcome(self.scan.scan, digests=new_headers(task))
         self.bounds = log_start_of(task), intact_from(task)
         self.end, self.accounted = 0, segment.size
         self.unread: list[tuple[int, int]] = []  # first byte, byte behind the last one
