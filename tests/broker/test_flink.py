@@ -81,7 +81,9 @@ def killed(cluster: Cluster, run: Driver, folder: Path, job: tuple[str, str], ti
     story = Killed(FlinkJob(cluster, folder, *job, timeout_ms=timeout_ms), run, operator, {})
     story.job.run(halt=LAST)
     for p in (0, 1):
-        got, written = ({*operator.reads(TOPIC, p, how, "show=values")} for how in ("read_committed", "read_uncommitted"))
+        got, written = (
+            {*operator.reads(TOPIC, p, how, "show=values")} for how in ("read_committed", "read_uncommitted")
+        )
         story.open[p] = sorted(written - got)
         assert story.open[p]
     return story
