@@ -14,7 +14,7 @@ from auditor.base.advice import Advice, Verdict, check
 from auditor.base.at_rest import Fields
 from auditor.base.errors import LAST_EPOCH
 from auditor.base.evidence_keys import Evidence, read
-from auditor.base.transactional_ids import adapted, guidance, is_flinks
+from auditor.base.transactional_ids import adapted, guidance, is_flinks, is_pools_of_flink
 from auditor.base.words import plural
 from auditor.evidence.cluster_clocks import is_after
 from auditor.evidence.horizons import Horizon, HorizonSource
@@ -196,7 +196,8 @@ def epoch_bump_storm(log: LogView) -> Iterator[Finding]:
     """A producer's epoch is raised again and again
 
     Checks: one transactional id has ten or more epoch rises within ten minutes that are not the ends of its own
-    transactions; or one idempotent producer shows ten or more new epochs in a partition within ten minutes.
+    transactions; or one idempotent producer shows ten or more new epochs in a partition within ten minutes. Flink's
+    pools raise the epoch before each transaction: of their ids only rises that follow an abort count.
     Why it matters: two instances that share a transactional.id fence each other in turn, or a client loops over an
     error; both waste epochs and abort work.
     Can be wrong: a rolling restart of many instances.
@@ -221,7 +222,7 @@ def _coordinator_storms(log: LogView) -> Iterator[Finding]:
         for columns in state_log.neighbours():
             tally(rises, columns["id"][raised(columns)])
         for number in np.flatnonzero(counts & (rises >= 10)).tolist():
-            yield from _storms(log, _rises(state_log, number), int(rises[number]))
+            yield from _storms(log, _rises(log, state_log, number), int(rises[number]))
 
 
 def raised(columns: Columns) -> np.ndarray:
@@ -232,13 +233,15 @@ def raised(columns: Columns) -> np.ndarray:
     return np.flatnonzero(same & ((state == EMPTY) | ended) & (epoch[1:] > epoch[:-1])) + 1
 
 
-def _rises(state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
-    # The same condition as raised.
+def _rises(log: LogView, state_log: CoordinatorLog, number: int) -> Iterator[StateRecord]:
+    # The same condition as raised; of a pool of Flink's only where a transaction was cut off, or aborted.
     for old, new in itertools.pairwise(state_log.entries_of(number)):
         ended = new.state == "PrepareAbort" and new.client_version < 2
         same = new.producer_id == old.producer_id
         if (new.state == "Empty" or ended) and same and new.producer_epoch > old.producer_epoch:
-            yield new
+            idle = old.state in ("Empty", "CompleteCommit")
+            if not idle or not is_pools_of_flink(log.cluster.origin(new.transactional_id)):
+                yield new
 
 
 def _storms(log: LogView, rises: Iterator[StateRecord], count: int) -> Iterator[Finding]:

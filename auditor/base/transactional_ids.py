@@ -52,6 +52,7 @@ class Scheme(NamedTuple):
     alone: bool = True
 
 
+OF_A_POOL = "of its pool"
 _TASK = r"-(?P<task>[0-9]+)"
 _PROCESS = r"-(?P<process>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})-(?P<thread>[0-9]+)"
 _STREAMS_TASK = r"-(?P<task>(?:[^-]+__)?[0-9]+_[0-9]+)"
@@ -104,11 +105,11 @@ SCHEMES = (
     Scheme(
         Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
         "subtask {subtask}, {numbered}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
-        "Flink 1.14 on (read: flink-connector-kafka 3.4.0, 4.0.1)", Sign.CHECKPOINTS,
+        "Flink 1.14 on (read and run: flink-connector-kafka 3.4.0, 4.0.1)", Sign.CHECKPOINTS,
     ),
     Scheme(
         Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>[0-9]{1,19})",
-        "producer {number} of its pool", "FlinkKafkaProducer's TransactionalIdsGenerator",
+        "producer {number} " + OF_A_POOL, "FlinkKafkaProducer's TransactionalIdsGenerator",
         "until flink-connector-kafka 3 (read: 1.14.6)", Sign.POOL,
     ),
     Scheme(
@@ -118,7 +119,7 @@ SCHEMES = (
     ),
     Scheme(
         Framework.SPRING, "(?P<prefix>(?P<application>.*?[^0-9-])-?)(?P<number>0|[1-9][0-9]{0,8})",
-        "producer {number} of its pool", "DefaultKafkaProducerFactory (or another numbered pool)",
+        "producer {number} " + OF_A_POOL, "DefaultKafkaProducerFactory (or another numbered pool)",
         "spring-kafka 1.3 on (read: 2.9.13, 3.3.4)", Sign.POOL, alone=False,
     ),
 )  # fmt: skip
@@ -245,6 +246,11 @@ LONGER_THAN_DOWN = (
 def is_flinks(whose: IdOrigin | None) -> TypeGuard[IdOrigin]:
     """Whether an id is, or may be, Flink's: its data is committed by restoring the job."""
     return whose is not None and whose.framework is Framework.FLINK
+
+
+def is_pools_of_flink(whose: IdOrigin | None) -> bool:
+    """Whether an id is, or may be, of a pool of Flink's, whose producers initialise before each transaction."""
+    return is_flinks(whose) and whose.part.endswith(OF_A_POOL)
 
 
 def in_case(whose: IdOrigin, text: str) -> str:

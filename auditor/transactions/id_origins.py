@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from auditor.base.transactional_ids import IdOrigin, Sign, origin, schemes_of
+from auditor.base.transactional_ids import OF_A_POOL, IdOrigin, Sign, origin, schemes_of
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.model.groups import CONNECT, STREAMS
 
@@ -110,7 +110,7 @@ def _by_checkpoints(parts: Mapping[str, str], around: Surroundings) -> Shown | N
     # begins with 0, and takes its numbers in any order and again.
     application, subtask, number = parts["application"], int(parts["subtask"]), int(parts["number"])
     if around.has_id(f"{application}-{subtask}-0"):
-        return False, "ids of this subtask are numbered from 0 on", {"numbered": f"producer {number} of its pool"}
+        return False, "ids of this subtask are numbered from 0 on", {"numbered": f"producer {number} {OF_A_POOL}"}
     begun = {n: _in_turn(around, f"{application}-{n}-", number) for n in {0, 1, subtask} if n < SUBTASKS}
     most = max(map(len, begun.values()))
     if number not in begun.get(subtask, ()) or not begun[0] or most < RISING:

@@ -29,19 +29,20 @@ def flink_classpath(release: str) -> str:
 
 @dataclass
 class FlinkJob:
-    """A job that writes the numbers below ``NUMBERS`` to a topic. ``naming``: of its ids, where the connector has more
-    than one; ``timeout_ms``: its transaction.timeout.ms."""
+    """A job that writes the numbers below ``numbers`` to a topic, 100 a second. ``naming``: of its ids, where the
+    connector has more than one; ``timeout_ms``: its transaction.timeout.ms."""
 
     cluster: Cluster
     folder: Path
     release: str
     naming: str = ""
     timeout_ms: int = 600_000
+    numbers: int = NUMBERS
 
     def run(self, restored: Path | None = None, halt: int = 0) -> None:
         """Run it to its end, or to a checkpoint at which it halts; below 0: that many seconds, then a savepoint."""
         words = [
-            self.cluster.servers, TOPIC, PREFIX, (self.folder / "checkpoints").as_uri(), str(NUMBERS),
+            self.cluster.servers, TOPIC, PREFIX, (self.folder / "checkpoints").as_uri(), str(self.numbers),
             str(self.timeout_ms), str(restored or "-"), str(halt), *filter(None, [self.naming]),
         ]  # fmt: skip
         options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *OPENED]

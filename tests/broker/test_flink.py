@@ -206,6 +206,18 @@ def test_an_earlier_checkpoint_writes_it_again(job: tuple[str, str], tmp_path: P
         assert story.operator.audit("restored") == []
 
 
+@pytest.mark.parametrize("job", JOBS[1:], ids="-".join)
+def test_a_start_without_a_checkpoint_aborts_all(job: tuple[str, str], tmp_path: Path) -> None:
+    """The job begins with the first number again: what was committed comes twice."""
+    with Cluster("4.3.1", tmp_path / "cluster", 1, heap="256m", **SWEPT) as cluster, Driver(cluster) as run:
+        story = killed(cluster, run, tmp_path, job)
+        before = Counter(story.numbers())
+        story.job.run()
+        assert "Ongoing" not in story.states().values()
+        assert Counter(story.numbers()) == before + Counter(range(NUMBERS))
+        assert story.operator.audit("begun") == []
+
+
 @pytest.mark.parametrize("job", JOBS, ids="-".join)
 def test_an_abort_by_hand_loses_what_it_says(job: tuple[str, str], tmp_path: Path) -> None:
     """Of one of the two partitions: the restored job commits the other one."""
@@ -245,6 +257,17 @@ def _starts(story: Killed, held: set[str]) -> list[str]:
     described = story.operator.paste(f"{tool} describe-producers --topic {TOPIC} --partition 0")
     rows: list[Any] = [line.split() for line in described.splitlines()]
     return [row[-1] for row in rows if row and row[0] in producers]
+
+
+@pytest.mark.parametrize("job", JOBS, ids="-".join)
+def test_a_healthy_job_has_no_finding(job: tuple[str, str], tmp_path: Path) -> None:
+    """40 checkpoints: an id of a pool is initialised before each transaction, which raises its epoch."""
+    with Cluster("4.3.1", tmp_path / "cluster", 1, heap="256m", **SWEPT) as cluster, Driver(cluster) as run:
+        operator = Operator(cluster, run, tmp_path)
+        run(f"topic {TOPIC} 2 1")
+        FlinkJob(cluster, tmp_path, *job, numbers=4000).run()
+        assert sum(len(operator.reads(TOPIC, p)) for p in (0, 1)) == 4000
+        assert operator.audit("done") == []
 
 
 @pytest.mark.parametrize("release", ["1.20.1", "2.0.0"])

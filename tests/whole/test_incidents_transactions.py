@@ -451,6 +451,43 @@ def test_instances_that_share_an_id(bank: Bank) -> None:
     assert (f.severity, f.transactional_id, f.offset) == ("warning", CURED, records[0]["base_offset"])
 
 
+FLINKS = ("orders-1-0", "orders-1-3", f"Sink: orders-{'0f' * 16}-4")  # ids of pools of its two producers
+
+
+def pooled(bank: Bank, name: str, states: tuple[str, ...]) -> list[Finding]:
+    """Twelve transactions of an id, 20 s apart, before each of which its producer initialises."""
+    bank.coordinator.state("orders-1-0", "Empty", (40, 0), LATER)
+    epoch = 0
+    for k in range(12):
+        for state in ("Empty", *states):
+            epoch += state in ("Empty", "PrepareAbort")
+            partitions = (LEDGER,) if state in ("Ongoing", "PrepareAbort", "PrepareCommit") else ()
+            at = LATER + 20_000 * k
+            bank.coordinator.state(name, state, (41, epoch), at + 1000, *partitions, start=at)
+    return bank.findings(LATER + 240_000)
+
+
+@pytest.mark.parametrize("states", [(), ("Ongoing", "PrepareCommit", "CompleteCommit")], ids=["idle", "busy"])
+@pytest.mark.parametrize("name", FLINKS)
+def test_a_pool_of_flink_raises_its_epochs(bank: Bank, name: str, states: tuple[str, ...]) -> None:
+    """As it does in each checkpoint, whether there was a record or not. (No data is here for the transactions.)"""
+    assert [f.kind for f in pooled(bank, name, states) if f.kind == "epoch-bump-storm"] == []
+
+
+@pytest.mark.parametrize("name", FLINKS)
+def test_jobs_that_share_a_pool_of_flink(bank: Bank, name: str) -> None:
+    """Each cuts off what the other one has open."""
+    found = pooled(bank, name, ("Ongoing", "PrepareAbort", "CompleteAbort"))
+    (f,) = (f for f in found if f.kind == "epoch-bump-storm")
+    assert (f.severity, f.transactional_id) == ("warning", name)
+
+
+@pytest.mark.parametrize("states", [(), ("Ongoing", "PrepareCommit", "CompleteCommit")], ids=["idle", "busy"])
+def test_other_ids_whose_epochs_are_raised_again_and_again(bank: Bank, states: tuple[str, ...]) -> None:
+    (f,) = (f for f in pooled(bank, "orders", states) if f.kind == "epoch-bump-storm")
+    assert (f.severity, f.transactional_id) == ("warning", "orders")
+
+
 def test_a_large_time_out_is_worth_a_line(bank: Bank) -> None:
     found = bank.findings()
     assert [(f.transactional_id, f.severity) for f in found if f.kind == "transaction-timeout-too-large"] == [
