@@ -421,7 +421,7 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
         + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED)
         + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
     )
-    return reloaded(cluster, coordinator, transactional_id, _guided(cluster, entry, late, advice))
+    return _guided(cluster, entry, late, reloaded(cluster, coordinator, transactional_id, advice))
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
