@@ -154,7 +154,7 @@ def write(done: Audit, selection: Selection | None = None) -> RunReport:
 def write_by(done: Done, publish: Callable[[Done, Path], Made], selection: Selection | None = None) -> Made:
     """:func:`write` with other results: those that ``publish`` writes into a folder, and what it returns."""
     from auditor.outputs import printing
-    from auditor.outputs.delivery import claimed, gathered, writable
+    from auditor.outputs.delivery import claimed, writable
     from auditor.pipeline import summary
     from auditor.pipeline.options import out_of
     from auditor.spark import session
@@ -176,12 +176,11 @@ def write_by(done: Done, publish: Callable[[Done, Path], Made], selection: Selec
         if options.history is not None:
             writable(options.history, spared, "--history")
         with (
-            gathered(options.out, spared) as out,
+            claimed(options.out, spared) as folder,
             failures() as trace_in,
             contextlib.closing(done),
-            claimed(out, spared) as folder,
         ):
-            trace_in.append(out)
+            trace_in += [options.out if isinstance(options.out, Path) else folder, folder]
             done.staged(folder)
             _ = done.findings
             if selection is not None and selection.narrow:
@@ -225,7 +224,7 @@ def failures() -> Iterator[list[Path]]:
     """Turn exceptions within, other than user errors, into an :class:`AuditFailure` with a trace file.
 
     The trace is written to ``failure.log`` in the first directory that the block appends to the list, which must be
-    claimed, or without one to a temporary directory.
+    claimed, or without one to a temporary directory. What others in the list have is deleted.
     """
     claimed: list[Path] = []
     outside = sys.exception()
@@ -241,7 +240,7 @@ def failures() -> Iterator[list[Path]]:
         from auditor.outputs.delivery import failed
 
         folder = claimed[0] if claimed else Path(tempfile.mkdtemp(prefix="auditor-failure-"))
-        log = failed(folder, error)
+        log = failed(folder, error, *claimed[1:])
         where = f"the trace is in {log}" if log is not None else "its trace could not be written"
         raise AuditFailure(f"{_what(error)}; {_hint(error)}; {where}") from error
 

@@ -348,7 +348,7 @@ EXTRAS = {
     "google": ("Spark Connect", "googleapis-common-protos", "connect"),
     "great_expectations": ("an expectation suite", "great-expectations", "expectations"),
     "kafka": ("reading a running cluster", "kafka-python", "live"),
-    "cryptography": ("opening a PKCS12 or JKS store", "cryptography", "live"),
+    "cryptography": ("opening a PKCS12 store", "cryptography", "live"),
     "duckdb": ("SQL without Spark", "duckdb", "sql"),
 }
 

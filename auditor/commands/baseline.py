@@ -14,10 +14,10 @@ from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.base.words import plural
 from auditor.commands.arguments import add_repeatable, examples
+from auditor.connectors.stores.results import folder
 from auditor.dashboards.wording import kind
 from auditor.outputs import delivery
 from auditor.outputs.alerts import where
-from auditor.outputs.delivery import write_whole
 from auditor.pipeline import options
 from auditor.pipeline.options import AcceptedFinding, out_of
 from auditor.rules.resolution.resolve import cluster_of
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     ]
     entries = accepted | {entry.fingerprint: entry for entry in new}
     try:
-        write_whole(file, options.text_of(entries.values()))
+        folder(file.parent).put_text(file.name, options.text_of(entries.values()))
     except OSError as error:
         raise AuditInputError(f"cannot write {file}: {error.strerror}; give another --baseline FILE") from None
     end = "with no end" if until is None else f"until {until.isoformat()}"

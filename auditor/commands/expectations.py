@@ -9,6 +9,7 @@ from pathlib import Path
 from auditor.base.errors import AuditInputError, require
 from auditor.base.words import plural
 from auditor.commands.arguments import examples
+from auditor.connectors.stores import results
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -29,13 +30,10 @@ def run(args: argparse.Namespace) -> int:
     from auditor.rules.expectations import suites
 
     target: Path = args.export
-    from auditor.outputs.delivery import write_whole  # only now: it brings all that an audit is made of
-
     names = []
     try:
         for name, text in suites.files(schemas()):
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            write_whole(target / name, text)
+            results.folder((target / name).parent).put_text(Path(name).name, text)
             names.append(name)
     except OSError as error:
         raise AuditInputError(f"cannot write into {target}: {error.strerror}; give another --export DIR") from None

@@ -61,7 +61,7 @@ def add_connection(p: argparse._ActionsContainer) -> None:
         type=Path,
         metavar="FILE",
         help="Java client properties, as every Kafka tool takes them: security.protocol, sasl.jaas.config, ssl.* (PEM, "
-        "PKCS12, JKS where keytool is)",
+        "PKCS12)",
     )
     files.add_argument(
         "--client-config",

@@ -25,9 +25,10 @@ from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
+from auditor.connectors.stores import results
 from auditor.dashboards.wording import visible
 from auditor.outputs import alerts
-from auditor.outputs.delivery import claimed, write_whole
+from auditor.outputs.delivery import claimed
 from auditor.outputs.printing import FOUND, Journal, key_of
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
@@ -180,7 +181,7 @@ class Watch:
         lines = self.journal.update(iso(int(self.clock() * 1000)) or "", open_still | holding)
         if lines or changed:
             text = "".join(f.to_json() + "\n" for f in audit.findings)
-            write_whole(Path(options.out) / "findings.jsonl", text)
+            results.folder(options.out).put_text("findings.jsonl", text)
         return WatchRound(audit, changed, lines, holding)
 
     def _read(self, audit: Audit) -> bool:

@@ -4,33 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import posixpath
 import shutil
 import tempfile
 import traceback
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from auditor.base import user_input
 from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, StoreTrouble
 from auditor.connectors.kafka_names import COPY_LIST
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.stores.results import (
-    LOCK,
-    ResultFolder,
-    alone_in,
-    folder,
-    is_of_its_own,
-    locked,
-    making,
-    tried,
-    why,
-)
+from auditor.connectors.stores.results import PARTIAL, ResultFolder, alone_in, folder, is_of_its_own, making, tried, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.table_parts import file_name
@@ -41,7 +30,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.table_tasks import WrittenTables
 
 
-# Local output directories.
+# An output directory, here or in a store.
 
 
 SUMMARY, WHAT_IF, FAILURE = "summary.json", "what-if.json", "failure.log"
@@ -88,64 +77,63 @@ def _plain(where: ResultFolder | StorageLocation) -> Path:
 
 
 @contextlib.contextmanager
-def claimed(out: Path, inventory: Inventory | None = None, *, keep: bool = False) -> Iterator[Path]:
-    """Yield a directory to write results into; at the end they are moved to ``out``, the summary last.
+def claimed(out: Path | str, inventory: Inventory | None = None) -> Iterator[Path]:
+    """Yield a local directory to write results into; at the end they are moved to ``out``, the summary last.
 
-    Results of an earlier run are deleted first, by name, unless ``keep``. If the block raises, nothing is moved.
-    Errors: :class:`AuditInputError` if ``out`` cannot be written, is in a log directory, or is used by another run.
+    Results of an earlier run are deleted by name: in a directory at once, in a store right before the upload. If the
+    block raises, nothing is moved, but in a store :class:`AuditFailure` replaces earlier results with ``failure.log``.
+    Errors: :class:`AuditInputError` if ``out`` cannot be written, is in the input, is used by another run, or is in a
+    store and has foreign directories under the names of results; :class:`AuditFailure` if the results cannot be moved:
+    they are kept where the message says.
     """
-    writable(out, inventory)
-    with making(out):
-        out.mkdir(parents=True, exist_ok=True)
-    with locked(out):
-        staged = out / STAGED
-        with making(out):
-            for name in (STAGED, *(() if keep else RESULTS)):
-                remove(out / name)
-            staged.mkdir()
+    target = _checked(out, inventory)
+    with alone_in(out, RUNNING, "run") as still_alone, contextlib.ExitStack() as unless_kept:
+        staged = _staged(target)
+        unless_kept.callback(shutil.rmtree, staged, ignore_errors=True)
         try:
             yield staged
-            for path in sorted(staged.iterdir(), key=lambda path: path.name == SUMMARY):
-                remove(out / path.name)
-                path.rename(out / path.name)
-        finally:
-            remove(staged)
+        except AuditFailure as error:
+            if target.uri:
+                unless_kept.pop_all()
+                _deliver_failure(staged, target, error)
+            raise
+        try:
+            still_alone("")
+            _deliver(staged, target)
+        except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
+            unless_kept.pop_all()
+            parts = f", and parts of tables in {target.shown}/{STAGED}" if (staged / STORED).exists() else ""
+            message = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {staged}{parts}"
+            raise AuditFailure(message) from error
 
 
-def remove(path: Path) -> None:
-    """Delete a file, directory or link, if it exists; never the target of a link."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.is_dir():
-        shutil.rmtree(path)
+def _staged(target: ResultFolder) -> Path:
+    if target.uri:  # written here, since the driver of a cluster may run anywhere
+        return Path(tempfile.mkdtemp(prefix="auditor-out-"))
+    out = Path(target.path)
+    with making(out):
+        target.remove([*(path.name for path in out.glob(f"{PARTIAL}*")), STAGED, *RESULTS])
+        (out / STAGED).mkdir()
+    return out / STAGED
 
 
-def failed(out: Path, error: BaseException) -> Path | None:
-    """Write the traceback of a failure to ``out``; return its path, None if that is impossible."""
-    path = out / FAILURE
+def failed(out: Path, error: BaseException, *staged: Path) -> Path | None:
+    """Write the traceback of a failure to ``out``; return its path, None if that is impossible. ``staged``: directories
+    whose content is of no use now, and is deleted first to make room."""
     try:
-        remove(path)
-        path.write_text("".join(traceback.format_exception(error)), encoding="utf-8", errors="replace")
+        for half_done in staged:
+            folder(half_done).remove(path.name for path in half_done.iterdir())
+        folder(out).put_text(FAILURE, traceback.format_exception(error))
     except OSError:
         return None
-    return path
+    return out / FAILURE
 
 
-def write_whole(path: Path, text: str | Iterable[str]) -> None:
-    """Write a text file, or its pieces, atomically. Links are not followed."""
-    part = path.with_name(path.name + ".part")
-    remove(part)
-    with part.open("w", encoding="utf-8", errors="replace") as file:
-        file.writelines([text] if isinstance(text, str) else text)
-    os.replace(part, path)
-
-
-# Output directories in stores. Results are written locally, since the driver of a cluster may run anywhere, and
-# uploaded when all of them are complete.
+# Results are moved when all of them are complete.
 #
-# A store cannot move many files atomically: ``summary.json``, which goes last, says that all others exist. It has no
-# lock: a run that meets another one is refused (:mod:`auditor.connectors.stores.results`). On a cluster, tasks write
-# parts of tables into a directory of this run below ``.unfinished``; at the end the store renames them.
+# Neither a directory nor a store replaces many files atomically: ``summary.json``, which goes last, says that all
+# others exist. On a cluster, tasks write parts of tables into a directory of this run in the store, below
+# ``.unfinished``; at the end the store renames them.
 
 
 COMPLETE = (SUMMARY, WHAT_IF)  # written last
@@ -177,50 +165,10 @@ def shown(out: Path | str, name: str) -> str:
     return str(out / name) if isinstance(out, Path) else f"{user_input.shown_uri(out).rstrip('/')}/{name}"
 
 
-@contextlib.contextmanager
-def gathered(out: Path | str, inventory: Inventory | None) -> Iterator[Path]:
-    """Yield the directory to write results into; if ``out`` is a URI, they are uploaded there at the end.
-
-    Results of an earlier run are deleted right before the upload, by name. A block that ends with a usage error or an
-    interrupt leaves them; :class:`AuditFailure` replaces them with ``failure.log``. Errors: :class:`AuditInputError` if
-    the URI cannot be written to, has foreign directories under the names of results, is in the input, or is used by
-    another run; :class:`AuditFailure` if the upload fails: the local directory, which the message names, is kept.
-    """
-    if isinstance(out, Path):
-        yield out
-        return
-    target = _checked(out, inventory)
-    with alone_in(out, RUNNING, "run") as still_alone:
-        yield from _delivered(target, still_alone)
-
-
-def _delivered(target: ResultFolder, still_alone: Callable[[str], None]) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="auditor-out-"))
-    try:
-        yield folder
-    except AuditFailure as error:
-        try:
-            _deliver(folder, target)
-        except Exception:  # noqa: BLE001  whatever it is, the first error is the one to be heard of
-            raise error from error.__cause__
-        raise AuditFailure(f"{error}, and in {target.shown}/{FAILURE}") from error.__cause__
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-    try:
-        still_alone("")
-        _deliver(folder, target)
-    except Exception as error:  # drivers raise what they like, and the results of a whole audit are at stake
-        parts = f", and parts of tables in {target.shown}/{STAGED}" if (folder / STORED).exists() else ""
-        message = f"results cannot be copied to {target.shown}: {why(error)}; all of them are in {folder}{parts}"
-        raise AuditFailure(message) from error
-    shutil.rmtree(folder)
-
-
-def _checked(out: str, inventory: Inventory | None) -> ResultFolder:
-    # Tests a small object; existing objects are not touched.
+def _checked(out: Path | str, inventory: Inventory | None) -> ResultFolder:
+    # Tests a small object in a store; existing ones are not touched.
     target = writable(out, inventory)
-    kinds = target.kinds(RESULTS)
+    kinds = target.kinds(RESULTS) if target.uri else {}
     others = [name for name, kind in kinds.items() if kind == "Directory"]
     if others and MARKS.isdisjoint(kinds):
         message = f"{target.shown} holds {', '.join(others)}, which no audit left there"
@@ -228,26 +176,29 @@ def _checked(out: str, inventory: Inventory | None) -> ResultFolder:
     return target
 
 
-def _deliver(folder: Path, target: ResultFolder) -> None:
-    # FIRST comes first: if the upload fails, it shows that the directories are an audit's. COMPLETE comes last.
-    paths = {
-        path.relative_to(folder).as_posix(): path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in (LOCK, STORED)
-    }
-    _clear(target)
-    for name in sorted(paths, key=lambda name: (name in COMPLETE, name != FIRST)):
-        if name in COMPLETE:
-            _place_parts(folder, target)
-        target.put_file(name, paths[name])
+def _deliver_failure(staged: Path, target: ResultFolder, error: AuditFailure) -> NoReturn:
+    try:
+        folder(staged).remove(path.name for path in staged.iterdir() if path.name != FAILURE)
+        _deliver(staged, target)
+    except Exception:  # noqa: BLE001  whatever it is, the first error is the one to be heard of
+        raise error from error.__cause__
+    if not (staged / FAILURE).exists():  # it has no trace
+        staged.rmdir()
+        raise error
+    raise AuditFailure(f"{error}, and in {target.shown}/{FAILURE}") from error.__cause__
+
+
+def _deliver(staged: Path, target: ResultFolder) -> None:
+    # MARKS show whose directories these are: FIRST is moved first, and MARKS are deleted last. COMPLETE, which says
+    # that all others exist, is moved last and deleted first.
+    if target.uri:
+        target.remove(sorted(RESULTS, key=lambda name: (name not in COMPLETE, name in MARKS)))
+    for path in sorted(staged.iterdir(), key=lambda path: (path.name in COMPLETE, path.name != FIRST, path.name)):
+        if path.name in COMPLETE:
+            _place_parts(staged, target)
+        if path.name != STORED:
+            target.take(path)
     _sweep(target)
-
-
-def _clear(target: ResultFolder) -> None:
-    # Files that claim completeness go first.
-    kinds = target.kinds(RESULTS)
-    for name in sorted(kinds, key=lambda name: (name not in COMPLETE, kinds[name] != "Directory")):
-        (target.delete_folder if kinds[name] == "Directory" else target.delete_file)(name)
 
 
 def _place_parts(folder: Path, target: ResultFolder) -> None:

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from auditor.base.at_rest import Fields, Values, parsed
 from auditor.base.errors import AuditInputError
+from auditor.connectors.stores import results
 from auditor.dashboards import answers, output_formats, terminal
 from auditor.dashboards.finding_groups import LEAST, Printing, Selection, explained, is_partition, named
 from auditor.outputs import delivery
-from auditor.outputs.delivery import write_whole
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
 from auditor.rules.catalogue.registry import SECTIONS
@@ -216,4 +216,4 @@ class Journal:
             os.fsync(f.fileno())
         self.size += len(data)
         state = {"bytes": self.size, "open": self.open}
-        write_whole(self.folder / CHECKPOINT, json.dumps(state, ensure_ascii=False, sort_keys=True) + "\n")
+        results.folder(self.folder).put_text(CHECKPOINT, json.dumps(state, ensure_ascii=False, sort_keys=True) + "\n")

@@ -23,7 +23,7 @@ from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import few, plural
 from auditor.connectors import schema
-from auditor.connectors.stores.results import folder as folder_of
+from auditor.connectors.stores import results
 from auditor.dashboards import answers
 from auditor.dashboards.answers import RunReport
 from auditor.dashboards.metrics import write_metrics
@@ -31,7 +31,7 @@ from auditor.dashboards.report import render_report
 from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.outputs import runs
-from auditor.outputs.delivery import SUMMARY, WHAT_IF, write_whole
+from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
@@ -81,11 +81,11 @@ def publish(audit: Audit, folder: Path) -> RunReport:
         again = {name: summary[name] for name in ("expectations", "unchecked") if name in summary}
         report = _with_verdict(audit, _summarise(audit) | again)
     write_findings(audit, folder)
-    write_whole(folder / "report.html", page or NO_PAGE)
+    results.folder(folder).put_text("report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
         keep(audit, report, judged)
-    write_whole(folder / SUMMARY, at_rest.pieces(report.summary))
+    results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report
 
 
@@ -131,12 +131,12 @@ def publish_what_if(audit: WhatIfAudit, folder: Path) -> None:
     """Write the results of a what-if into a directory."""
     write_findings(audit, folder)
     written(audit.held("verdicts"), folder / "tables" / "verdicts")
-    write_whole(folder / WHAT_IF, at_rest.pieces(audit.result))
+    results.folder(folder).put_text(WHAT_IF, at_rest.pieces(audit.result))
 
 
 def write_findings(audit: Audit, folder: Path) -> None:
     """Write ``findings.jsonl``, and the table ``findings`` as Parquet."""
-    write_whole(folder / "findings.jsonl", (f.to_json() + "\n" for f in audit.findings))
+    results.folder(folder).put_text("findings.jsonl", (f.to_json() + "\n" for f in audit.findings))
     written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
@@ -192,7 +192,7 @@ def _unchecked(audit: Audit) -> str:
         committed = list(itertools.takewhile(lambda past: past.run_id != options.run_id, shelf.runs()))
         return runs.unchecked(shelf, committed, shelf.with_run(_facts(audit, tables["logs"]), tables))
 
-    return shelf.without_unreadable(why) if folder_of(shelf.history).exists() else ""
+    return shelf.without_unreadable(why) if results.folder(shelf.history).exists() else ""
 
 
 def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:

@@ -26,7 +26,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed
 from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
 from auditor.base.words import few, plural
-from auditor.connectors.stores.results import ResultFolder, folder, why
+from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
 from auditor.pipeline.summary import FINDINGS
 from auditor.rules.seen.view import GRAVE, SEVERITIES
@@ -121,7 +121,7 @@ def _sweep(of_run: ResultFolder) -> None:
     paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
     gone = {path for name in replaced for path in _paths(manifests[name])} - paths
     for name, info in present.items():
-        ours = name.endswith(".parquet") or name.startswith(MANIFEST)
+        ours = name.endswith(".parquet") or name.startswith(MANIFEST) or PARTIAL in name
         if ours and name not in paths and name not in manifests and info.mtime is not None and info.mtime < old:
             gone.add(name)
     of_run.delete(replaced)

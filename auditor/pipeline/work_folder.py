@@ -6,9 +6,9 @@ import contextlib
 import hashlib
 import os
 import secrets
-import uuid
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.logdir.files import DataFile, EpochStarts
 from auditor.connectors.stores import retries, storage
 from auditor.connectors.stores.remote_files import filesystem, refusal, renewed
+from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder
 from auditor.connectors.stores.retries import side_by_side
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.facts import batch_sums, events, packed, replica_facts
@@ -33,7 +34,7 @@ from auditor.replay.reading.segment_checks import SegmentHeaders
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
 
 FORM = "4"  # of what is stored; another one is not read
-KEY, FACTS, BEGUN, PART = "key", ".arrow", ".begun", ".part"
+KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
 HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
 SCHEMA = pa.schema(
@@ -105,24 +106,20 @@ class WorkFolder(NamedTuple):
 
     text: str
 
-    def _opened(self) -> tuple[pafs.FileSystem, str]:
-        if "://" in self.text:
-            files, path = filesystem(self.text)
-            return files, path.rstrip("/")
-        return pafs.LocalFileSystem(), os.path.abspath(self.text)
+    @property
+    def _place(self) -> ResultFolder:
+        return folder(self.text if "://" in self.text else Path(self.text))
 
     def key(self) -> bytes:
         """Return the key that digests of replicas use, drawn by the first audit.
 
         Errors: :class:`AuditInputError` where the directory is not writable.
         """
-        files, path = self._opened()
+        place = self._place
         try:
-            files.create_dir(path, recursive=True)
-            if files.get_file_info(f"{path}/{KEY}").type == pafs.FileType.NotFound:
-                self._put(KEY, secrets.token_bytes(KEY_BYTES))
-            with files.open_input_stream(f"{path}/{KEY}") as stream:
-                key = bytes(stream.read(KEY_BYTES + 1))
+            if not self.is_begun():
+                place.put(KEY, secrets.token_bytes(KEY_BYTES))
+            key = place.get(KEY, KEY_BYTES + 1) or b""
         except (*storage.REFUSED, StoreTrouble) as error:
             raise AuditInputError(
                 f"cannot write to {storage.printable(self.text.partition('?')[0])}: {retries.code_of(error)}; choose "
@@ -134,18 +131,7 @@ class WorkFolder(NamedTuple):
 
     def is_begun(self) -> bool:
         """Whether an audit has used the directory."""
-        files, path = self._opened()
-        return bool(files.get_file_info(f"{path}/{KEY}").type != pafs.FileType.NotFound)
-
-    def _put(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Write a file atomically: object stores publish an object on close, elsewhere the file is renamed."""
-        files, path = self._opened()
-        renames = files.type_name == "local" or files.type_name.startswith(("hdfs", "py::"))
-        written = f"{path}/.{uuid.uuid4().hex}{PART}" if renames else f"{path}/{name}"
-        with files.open_output_stream(written) as stream:
-            stream.write(data)
-        if renames:
-            files.move(written, f"{path}/{name}")
+        return bool(self._place.kinds([KEY]))
 
     def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> frozenset[bytes]:
         """Store the facts of a list under their identities; return the identities that could be stored."""
@@ -162,7 +148,7 @@ class WorkFolder(NamedTuple):
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
             writer.write_table(table)
-        self._put(_name(of_list) + FACTS, out.getvalue())
+        self._place.put(_name(of_list) + FACTS, out.getvalue())
         return frozenset(names)
 
     def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
@@ -172,22 +158,20 @@ class WorkFolder(NamedTuple):
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
         """Note that a list is being read; return whether an earlier attempt left such a note, and so ended early."""
-        files, path = self._opened()
-        name = _name(of_list) + BEGUN
-        before = files.get_file_info(f"{path}/{name}").type != pafs.FileType.NotFound
+        place, name = self._place, _name(of_list) + BEGUN
+        before = bool(place.kinds([name]))
         if not before:
-            self._put(name, b"begun")
-        return bool(before)
+            place.put(name, b"begun")
+        return before
 
     def ended(self, of_list: Sequence[bytes]) -> None:
         """Remove the note of :meth:`begins`."""
-        files, path = self._opened()
-        with contextlib.suppress(OSError):  # another attempt did
-            files.delete_file(f"{path}/{_name(of_list)}{BEGUN}")
+        with contextlib.suppress(OSError, StoreTrouble):  # a note that is left only makes the next attempt read apart
+            self._place.delete_file(_name(of_list) + BEGUN)
 
     def _table(self, name: str, columns: Sequence[int]) -> pa.Table:
-        files, path = self._opened()
-        with files.open_input_file(f"{path}/{name}") as file:
+        place = self._place
+        with place.files.open_input_file(f"{place.path}/{name}") as file:
             only = pa.ipc.IpcReadOptions(included_fields=list(columns))
             reader = pa.ipc.open_file(file, options=only)
             if reader.schema.metadata != META:
@@ -197,12 +181,12 @@ class WorkFolder(NamedTuple):
 
     def known(self) -> WorkFolderContent:
         """Return the content of the directory. Cost: a listing, and the identities of each file."""
-        files, path = self._opened()
-        infos = files.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        place = self._place
+        infos = place.files.get_file_info(pafs.FileSelector(place.path, allow_not_found=True))
         every = sorted(info.base_name for info in infos)
-        names = [name for name in every if name.endswith(FACTS)]
+        names = [name for name in every if name.endswith(FACTS) and not name.startswith(PARTIAL)]
         content = WorkFolderContent(
-            {}, {name: HALF if name.endswith(PART) else FOREIGN for name in every if _is_other(name)}
+            {}, {name: HALF if name.startswith(PARTIAL) else FOREIGN for name in every if _is_other(name)}
         )
         for name, identities in zip(names, side_by_side(self._identities, names), strict=True):
             if isinstance(identities, str):
@@ -243,7 +227,7 @@ class _Other(ValueError):
 
 
 def _is_other(name: str) -> bool:
-    return name != KEY and not name.endswith((FACTS, BEGUN))
+    return name.startswith(PARTIAL) or (name != KEY and not name.endswith((FACTS, BEGUN)))
 
 
 def _name(of_list: Sequence[bytes]) -> str:
@@ -291,7 +275,7 @@ def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
     folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in local_files})
     names = {f"{task.place.path}/{file.name}" for file in local_files}
     infos: list[Any] = []
-    for folder in folders:
-        listed = partial(files.get_file_info, pafs.FileSelector(folder))
-        infos += retries.ask(listed, partial(refusal, task.place.uri, folder), renewed)
+    for above in folders:
+        listed = partial(files.get_file_info, pafs.FileSelector(above))
+        infos += retries.ask(listed, partial(refusal, task.place.uri, above), renewed)
     return sorted((info.path, info.size, info.mtime_ns or 0) for info in infos if info.path in names)

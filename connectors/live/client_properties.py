@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
+import shlex
 import ssl
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
@@ -68,18 +67,14 @@ def login(text: str) -> Login | None:
     return Login(head[1].rpartition(".")[2], options) if text[position:].strip() == ";" else None
 
 
-# Certificates and keys as Java stores them, for Python's TLS: PEM, PKCS12, and JKS if Java's keytool is available.
-#
-# Python only reads PEM. PKCS12 is read by ``cryptography``; JKS is converted to PKCS12 by keytool, which alone is
-# maintained for it (docs/decisions/015). Secrets are passed in its environment, never on a command line, and temporary
-# files are in a directory that only this user may enter.
+# Certificates and keys for Python's TLS, which only reads PEM. PKCS12 is read by ``cryptography``. Java's own stores
+# (JKS, JCEKS) are not read: the error has the ``keytool`` line that converts them to PKCS12 (docs/decisions/015).
 
 
-JKS_MAGIC = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+JAVA_STORES = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}  # by their first bytes
 PEM_BEGIN = b"-----BEGIN "
 PEM_BLOCK = re.compile(rb"(-----BEGIN [^-]+-----)(.+?)(-----END [^-]+-----)", re.DOTALL)
 PEM_LINE = 64
-KEYTOOL_S = 60
 
 
 class Pem(NamedTuple):
@@ -111,10 +106,10 @@ def identify(context: ssl.SSLContext, chain: bytes, password: str | None, where:
             ) from None
 
 
-def read(path: Path, password: str | None, key_password: str | None) -> Pem:
-    """Read a store of any of the three kinds, recognised by its first bytes.
+def read(path: Path, password: str | None) -> Pem:
+    """Read a store, PEM or PKCS12, recognised by its content.
 
-    Errors: :class:`AuditInputError`, which names the file and no secret.
+    Errors: :class:`AuditInputError`, which names the file and no secret; for a Java key store, how to convert it.
     """
     try:
         stored = path.read_bytes()
@@ -122,8 +117,12 @@ def read(path: Path, password: str | None, key_password: str | None) -> Pem:
         raise AuditInputError(f"cannot read the store {path}") from None
     if PEM_BEGIN in stored:
         return Pem(_certificates(stored), stored)
-    if stored[:4] in JKS_MAGIC:
-        stored, password = _from_jks(path, password, key_password)
+    if java := JAVA_STORES.get(stored[:4]):
+        files = f"-srckeystore {shlex.quote(str(path))} -destkeystore {shlex.quote(f'{path}.p12')}"
+        raise AuditInputError(
+            f"{path} is a {java} store, expected PEM or PKCS12; convert it, and set its location to the new file: "
+            f"keytool -importkeystore {files} -srcstoretype {java} -deststoretype PKCS12"
+        )
     return _from_pkcs12(stored, password, path)
 
 
@@ -153,7 +152,9 @@ def _from_pkcs12(stored: bytes, password: str | None, path: Path) -> Pem:
     try:
         store = pkcs12.load_pkcs12(stored, password.encode() if password is not None else None)
     except ValueError:
-        raise AuditInputError(f"cannot open the store {path}: its password is wrong, or it is no store") from None
+        raise AuditInputError(
+            f"cannot open the store {path}: its password is wrong, or it is not PEM or PKCS12"
+        ) from None
     others = [item.certificate for item in store.additional_certs]
     own = [store.cert.certificate] if store.cert is not None else []
     pem = [item.public_bytes(serialization.Encoding.PEM) for item in (*own, *others)]
@@ -163,69 +164,6 @@ def _from_pkcs12(stored: bytes, password: str | None, path: Path) -> Pem:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return Pem(b"".join(pem), key + b"".join(pem))
-
-
-def _from_jks(path: Path, password: str | None, key_password: str | None) -> tuple[bytes, str]:
-    # As PKCS12, with its new password.
-    keytool = _keytool()
-    if keytool is None:
-        raise AuditInputError(
-            f"{path} is a JKS store, and Java's keytool, which reads those, is not on PATH; make it PKCS12: "
-            f"keytool -importkeystore -srckeystore {path.name} -destkeystore store.p12 -deststoretype PKCS12"
-        )
-    # PKCS12 requires a password, and keytool one of at least six characters.
-    secrets = {"AUDITOR_STORE": password or "", "AUDITOR_KEY": key_password or "", "AUDITOR_NEW": os.urandom(16).hex()}
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder) / "store.p12"
-        words = [
-            keytool,
-            "-importkeystore",
-            "-noprompt",
-            "-srckeystore",
-            str(path),
-            "-srcstorepass:env",
-            "AUDITOR_STORE",
-        ]
-        words += ["-destkeystore", str(target), "-deststoretype", "PKCS12", "-deststorepass:env", "AUDITOR_NEW"]
-        if key_password is not None and key_password != password:
-            words += ["-srcalias", _alias(keytool, path, secrets), "-srckeypass:env", "AUDITOR_KEY"]
-            words += ["-destkeypass:env", "AUDITOR_NEW"]
-        if _ran(words, secrets) is None or not target.exists():
-            raise AuditInputError(f"keytool cannot open the store {path}; is its password, or its key's, wrong?")
-        return target.read_bytes(), secrets["AUDITOR_NEW"]
-
-
-def _alias(keytool: str, path: Path, secrets: dict[str, str]) -> str:
-    # The first private key's.
-    listed = _ran([keytool, "-list", "-keystore", str(path), "-storepass:env", "AUDITOR_STORE"], secrets) or ""
-    names = re.findall(r"^(.+?), .*PrivateKeyEntry", listed, re.MULTILINE)
-    if not names:
-        raise AuditInputError(f"the store {path} holds no private key, or its password is wrong")
-    return str(names[0])
-
-
-def _keytool() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("keytool", path=f"{home}/bin" if home else None) or shutil.which("keytool")
-
-
-def _ran(words: list[str], secrets: dict[str, str]) -> str | None:
-    # None if keytool failed. It cannot prompt: its stdin is empty.
-    english = ["-J-Duser.language=en"]
-    try:
-        done = subprocess.run(
-            [words[0], *english, *words[1:]],
-            env=os.environ | secrets,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=KEYTOOL_S,
-            errors="replace",
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _write(file: Path, content: bytes) -> None:
@@ -355,7 +293,7 @@ def _trusted(context: ssl.SSLContext, given: dict[str, str]) -> None:
     if written := given.get("ssl.truststore.certificates"):
         trust(context, written.encode(), "ssl.truststore.certificates")
     elif place := given.get("ssl.truststore.location"):
-        certificates = read(Path(place), given.get("ssl.truststore.password"), None)
+        certificates = read(Path(place), given.get("ssl.truststore.password"))
         trust(context, certificates.certificates, f"the trust store {place}")
     else:
         context.load_default_certs()
@@ -368,7 +306,7 @@ def _identity(context: ssl.SSLContext, given: dict[str, str]) -> None:
         chain = "\n".join((written, given.get("ssl.keystore.certificate.chain", ""))).encode()
         identify(context, chain, of_key, "ssl.keystore.key")
     elif place := given.get("ssl.keystore.location"):
-        identity = read(Path(place), password, of_key)
+        identity = read(Path(place), password)
         identify(context, identity.chain, of_key, f"the key store {place}")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 import threading
 import time
 import uuid
@@ -35,17 +36,19 @@ Answer = TypeVar("Answer")
 # moved.
 WHOLE_OBJECTS = frozenset({"s3", "gcs", "abfs"})
 LOCK = ".lock"  # of a directory of this machine
-PARTIAL = ".partial-"  # prefix of that name
+PARTIAL = ".partial-"  # prefix of that name, which no other writer uses
 TRIAL_S = 5.0  # for retries of the first request: most refusals are the user's mistake
 
 
 class ResultFolder(NamedTuple):
     """A result directory. ``uri``: as given by the user, empty for this machine; ``path``: in its file system;
-    ``patience_s``: how long requests are retried, None for the default."""
+    ``patience_s``: how long requests are retried, None for the default; ``ours``: the number of last steps of ``path``
+    that the user did not name."""
 
     uri: str
     path: str
     patience_s: float | None = None
+    ours: int = 0
 
     @property
     def files(self) -> pafs.FileSystem:
@@ -63,7 +66,7 @@ class ResultFolder(NamedTuple):
         """The subdirectory of that name. The URI's options stay at its end."""
         head, mark, options = self.uri.partition("?")
         uri = f"{head.rstrip('/')}/{name}{mark}{options}" if self.uri else ""
-        return self._replace(uri=uri, path=f"{self.path}/{name}")
+        return self._replace(uri=uri, path=f"{self.path}/{name}", ours=self.ours + 1)
 
     def address(self, name: str) -> str:
         """How other programs open the file of that name: a path, or a URI without user, password and options."""
@@ -73,33 +76,52 @@ class ResultFolder(NamedTuple):
         """Whether it exists: in a store, whether it has objects."""
         return bool(self._ask(lambda: self.files.get_file_info(self.path)).type.name == "Directory")
 
-    def put(self, name: str, content: bytes | pa.Buffer, kind: str = "") -> None:
-        """Write a file; retried from the start if a store fails. A parent directory that is a symbolic link is
-        replaced.
+    def put(self, name: str, content: bytes | pa.Buffer | Iterator[bytes], kind: str = "") -> None:
+        """Write a file atomically; retried from the start if a store fails. Links in place of the file or of
+        directories of ours are replaced, not followed.
 
         ``kind``: the content type for HTTP, such as ``text/html``. Errors: those of the disk;
         :class:`~auditor.base.errors.StoreTrouble`, or the driver's own.
         """
         path = f"{self.path}/{name}"
-        if not self.uri:
-            own = Path(path).parent
-            if own.is_symlink():  # its target is not ours to write to
-                own.unlink()
-
         folder, _, file = path.rpartition("/")
+        part = f"{PARTIAL}{uuid.uuid4().hex}-{file[-50:]}"
+        if not self.uri:
+            self._put_here(Path(path), part, content)
+            return
         whole = self.files.type_name in WHOLE_OBJECTS
-        now = path if whole or not self.uri else f"{folder}/{PARTIAL}{file}"
+        now, data = (
+            path if whole else f"{folder}/{part}",
+            b"".join(content) if isinstance(content, Iterator) else content,
+        )
 
         def written() -> None:
             if not whole:
                 self.files.create_dir(folder, recursive=True)
             metadata = {"Content-Type": kind} if whole and kind else None
             with self.files.open_output_stream(now, compression=None, metadata=metadata) as stream:
-                stream.write(content)
+                stream.write(data)
             if now != path:
                 self.files.move(now, path)
 
         self._ask(written)
+
+    def _put_here(self, path: Path, part: str, content: bytes | pa.Buffer | Iterator[bytes]) -> None:
+        above = [path.parent, *path.parent.parents][: self.ours + len(path.parts) - len(Path(self.path).parts) - 1]
+        for own in filter(Path.is_symlink, reversed(above)):
+            own.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with (path.parent / part).open("xb") as file:
+                file.writelines(content if isinstance(content, Iterator) else (content,))
+            os.replace(path.parent / part, path)
+        except BaseException:
+            (path.parent / part).unlink(missing_ok=True)
+            raise
+
+    def put_text(self, name: str, text: str | Iterable[str]) -> None:
+        """Write a text, or its pieces, as UTF-8. Errors: as for :meth:`put`."""
+        self.put(name, (piece.encode("utf-8", "replace") for piece in ((text,) if isinstance(text, str) else text)))
 
     def put_file(self, name: str, path: Path) -> None:
         """Write a file with the content of a local one. Errors: as for :meth:`put`."""
@@ -107,6 +129,30 @@ class ResultFolder(NamedTuple):
 
         with pa.memory_map(str(path)) as content:
             self.put(name, content.read_buffer())
+
+    def take(self, path: Path) -> None:
+        """Move a file or directory of this machine here, over what has its name. A store gets a copy."""
+        if not self.uri:
+            self.remove([path.name])
+            path.rename(Path(self.path, path.name))
+            return
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file():
+                self.put_file(file.relative_to(path.parent).as_posix(), file)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Delete files, directories and links, one after the other, if they exist; never the target of a link."""
+        listed = list(names)
+        if self.uri:
+            kinds = self.kinds(listed)
+            for name in filter(kinds.__contains__, listed):
+                (self.delete_folder if kinds[name] == "Directory" else self.delete_file)(name)
+            return
+        for path in (Path(self.path, name) for name in listed):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
     def place(self, name: str, final: str) -> None:
         """Rename a file to a new, unique name. A store that cannot move objects then has it under both names."""
@@ -297,14 +343,20 @@ _TROUBLE = (*REFUSED, AuditInputError, StoreTrouble)
 
 
 @contextlib.contextmanager
-def alone_in(uri: str, prefix: str, what: str) -> Iterator[Callable[[str], None]]:
-    """Hold a lease on a directory of a store. Yields a function that raises ``OSError`` once another writer has taken
-    over, as when this machine was suspended.
+def alone_in(out: Path | str, prefix: str, what: str) -> Iterator[Callable[[str], None]]:
+    """Lock a directory, or hold a lease on one of a store. Yields a function that raises ``OSError`` once another
+    writer has taken over, as when this machine was suspended.
 
     ``prefix``: of the lease objects' names; ``what``: the kind of writer, for people. Errors: :class:`AuditInputError`
     if there is another writer, or the store cannot be written or listed.
     """
-    lease = _Lease(uri, prefix, what)
+    if isinstance(out, Path):
+        with making(out):
+            out.mkdir(parents=True, exist_ok=True)
+        with locked(out):
+            yield retries.ignore
+        return
+    lease = _Lease(out, prefix, what)
     try:
         lease.begin()
         yield lease.check

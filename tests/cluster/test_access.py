@@ -16,6 +16,7 @@ import pytest
 from kafka import KafkaProducer
 
 from auditor import cli
+from tests import keytool
 from tests.broker.cluster import Cluster
 from tests.broker.jars import classpath
 from tests.cluster import live_story as story
@@ -82,6 +83,7 @@ def setting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
     words = ["keytool", "-importcert", "-noprompt", "-alias", "broker", "-file", str(certificates / "cert.pem")]
     words += ["-keystore", str(certificates / "trust.jks"), "-storetype", "JKS", "-storepass", STORE_PASSWORD]
     subprocess.run(words, check=True, capture_output=True)
+    keytool.converted(certificates / "trust.jks", STORE_PASSWORD).rename(certificates / "trust.jks")
     jaas = "listener.name.plaintext.plain.sasl.jaas.config"
     settings = {
         jaas: access.broker[jaas].replace(f"user_{story.USER}", "user_admin").replace(f'"{story.USER}"', '"admin"')

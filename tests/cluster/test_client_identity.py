@@ -16,6 +16,7 @@ import pytest
 from kafka import KafkaProducer
 
 from auditor import cli
+from tests import keytool
 from tests.broker.cluster import Cluster
 from tests.cluster import live_story as story
 
@@ -123,10 +124,11 @@ def test_a_client_certificate_is_shown(setting: Setting, store: str) -> None:
         name = "client-encrypted.pem" if store.startswith("encrypted") else "client.pem"
         said = {"ssl.keystore.location": str(place / name)} | (of_key if store.startswith("encrypted") else {})
     else:
-        name = "client.p12" if store == "pkcs12" else "client.jks"
-        said = {"ssl.keystore.location": str(place / name), "ssl.keystore.password": STORE_PASSWORD}
-        said |= of_key if store == "jks" else {}
-    kind = "PEM" if store.startswith(("pem", "encrypted")) else store.upper()
+        file = place / "client.p12"
+        if store == "jks":
+            file = keytool.converted(place / "client.jks", STORE_PASSWORD, KEY_SECRET)
+        said = {"ssl.keystore.location": str(file), "ssl.keystore.password": STORE_PASSWORD}
+    kind = "PEM" if store.startswith(("pem", "encrypted")) else "PKCS12"
     setting.answered("MUTUAL", {"security.protocol": "SSL", "ssl.keystore.type": kind} | said)
 
 

@@ -14,8 +14,9 @@ import pytest
 from auditor import running
 from auditor.base.errors import AuditFailure, AuditInputError
 from auditor.cli import main
+from auditor.connectors.stores.results import ResultFolder
 from auditor.outputs import publish, runs
-from auditor.outputs.delivery import RESULTS, claimed
+from auditor.outputs.delivery import FAILURE, RESULTS, claimed
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
@@ -125,15 +126,38 @@ def test_links_under_the_out_of_a_watch_are_never_followed(tmp_path: Path, name:
     assert (out / "watch.jsonl").stat().st_size > 0
 
 
+def test_results_that_cannot_be_moved_are_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(to: ResultFolder, path: Path) -> None:
+        if path.name == "report.html":
+            raise PermissionError(13, "Permission denied")
+        take(to, path)
+
+    take = ResultFolder.take
+    monkeypatch.setattr(ResultFolder, "take", refused)
+    with pytest.raises(AuditFailure, match=r"Permission denied; all of them are in .*/\.unfinished$"):
+        running.write(audit_into(tmp_path))
+    assert not (tmp_path / "summary.json").exists()
+    assert (tmp_path / ".unfinished" / "summary.json").exists()
+    monkeypatch.undo()
+    running.write(audit_into(tmp_path))
+    assert (tmp_path / "summary.json").exists()
+    assert not (tmp_path / ".unfinished").exists()
+
+
 def test_a_full_disk_is_a_failure_with_its_log_and_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running.write(audit_into(tmp_path))
     assert (tmp_path / "summary.json").exists()
 
-    def full(path: Path, text: Iterable[str]) -> None:
+    def full(to: ResultFolder, name: str, text: str | Iterable[str]) -> None:
+        if name == FAILURE:  # there is room for it again
+            assert not [*(tmp_path / ".unfinished").iterdir()]
+            put_text(to, name, text)
+            return
         with open("/dev/full", "w") as f:
             f.writelines(text)
 
-    monkeypatch.setattr(publish, "write_whole", full)
+    put_text = ResultFolder.put_text
+    monkeypatch.setattr(ResultFolder, "put_text", full)
     with pytest.raises(AuditFailure, match="No space left on device; make room") as failed:
         running.write(audit_into(tmp_path))
     assert "\n" not in str(failed.value)

@@ -143,8 +143,8 @@ class Identity:
         hidden = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         return self.key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, hidden).decode()
 
-    def pkcs12(self, password: str) -> bytes:
-        hidden = serialization.BestAvailableEncryption(password.encode())
+    def pkcs12(self, password: str | None) -> bytes:
+        hidden = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
         return pkcs12.serialize_key_and_certificates(b"me", self.key, self.certificate, None, hidden)
 
     def server(self, folder: Path, wants: str) -> ssl.SSLContext:
@@ -182,20 +182,31 @@ def shake_hands(ours: ssl.SSLContext, theirs: ssl.SSLContext, host: str = "local
     assert sides[0].version() is not None
 
 
-@pytest.mark.parametrize("kind", ["PEM", "PKCS12", "inline", "continued"])
+@pytest.mark.parametrize(
+    "kind", ["PEM", "PEM, no password", "PKCS12", "PKCS12, no password", "inline", "inline, password", "continued"]
+)
 def test_stores_make_a_connection(kind: str, tmp_path: Path, broker: Identity, client: Identity) -> None:
     (tmp_path / "trust.pem").write_text(broker.pem())
     (tmp_path / "key.pem").write_text(client.key_pem(PASSWORD) + client.pem())
+    (tmp_path / "plain.pem").write_text(client.pem() + client.key_pem())
     (tmp_path / "key.p12").write_bytes(client.pkcs12(PASSWORD))
+    (tmp_path / "plain.p12").write_bytes(client.pkcs12(None))
     lines = {
         "PEM": f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path}/key.pem\nssl.key.password={PASSWORD}",
+        "PEM, no password": f"ssl.keystore.type=PEM\nssl.keystore.location={tmp_path}/plain.pem",
+        "PKCS12, no password": f"ssl.keystore.type=PKCS12\nssl.keystore.location={tmp_path}/plain.p12",
         "PKCS12": f"ssl.keystore.location={tmp_path}/key.p12\nssl.keystore.password={PASSWORD}",
         "inline": "ssl.keystore.key=" + client.key_pem().replace("\n", "\\n")
+        + "\nssl.keystore.certificate.chain=" + client.pem().replace("\n", "\\n"),
+        "inline, password": "ssl.keystore.type=PEM\nssl.keystore.key="
+        + client.key_pem(PASSWORD).replace("\n", "\\n") + f"\nssl.key.password={PASSWORD}"
         + "\nssl.keystore.certificate.chain=" + client.pem().replace("\n", "\\n"),
         "continued": "ssl.keystore.key=" + client.key_pem().strip().replace("\n", " \\\n  ")
         + "\nssl.keystore.certificate.chain=" + client.pem().strip().replace("\n", " \\\n  "),
     }  # fmt: skip
     trust = f"ssl.truststore.type=PEM\nssl.truststore.location={tmp_path}/trust.pem\n"
+    if "inline" in kind:
+        trust = "ssl.truststore.type=PEM\nssl.truststore.certificates=" + broker.pem().replace("\n", "\\n") + "\n"
     found = connection(file_of(tmp_path, f"security.protocol=SSL\n{trust}{lines[kind]}"))
     shake_hands(found["ssl_context"], broker.server(tmp_path, client.pem()))
 

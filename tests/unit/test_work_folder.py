@@ -16,6 +16,7 @@ import pytest
 
 from auditor import inline
 from auditor.base.errors import AuditInputError
+from auditor.connectors.stores.results import PARTIAL
 from auditor.facts.packed import loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline import KeptReplicas
@@ -28,7 +29,6 @@ from auditor.pipeline.work_folder import (
     FOREIGN,
     HALF,
     OLDER,
-    PART,
     WRONG,
     AnyTask,
     WorkFolder,
@@ -121,7 +121,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
         work.keep([(names[1], facts[1])], names[1:])
     (older,) = {path.name for path in Path(work.text).glob(f"*{FACTS}")} - {whole.name, f"foreign{FACTS}", *cut}
     (whole.parent / "notes.txt").write_text("mine")
-    (whole.parent / f".killed{PART}").write_bytes(b"")
+    (whole.parent / f"{PARTIAL}killed{FACTS}").write_bytes(whole.read_bytes())
     (whole.parent / f"another{BEGUN}").write_bytes(b"begun")
     with (
         pa.OSFile(str(whole.parent / f"table{FACTS}"), "wb") as out,
@@ -130,7 +130,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
         pass
     known = work.known()
     assert known.there == {names[0]: (whole.name, 0)}
-    halves = dict.fromkeys([*cut, f"foreign{FACTS}", f".killed{PART}"], HALF)
+    halves = dict.fromkeys([*cut, f"foreign{FACTS}", f"{PARTIAL}killed{FACTS}"], HALF)
     assert known.left_alone == halves | {older: OLDER, "notes.txt": FOREIGN, f"table{FACTS}": FOREIGN}
     said = known.notes([names[1]])
     assert [note.partition(":")[0] for note in said[:3]] == [

@@ -17,8 +17,9 @@ from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, RemoteF
 from auditor.connectors.stores import results
 from auditor.connectors.stores.storage import StorageLocation
 from auditor.outputs import publish
-from auditor.outputs.delivery import RUNNING, gathered
+from auditor.outputs.delivery import RUNNING, claimed
 from auditor.pipeline.options import AuditOptions, out_of
+from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.audited import published
 
@@ -96,7 +97,7 @@ def test_of_two_runs_into_one_uri_the_second_is_refused(
     monkeypatch.setattr(results, "RENEW_S", 0.05)
     monkeypatch.setattr(results, "WATCHED_S", 2.0)
     words = ["audit", str(corpora.unpack(NAME)), "--out", OUT, "--quiet", "--master", "inline"]
-    with gathered(OUT, None) as folder:
+    with claimed(OUT, None) as folder:
         (folder / "findings.jsonl").write_text("of the first")
         assert main(words) == 2
     (said,) = capsys.readouterr().err.splitlines()
@@ -156,6 +157,19 @@ def test_the_trace_of_a_failure_goes_to_the_store(
     assert capfd.readouterr().err.endswith(f"/failure.log, and in {OUT}/failure.log\n")
 
 
+def test_a_failure_without_a_trace_names_none(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Audit, folder: Path) -> None:
+        (folder / "report.html").touch()
+        raise AuditFailure("no room for --history")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(publish, "publish", fails)
+    with pytest.raises(AuditFailure, match=r"^no room for --history$"):
+        published(options(OUT))
+    assert not [*tmp_path.glob("auditor-out-*")]
+    assert not files_of(store)
+
+
 def test_ctrl_c_leaves_nothing_here(store: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -206,10 +220,10 @@ def test_no_store_is_written_to_where_it_is_read(store: Any) -> None:
     for out in ("memory://b/tier", "memory://b/tier/x", "memory://logs/1/a", "memory://logs/2/../1"):
         with (
             pytest.raises(AuditInputError, match=r"is in the (log directory|remote storage) "),
-            gathered(out, inventory),
+            claimed(out, inventory),
         ):
             pass
-    with gathered("memory://logs/12", inventory):
+    with claimed("memory://logs/12", inventory):
         pass
 
 
