@@ -105,7 +105,7 @@ SCHEMES = (
     Scheme(
         Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
         "subtask {subtask}, {numbered}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
-        "Flink 1.14 on (read and run: flink-connector-kafka 3.4.0, 4.0.1)", Sign.CHECKPOINTS,
+        "Flink 1.14 on (read: flink-connector-kafka 3.4.0, 4.0.1; run: both)", Sign.CHECKPOINTS,
     ),
     Scheme(
         Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>[0-9]{1,19})",

@@ -338,7 +338,7 @@ def test_an_abort_by_hand_before_a_transaction_hides_nothing_of_it(start: int, t
 
 @pytest.mark.parametrize(("name", "again"), [
     ("sink-0-7", "ompensate: if this is Flink: the checkpoint that counts the records of offsets 0 to 2 as written"),
-    ("worker", "ompensate downstream"),
+    ("worker", "ompensate: send the records of offsets 0 to 2 again"),
 ])  # fmt: skip
 def test_what_an_abort_by_hand_hid_is_compensated(name: str, again: str, tmp_path: Path) -> None:
     found = aborted_by_hand(tmp_path, name, BEGAN, "PrepareCommit", "CompleteCommit")
