@@ -92,10 +92,10 @@ def test_killed_at_any_moment_each_folder_is_as_before_or_as_after(tmp_path: Pat
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """A disk of 256 KB; skipped where nobody may mount one."""
+    """A disk of 128 KB; skipped where nobody may mount one."""
     at = tmp_path / "disk"
     at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(at)], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(at)], check=False).returncode:
         pytest.skip("no disk can be mounted here")
     yield at
     subprocess.run(["umount", "-l", str(at)], check=True)
