@@ -6,6 +6,7 @@ import base64
 import gzip
 import io
 import json
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from auditor.connectors.logdir.copy_format import digest_of
 from auditor.connectors.stores.retries import ignore
 from auditor.copying.copy_job import CopyJob, CopyResult
 from auditor.copying.run import copied, copy_logs
+from tests.conftest import ROOT
 
 LIST = "copied.parquet"
 
@@ -39,6 +41,12 @@ def rewritten(folder: Path, table: pa.Table, said: dict[str, Any]) -> None:
     groups = data[4 : -len(footer) - 8]
     (folder / LIST).write_bytes(b"PAR1" + groups + bytes(copy_format._TRAILER.size) + data[-len(footer) - 8 :])
     relisted(folder, said | {"groups": [[4, len(groups), len(table), digest_of(groups)]]})
+
+
+def old_copies(folder: Path) -> None:
+    """The copies of version 1 that the last program wrote which did (``tests/whole/test_copies_of_version_1.py``)."""
+    with tarfile.open(ROOT / "tests" / "data" / "copies-of-version-1.tar.xz") as archive:
+        archive.extractall(folder, filter="data")
 
 
 def relisted(folder: Path, said: dict[str, Any]) -> None:

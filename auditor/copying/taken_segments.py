@@ -49,7 +49,7 @@ MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its li
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan
 
 
-WITH_LIST = 16 << 10  # bytes of a small file that are stored in the list; larger ones are stored beside it
+WITH_LIST = 4 << 10  # bytes of a small file that are stored in the list; larger ones are stored beside it
 
 
 class EarlierUnreadable(OSError):

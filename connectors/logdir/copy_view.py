@@ -480,7 +480,8 @@ def unpacked(folder: StorageLocation, kept: tuple[int, int], most: int) -> bytes
     begin, size = kept
     if size > DEFAULT_LIMITS.max_index_bytes:
         return DecodeError(LIST, 0, -1, "limit", f"more than the limit of {DEFAULT_LIMITS.max_index_bytes} bytes")
-    data = read_head(folder, LIST, size, start=begin)
+    whole = _small[folder][1] if folder in _small else None
+    data = read_head(folder, LIST, size, start=begin) if whole is None else whole[begin : begin + size]
     if isinstance(data, DecodeError):
         return data
     try:
@@ -554,7 +555,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         except OSError:
             return False
 
-    @property
+    @functools.cached_property
     def _reader(self) -> SegmentRows:
         return rows_of(self.folder, self.groups)
 

@@ -30,7 +30,7 @@ from auditor.copying.run import copy_logs
 from auditor.copying.target import README, StoreTarget
 from tests import corpora, failing_store
 from tests.conftest import ROOT
-from tests.copies import LIST, copy_of
+from tests.copies import LIST, copy_of, old_copies
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
 from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
 from tests.whole.test_copies_written_over import Change, Later, accused, audited, began, says_that_it_is_both, went_on
@@ -113,6 +113,18 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
         copy_logs([str(source.parent)], OUT)
         assert rows_of(OUT)["batches"] == after
     assert number > 3
+
+
+def test_a_copy_of_version_1_is_converted_there(s3: FailingStore, tmp_path: Path) -> None:
+    old_copies(tmp_path)
+    shutil.copytree(tmp_path / "held", s3.buckets["copies"] / "tonight", dirs_exist_ok=True)
+    with pytest.raises(AuditInputError, match=r"auditor copy --out s3://copies/tonight$"):
+        discover([f"{OUT}/broker-1"])
+    assert copy_logs([], OUT).converted == 5
+    assert {name.rpartition("/")[2] for name in objects(s3)} == {LIST, README}
+    here = tmp_path / "held"
+    copy_logs([], here)
+    assert rows_of(OUT) == rows_of(str(here))
 
 
 def many(root: Path, count: int) -> Path:

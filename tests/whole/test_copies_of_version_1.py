@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,10 @@ from auditor import cli
 from auditor.copying import run
 from auditor.copying.run import copy_logs
 from tests import corpora
-from tests.conftest import ROOT
-from tests.copies import LIST, copied_here
+from tests.copies import LIST, copied_here, old_copies
 from tests.facts import opened
 from tests.growing import rows_of
 
-DATA = ROOT / "tests" / "data" / "copies-of-version-1.tar.xz"
 NAMES = ("groups-43", "healthy-41", "held")
 README = "0-THIS-IS-NO-BACKUP.txt"
 
@@ -38,8 +35,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    with tarfile.open(DATA) as archive:
-        archive.extractall(tmp_path / "old", filter="data")
+    old_copies(tmp_path / "old")
     return tmp_path / "old"
 
 
