@@ -56,6 +56,9 @@ class EarlierUnreadable(OSError):
     """The file of an earlier copy cannot be read, or has another content than its list says."""
 
 
+_INDEXED = [walking.POSITION, walking.LAST_OFFSET, walking.MAX_TIMESTAMP]  # columns that entries of an index name
+
+
 @dataclass
 class _LastSegment:
     # The rows of the segment that was copied last, as long as they are few: indexes are stored relative to them.
@@ -197,8 +200,10 @@ class SegmentsTaken:
         if self.last.name.partition(".")[0] != item.name.partition(".")[0] or not self.last.few:
             return None
         first, behind = self.last.earlier
-        earlier = [self.earlier().rows(first, behind)[0]] if first < behind else []
-        rows = np.concatenate([*earlier, *self.last.rows]) if earlier or self.last.rows else walking.walk_rows(0)
+        earlier = [self.earlier().rows(first, behind)[0][:, _INDEXED]] if first < behind else []
+        indexed = np.concatenate([np.empty((0, len(_INDEXED)), np.int64), *earlier, *self.last.rows])
+        rows = walking.walk_rows(len(indexed))
+        rows[:, _INDEXED] = indexed
         return encoded_index(says.kind, data, rows, says.offset)
 
     def is_there(self, place: StorageLocation, name: str, entry: TakenSegment) -> bool:
@@ -301,7 +306,7 @@ class SegmentsTaken:
     def _add(self, rows: np.ndarray, stored: list[bytes] | None, records: Records | None) -> None:
         self.writing().add(rows, stored, records)
         self.last.few &= sum(map(len, self.last.rows)) + len(rows) <= MOST_ROWS
-        self.last.rows = [*self.last.rows, rows] if self.last.few else []
+        self.last.rows = [*self.last.rows, rows[:, _INDEXED]] if self.last.few else []
 
     def _chunks_taken(
         self, place: StorageLocation, name: str, segment_chunks: Iterator[Chunk], records: bool

@@ -350,9 +350,8 @@ def _content(value: Json) -> bytes:
 # the row groups of an earlier copy are moved as they are.
 
 
-MOST_FOOTER = 96 * MIB  # bytes: the list, and 2 KB a row group
-MOST_GROUP = 256 * MIB  # bytes of a row group
-MOST_ROWS = 1 << 19  # of a row group
+MOST_FOOTER = 32 * MIB  # bytes without the list; a row group takes 1.3 KB
+MOST_GROUP, MOST_ROWS = 256 * MIB, 1 << 19  # of a row group: bytes and rows
 MOST_STORED = 512 * MIB  # plain bytes of a column of bytes in a row group: a batch of 256 MiB, and others
 PLAIN_BYTES = 16  # of one number, with the overhead of pages
 PAGE_BYTES = 64 << 10  # always allowed for a column, even of few rows
@@ -677,6 +676,8 @@ class SegmentWriter:
         frame[ROW_GROUPS] = _LISTS[0], (_STRUCT, self.structs)
         frame[METADATA] = _LISTS[0], (_STRUCT, [{1: (_BINARY, METADATA_KEY), 2: (_BINARY, text)}])
         footer = packed_struct(frame)
+        if len(footer) - len(text) > MOST_FOOTER or len(text) > 4 * MOST_LIST_BYTES // 3:
+            raise OSError(0, "more batches or files than a copy can list")
         trailer = _TRAILER.pack(bytes.fromhex(digest_of(footer)), footer.rindex(text), len(text))
         with self.out as out:
             out.write(trailer + _ended(footer))
@@ -739,13 +740,13 @@ def read_footer(read: Callable[[int, int], bytes], size: int) -> tuple[bytes, by
     end = read(max(0, size - TAIL), min(size, TAIL))
     count = int.from_bytes(end[-_END : -len(_MAGIC)], "little")
     whole = count + _END + _TRAILER.size
-    if end[-len(_MAGIC) :] != _MAGIC or not 0 < count <= MOST_FOOTER or whole > size:
+    if end[-len(_MAGIC) :] != _MAGIC or not 0 < count <= MOST_FOOTER + 2 * MOST_LIST_BYTES or whole > size:
         raise OSError(0, "no Parquet file of a copy")
     if whole > len(end):
         end = read(size - whole, whole)
     footer = footer_in(end)
     digest, begin, length = _TRAILER.unpack(end[-whole:][: _TRAILER.size])
-    if digest.hex() != digest_of(footer):
+    if digest.hex() != digest_of(footer) or count - length > MOST_FOOTER:
         raise OSError(0, "no Parquet file of a copy")
     try:
         return footer, base64.b64decode(footer[begin : begin + length], validate=True)
