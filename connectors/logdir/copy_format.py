@@ -763,11 +763,11 @@ class SegmentRows:
     def __init__(self, footer: bytes, groups: Sequence[RowGroup], read: Callable[[int, int], bytes]) -> None:
         self.footer, self.groups, self.read = footer, groups, read
         try:
-            meta = pq.read_metadata(pa.BufferReader(_MAGIC + _ended(footer)))
-            self.schema = meta.schema.to_arrow_schema()
+            self.meta = pq.read_metadata(pa.BufferReader(_MAGIC + _ended(footer)))
+            self.schema = self.meta.schema.to_arrow_schema()
         except _REFUSED as error:
             raise OSError(0, "no Parquet file of a copy") from error
-        sizes = [meta.row_group(k).num_rows for k in range(meta.num_row_groups)]
+        sizes = [self.meta.row_group(k).num_rows for k in range(self.meta.num_row_groups)]
         self.stored, self.records = STORED in self.schema.names, DETAILS in self.schema.names
         if not _same_columns(self.schema, columns_of(stored=self.stored, records=self.records)):
             raise OSError(0, "not the columns of a copy")
@@ -792,12 +792,10 @@ class SegmentRows:
             raise OSError(0, "no Parquet file of a copy") from error
         return group
 
-    def _alone(self, number: int) -> bytes:
+    def _moved(self, number: int) -> bytes:
         # A Parquet file of this row group alone.
-        data, before = self.group_bytes(number), self.groups[number].position
-        if len(self.groups) == 1 and before == len(_MAGIC):
-            return _MAGIC + data + _ended(self.footer)
-        group = _moved(self.struct(number), len(_MAGIC) - before)
+        data = self.group_bytes(number)
+        group = _moved(self.struct(number), len(_MAGIC) - self.groups[number].position)
         frame = self.frame | {ROW_GROUPS: (_LISTS[0], (_STRUCT, [group]))}
         return _MAGIC + data + _ended(packed_struct(frame))
 
@@ -872,9 +870,10 @@ class SegmentRows:
         return table
 
     def _read(self, number: int, names: tuple[str, ...]) -> pa.Table:
-        data = self._alone(number)
+        moved = len(self.groups) > 1 or self.groups[number].position != len(_MAGIC)
+        data = self._moved(number) if moved else _MAGIC + self.group_bytes(number) + _ended(self.footer)
         try:
-            file = pq.ParquetFile(pa.BufferReader(data))
+            file = pq.ParquetFile(pa.BufferReader(data), metadata=None if moved else self.meta)
             fits = group_fits(data, file.metadata.row_group(0), self.of_bytes)
             group = file.read_row_group(0, columns=list(names), use_threads=False) if fits else None
         except _REFUSED as error:
