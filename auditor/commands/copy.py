@@ -98,9 +98,9 @@ def run(args: argparse.Namespace) -> int:
             check_copy(out)
         with _alone(out) as still_alone:
             done = _job(args, records=args.records, keep_ms=args.keep).apart(_copied, still_alone)
+            if not args.quiet and (done.converted or not args.paths):
+                sys.stdout.write(f"{plural(done.converted, 'folder')} of version 1 converted\n")
             if not args.paths:
-                if not args.quiet:
-                    sys.stdout.write(f"{plural(done.converted, 'folder')} of version 1 converted\n")
                 return 0
             failures: list[DecodeError] = []  # of the second looks: what is copied stays
             again: list[CopyResult] = []

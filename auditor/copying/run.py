@@ -489,7 +489,7 @@ def _parts(job: CopyJob) -> Iterator[Part]:
     for _ in target.each(target.take_away, gone):
         pass
     mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
-    result = CopyResult()
+    result = CopyResult(converted=len(earlier))
     for one in done.values():
         result.add(one.result)
     for name, place in places.items():
