@@ -21,7 +21,9 @@ WITNESSES = ("high-watermark", "recovery-point", "cleaner")  # above 0 only for 
 OF_A_BROKER = (META, CLEAN_SHUTDOWN, *CHECKPOINT_KINDS)  # at the top of its log directories
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
-COPY_LIST = "copied.json.gz"  # the list of `auditor copy`
+COPY_LIST = "copied.parquet"  # the file of a directory of `auditor copy`; its metadata is the list of what was there
+COPY_LIST_1 = "copied.json.gz"  # the list of a copy of version 1
+COPY_README = "0-THIS-IS-NO-BACKUP.txt"  # at the top of a copy
 QUORUM_STATE = "quorum-state"
 BOOTSTRAP = "bootstrap.checkpoint"
 

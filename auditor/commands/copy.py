@@ -36,7 +36,13 @@ def add_parser(commands: Any) -> None:
             "auditor copy --around 1f2e3d --run /tmp/audit /var/lib/kafka --out ticket",
         ),
     )
-    p.add_argument("paths", nargs="+", metavar="PATH", help="log directory, folder above some, partition folder, URI")
+    p.add_argument(
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="log directory, folder above some, partition folder, URI; without any, a copy of version 1 in --out is "
+        "converted in place",
+    )
     p.add_argument(
         "--out", type=out_of, required=True, metavar="DIR|URI", help="an empty folder, or that of an earlier copy"
     )
@@ -77,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     throttling.lower_priority()
     throttling.trim_freed_memory()
     # Imported only now: it loads Arrow, which has been told by trim_freed_memory.
-    from auditor.copying.copy_job import check_apart
+    from auditor.copying.copy_job import check_apart, check_copy
 
     check(args)
     started, out, begun_ms = time.monotonic(), args.out, time.time_ns() // 1_000_000
@@ -88,8 +94,14 @@ def run(args: argparse.Namespace) -> int:
                 utf8_stdout().writelines(f"{line}\n" for line in says)
             return status
         check_apart(args.paths, out)
+        if not args.paths:
+            check_copy(out)
         with _alone(out) as still_alone:
             done = _job(args, records=args.records, keep_ms=args.keep).apart(_copied, still_alone)
+            if not args.quiet and (done.converted or not args.paths):
+                sys.stdout.write(f"{plural(done.converted, 'folder')} of version 1 converted\n")
+            if not args.paths:
+                return 0
             failures: list[DecodeError] = []  # of the second looks: what is copied stays
             again: list[CopyResult] = []
             if done.live and done.unended:
@@ -261,5 +273,7 @@ def around(args: argparse.Namespace, out: Path) -> tuple[int, list[str]]:
 
 def check(args: Any) -> None:
     """Errors: :class:`AuditInputError` if only one of ``--around`` and ``--run`` is given."""
+    if args.around is not None and not args.paths:
+        raise AuditInputError("no PATH given; give those that the run of --around read")
     if (args.around is None) != (args.run_folder is None):
         raise AuditInputError("--around FINGERPRINT and --run DIR|URI (the --out of an audit) go together; give both")

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditFailure, AuditInputError, Limits
+from auditor.base.errors import DEFAULT_LIMITS, MIB, AuditFailure, AuditInputError, DecodeError, Limits
 from auditor.base.user_input import shown_uri
+from auditor.connectors.kafka_names import COPY_README
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.retries import ignore
 from auditor.pipeline.options import out_of
@@ -32,7 +33,8 @@ class CopyResult:
 
     ``batches`` and ``bytes_read``: of segments; ``kept``: segments that were unchanged; ``held``: segments that are
     retained although the broker deleted them; ``live``: a broker of this machine ran meanwhile; ``open``: directories
-    with unverified checksums; ``unverified``: the number of such segments at the end; ``moving``: directories whose
+    with unverified checksums; ``unverified``: the number of such segments at the end; ``converted``: directories
+    that were of version 1; ``moving``: directories whose
     segments were replaced at each reading; ``unended``: logs with an open transaction, or where that is unknown;
     ``beside``: logs of coordinators and of the metadata; ``emptied``: directories whose segments only the earlier copy
     has, for which nothing was copied; ``failed``: directories that could not be copied and files that killed their
@@ -53,6 +55,7 @@ class CopyResult:
     unended: set[str] = field(default_factory=set)
     beside: set[str] = field(default_factory=set)
     unverified: int = 0
+    converted: int = 0
     emptied: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
 
@@ -156,6 +159,15 @@ def check_apart(paths: Sequence[str], out: Path | str) -> None:
             raise AuditInputError(
                 f"--out {shown_uri(str(out))} and {shown_uri(path)} lie in each other; give a folder elsewhere"
             )
+
+
+def check_copy(out: Path | str) -> None:
+    """Errors: :class:`AuditInputError` if there is no copy that could be converted."""
+    if isinstance(storage.read_head(storage.place(str(out)), COPY_README, 1), DecodeError):
+        raise AuditInputError(
+            f"no PATH given, and {shown_uri(str(out))} is no copy: expected a log directory, a folder above some, or a "
+            "copy of version 1 as --out"
+        )
 
 
 def _path_of(where: Path | str) -> Path:

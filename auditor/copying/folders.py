@@ -10,19 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from auditor.base.errors import DEFAULT_LIMITS, DecodeError, Limits
+from auditor.base.errors import DecodeError, Limits
 from auditor.connectors import kafka_names
-from auditor.connectors.codec.small_files import audited_settings
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir import inventory as inventories
-from auditor.connectors.logdir.copy_format import CopyTimes, DeletionTimes, Listed, Stat, digest_of
-from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, encoded_index, packed, unpacked
+from auditor.connectors.logdir.copy_format import CopyTimes, DeletionTimes, Listed, Stat
 from auditor.connectors.logdir.files import Naming
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import Draft, Drafts, drafts, folder_replica
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import StorageLocation, read_data, read_file
-from auditor.copying.target import Target
+from auditor.connectors.stores.storage import StorageLocation
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import replica_tasks
 from auditor.replay.task import ReplicaTask
@@ -70,12 +67,6 @@ def readings(times: Sequence[CopyTimes], *, live: bool) -> tuple[CopyTimes, ...]
     return tuple(sorted(reading._replace(live=live) for reading in times))
 
 
-# Small files, as entries of their directory's list.
-
-
-WITH_LIST = 16 << 10  # bytes of a file that are stored in the list; larger ones become a file of their own
-
-
 def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     """Return a file's stat, to detect later changes, and its size (0 for a link, as in every list); None if the
     store has no stat."""
@@ -86,55 +77,6 @@ def stat_and_size(place: StorageLocation, name: str) -> tuple[Stat, int] | None:
     except OSError:
         return None
     return Stat(entry.st_ino, entry.st_mtime_ns, entry.st_ctime_ns), entry.st_size if stat.S_ISREG(entry.st_mode) else 0
-
-
-def small_file(
-    target: Target, folder: str, place: StorageLocation, name: str, size: int, limits: Limits, kind: str
-) -> Listed:
-    """Copy a file that is read as a whole. Errors: ``OSError`` of the target."""
-    content = read_data(place, name, limits.small_file(kind))
-    if isinstance(content, DecodeError):
-        return Listed(name, size, refused=(content.reason, content.detail))
-    data, length = content
-    return _with_content(target, folder, Listed(name, size, length=length), data)
-
-
-def compact_index(target: Target, folder: str, item: Listed, segment: Listed | None) -> Listed:
-    """Store a large index as its differences from the batches of its segment, if that is possible. Errors:
-    ``OSError`` of the target."""
-    says = kafka_names.data_name(item.name)
-    entry = segment.taken if segment is not None else None
-    if item.kept is None or item.like or says is None or says.kind not in ENTRY or entry is None or segment is None:
-        return item
-    place = target.place.child(folder)
-    data = unpacked(place, item.kept, item.length)
-    if isinstance(data, DecodeError) or entry.rows > MOST_ROWS or entry.damaged:
-        return item
-    rows, _ = target.earlier(folder, entry.file).rows(entry.first, entry.first + entry.rows)
-    text = encoded_index(says.kind, data, rows, says.offset)
-    if text is None:
-        return item
-    content = packed(text)
-    file_name = f"{item.name}-{digest_of(content)}.gz"
-    target.put(folder, file_name, content)
-    return item._replace(kept=file_name, like=segment.name)
-
-
-def settings_file(target: Target, folder: str, place: StorageLocation, name: str, size: int) -> Listed:
-    """Copy the settings of a ``server.properties`` that an audit uses."""
-    data = read_file(place, name, limit=DEFAULT_LIMITS.max_properties_bytes)
-    if isinstance(data, DecodeError):
-        return Listed(name, size, refused=(data.reason, data.detail))
-    return _with_content(target, folder, Listed(name, size, length=len(data)), audited_settings(data))
-
-
-def _with_content(target: Target, folder: str, item: Listed, data: bytes) -> Listed:
-    content = data.rstrip(b"\0")
-    if len(content) <= WITH_LIST:
-        return item._replace(content=content)
-    file_name = f"{item.name}.gz"
-    target.put(folder, file_name, packed(content))
-    return item._replace(kept=file_name)
 
 
 # The directories of the input.

@@ -7,7 +7,6 @@ import itertools
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,37 +15,34 @@ from pathlib import Path
 from typing import Any
 
 from auditor.base.at_rest import Values
-from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, Limits, attempt, failure, is_unread
+from auditor.base.errors import DEFAULT_LIMITS, AuditInputError, DecodeError, Limits, attempt, failure, is_unread
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import is_internal
 from auditor.connectors import kafka_names
 from auditor.connectors.codec.blanking import COPIED, Blanks
-from auditor.connectors.codec.small_files import MetaProperties, decode_meta_properties
-from auditor.connectors.kafka_names import METADATA_TOPIC
-from auditor.connectors.logdir.copy_format import GROUP_ROWS, CopyTimes, FolderList, Listed, Stat, TakenSegment
-from auditor.connectors.logdir.copy_view import ENTRY
+from auditor.connectors.codec.small_files import MetaProperties, audited_settings, decode_meta_properties
+from auditor.connectors.kafka_names import COPY_LIST_1, METADATA_TOPIC
+from auditor.connectors.logdir.copy_format import CopyTimes, FolderList, Listed, Stat
+from auditor.connectors.logdir.copy_view import CopyView
 from auditor.connectors.logdir.files import LogDir
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE
 from auditor.connectors.logdir.inventory import written_over
 from auditor.connectors.stores import remote_files, results, storage
 from auditor.connectors.stores.retries import ignore
-from auditor.connectors.stores.storage import StorageLocation
+from auditor.connectors.stores.storage import StorageLocation, read_data, read_file
 from auditor.connectors.tables.rows import FilePiece, How, metadata_records
 from auditor.copying.copy_job import ALL, BUDGET, BUDGET_BYTES, CopyJob, CopyResult, FolderDone, Part, check_apart
 from auditor.copying.folders import (
     Folders,
     InputFolder,
     boot_id,
-    compact_index,
     locked_by_broker,
     now_ms,
     readings,
     retained_segments,
-    settings_file,
-    small_file,
     stat_and_size,
 )
-from auditor.copying.taken_segments import SegmentsTaken
+from auditor.copying.taken_segments import EarlierUnreadable, SegmentsTaken, convert, segments_first
 from auditor.copying.target import FolderTarget, StoreTarget, Target
 from auditor.evidence.cluster_clocks import by_a_client
 from auditor.model.transaction_states import partition_for
@@ -59,7 +55,6 @@ from auditor.transactions.record import BlockedState
 NOT_TAKEN = ("deleted", "cleaned", "part")  # states of files that no broker opens again
 RACY_NS = 2_000_000_000  # a file that changed so shortly before it was read may change again under the same times
 REPLACED = "the broker replaced it, or its segment, while both were read"
-MANY_FILES = 16  # of few batches each, after which they become one
 _TOP = frozenset({kafka_names.META, kafka_names.CLEAN_SHUTDOWN, *kafka_names.CHECKPOINT_KINDS})
 _WHOLE = frozenset(
     {
@@ -84,18 +79,20 @@ class OneFolder:
         *,
         records: bool = False,
         keep_ms: int | None = None,
+        anew: bool = False,
     ) -> None:
         """``whole``: whether a number of bytes of a segment are read, or headers alone (:meth:`Checksums.now`).
         ``records``: also take summaries of records, as for segments of which an earlier copy has them. ``keep_ms``:
-        how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more."""
+        how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more.
+        ``anew``: without what an earlier copy has."""
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # its records are copied anyway
         internal = folder.topic if folder.topic in COPIED else None
-        self.segments = SegmentsTaken(target, folder.name, limits, Blanks(internal, limits) if internal else None)
-        self.before = target.list_of(folder.name)
+        self.before = None if anew else target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
-        self.scattered = self._scattered()
+        blanks = Blanks(internal, limits) if internal else None
+        self.segments = SegmentsTaken(target, folder.name, limits, blanks, self.before, records=self.records)
         self.anew: set[str] = set()  # segments that were read from their start
         self.closed = folder.closed()
         self.stats: dict[str, Stat | None] = {}  # of each file right before it was read
@@ -103,17 +100,21 @@ class OneFolder:
         self.fresh = False  # whether anything had to be read
 
     def take(self, done: CopyResult) -> None:
-        """Copy its files, then replace its list atomically. Errors: ``OSError`` of the target."""
+        """Copy its files, then replace the directory's file atomically. Errors: ``OSError`` of the target."""
+        with contextlib.closing(self.segments):
+            self._take(done)
+
+    def _take(self, done: CopyResult) -> None:
         folder, segments = self.folder, self.segments
-        items = [self._contained(name, size) for name, size in sorted(folder.files.items())]
+        names = sorted(folder.files, key=segments_first)
+        items = [self._contained(name, folder.files[name]) for name in names]
         retained = {item.name: item for item in retained_segments(folder, self.old, items, self.keep_ms, now_ms())}
         for item in retained.values():
-            if item.taken is not None and item.taken.file in self.scattered:
-                segments.carry(item.name, item.taken)
-        segment_rows = segments.finish()
+            if item.taken is not None:
+                segments.carry(item.name, item.taken, held=True)
+        segment_rows = segments.done
         items = [item for item in items if item.name not in retained] + [*retained.values()]
         items = [item._replace(taken=segment_rows[item.name]) if item.name in segment_rows else item for item in items]
-        items = [self._index(item, segment_rows) for item in items]
         self.moved = folder.moved_on(self.stats) if self.fresh else set()
         items = [self._of_one_moment(item) for item in items]
         items += [Listed(name, size, unused=reason) for name, (size, reason) in sorted(folder.unused.items())]
@@ -121,7 +122,8 @@ class OneFolder:
         now = now._replace(under_way=folder.name == folder.log_dir)
         if self.before is not None:  # until the new ones are known
             now = now._replace(readings=self.before.readings, machine=self.before.machine)
-        self.target.put_list(folder.name, now, self.before)
+        segments.finish(now)
+        self.target.clear(folder.name)
         done.folders += 1
         done.bytes_seen += sum(folder.files.values())
         done.batches += segments.batches
@@ -139,28 +141,6 @@ class OneFolder:
         done.refused += sum(item.refused is not None and is_unread(*item.refused) for item in items)
         done.refused += sum(is_unread(error.reason, error.detail) for error in folder.errors)
 
-    def _index(self, item: Listed, segment_rows: Mapping[str, TakenSegment]) -> Listed:
-        # Read again if its segment has other batches now than those that it was stored against.
-        if item.kept is None or item.name.rpartition(".")[2] not in ENTRY:
-            return item
-        segment = f"{item.name.partition('.')[0]}.log"
-        if item.like is not None and (segment in self.anew or segment not in segment_rows):
-            says = item.name.rpartition(".")[2]
-            self._stat_before_reading(item.name)
-            again = small_file(
-                self.target,
-                self.folder.name,
-                self.folder.place,
-                item.name,
-                self.folder.files[item.name],
-                self.limits,
-                says,
-            )
-            item = again._replace(stat=None)
-        if segment not in segment_rows:
-            return item
-        return compact_index(self.target, self.folder.name, item, Listed(segment, 0, taken=segment_rows[segment]))
-
     def _of_one_moment(self, item: Listed) -> Listed:
         # If its segment was replaced meanwhile, index and segment may be of different times.
         base, _, kind = item.name.partition(".")
@@ -168,28 +148,20 @@ class OneFolder:
             return Listed(item.name, item.size, refused=("vanished", REPLACED))
         return item
 
-    def _scattered(self) -> frozenset[str]:
-        # Many Parquet files of few batches are merged.
-        rows = Counter[str]()
-        for item in self.old.values():
-            if item.taken is not None:
-                rows[item.taken.file] += item.taken.rows
-        few = [file for file, count in rows.items() if count < GROUP_ROWS]
-        return frozenset(few) if len(few) > MANY_FILES else frozenset()
-
     def _contained(self, name: str, size: int) -> Listed:
         # Whatever reading a file raises, the others are copied.
         try:
             return self._file(name, size)
+        except EarlierUnreadable:
+            raise
         except Exception as error:  # noqa: BLE001
             self.segments.unended = None
             return Listed(name, size, refused=("unreadable", failure(error, "reading it failed").detail))
 
     def _file(self, name: str, size: int) -> Listed:
         # Batches of segments are added at the end, when all segments are read.
-        place, limits, folder_name = self.folder.place, self.limits, self.folder.name
         if name in self.folder.configs:
-            return settings_file(self.target, folder_name, place, name, size)
+            return _settings_file(self.segments, self.folder.place, Listed(name, size))
         says = kafka_names.data_name(name) or kafka_names.remote_name(name)
         if says is not None and says.state in NOT_TAKEN:
             return Listed(name, size)
@@ -202,7 +174,8 @@ class OneFolder:
             if (old := self._as_it_was(name, size, stat)) is not None:
                 return old
             self.fresh = True
-            return small_file(self.target, folder_name, place, name, size, limits, kind or name)._replace(stat=stat)
+            item = small_file(self.segments, self.folder.place, Listed(name, size), self.limits, kind or name)
+            return item._replace(stat=stat)
         return self._segment(name, size, stat) if kind in ("log", "checkpoint") else Listed(name, size)
 
     def _stat_before_reading(self, name: str) -> Stat | None:
@@ -219,10 +192,9 @@ class OneFolder:
             return None
         if old.refused is not None:
             return None
-        entry = old.taken
-        if entry is not None and (entry.damaged or not self.target.has(self.folder.name, entry.file)):
-            return None
-        return old if old.kept is None or self.target.has(self.folder.name, old.kept) else None
+        if old.like is not None and (old.like in self.anew or old.like not in self.segments.done):
+            return None  # its segment has other batches now than those that it was stored against
+        return old if old.taken is None or not old.taken.damaged else None
 
     def _segment(self, name: str, size: int, stat: Stat | None) -> Listed:
         old, item = self.old.get(name), Listed(name, size, stat)
@@ -230,7 +202,9 @@ class OneFolder:
         had = old is not None and old.taken is not None and old.taken.records
         if self.records and not had:
             same = old = None
-        if same is not None and same.taken is not None and self._stays(name, same.taken):
+        if same is not None and same.taken is not None:
+            self.segments.carry(name, same.taken)
+            self.segments.kept += 1
             return item
         self.fresh = True
         log_dir, path = place_of(self.folder, name)
@@ -244,11 +218,22 @@ class OneFolder:
         why = self.segments.take(log_dir, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
-    def _stays(self, name: str, entry: TakenSegment) -> bool:
-        if entry.file in self.scattered:
-            return self.segments.carry(name, entry)
-        self.segments.keep(name, entry)
-        return True
+
+def small_file(segments: SegmentsTaken, place: StorageLocation, item: Listed, limits: Limits, kind: str) -> Listed:
+    """Copy a file that is read as a whole. Errors: ``OSError`` of the target."""
+    content = read_data(place, item.name, limits.small_file(kind))
+    if isinstance(content, DecodeError):
+        return item._replace(refused=(content.reason, content.detail))
+    data, length = content
+    return segments.content(item._replace(length=length), data)
+
+
+def _settings_file(segments: SegmentsTaken, place: StorageLocation, item: Listed) -> Listed:
+    # The settings of a server.properties that an audit uses.
+    data = read_file(place, item.name, limit=DEFAULT_LIMITS.max_properties_bytes)
+    if isinstance(data, DecodeError):
+        return item._replace(refused=(data.reason, data.detail))
+    return segments.content(item._replace(length=len(data)), audited_settings(data))
 
 
 def without_recent_change(stat: Stat | None) -> Stat | None:
@@ -328,8 +313,10 @@ def _brokers_of(target: Target) -> Iterable[Broker]:
             continue
         folder_list = target.list_of(name)
         item = folder_list.file(kafka_names.META) if folder_list is not None else None
-        data = None if item is None else item.content if item.kept is None else target.read(name, item.kept)
-        if data is not None:
+        data: object = item.content if item is not None else None
+        if item is not None and item.kept is not None:
+            data = read_file(target.place.child(name)._replace(view=CopyView()), item.name)
+        if isinstance(data, bytes):
             meta, _ = decode_meta_properties(data, kafka_names.META)
             if meta is not None:
                 yield _broker(meta)
@@ -390,38 +377,34 @@ def verify(
                 chosen = [item for item in unknown if checksums.later(item.size)]
             else:
                 chosen = [item for item in unknown if item.name in only.get(folder.name, ())]
-            verified = partial(_verified, target, folder, limits, before.files, chosen)
-            done = attempt([], "its checksums were not verified", verified, {}) if chosen else {}
-            if done:
-                files = tuple(done.get(item.name, item) for item in before.files)
-                target.put_list(folder.name, before._replace(files=files), before)
-            still += sum(not (item.taken and item.taken.checked) for item in (done.get(u.name, u) for u in unknown))
+            verified = partial(_verified, target, folder, limits, before, chosen)
+            done = attempt([], "its checksums were not verified", verified, set[str]()) if chosen else set()
+            still += sum(item.name not in done for item in unknown)
     return still
 
 
 def _verified(
-    target: Target, folder: InputFolder, limits: Limits, files: Sequence[Listed], chosen: Sequence[Listed]
-) -> dict[str, Listed]:
-    # Segments that share a Parquet file with a verified one move to another file with it.
-    segments = SegmentsTaken(target, folder.name, limits, None)
+    target: Target, folder: InputFolder, limits: Limits, before: FolderList, chosen: Sequence[Listed]
+) -> set[str]:
+    # The names of those that are verified now; all else stays as it is.
     names = {item.name for item in chosen if _is_as_it_was(folder, item)}
-    moved = {item.taken.file for item in files if item.taken is not None and item.name in names}
-    others = [item for item in files if item.taken is not None and item.taken.file in moved]
-    for item in others:
-        place, path = place_of(folder, item.name)
-        again = item.name in names and item.taken is not None and segments.is_there(place, path, item.taken)
-        records = item.taken is not None and item.taken.records
-        if again and segments.take(place, path, item.size, folder.task, records=records) is None:
-            continue
-        if item.taken is None or not segments.carry(item.name, item.taken):
-            return {}
-    done = segments.finish()
-    entries = {item.name: item._replace(taken=done[item.name]) for item in others}
-    odd = {name for name, item in entries.items() if item.taken and item.taken.damaged}
-    for index in (item for item in files if item.like in odd):  # its batches are others now
-        place, kind = folder.place, index.name.rpartition(".")[2]
-        entries[index.name] = small_file(target, folder.name, place, index.name, index.size, limits, kind)
-    return entries
+    with contextlib.closing(SegmentsTaken(target, folder.name, limits, None, before)) as segments:
+        items: list[Listed] = []
+        for item in before.files:
+            entry = item.taken
+            if entry is not None:
+                place, path = place_of(folder, item.name)
+                again = item.name in names and segments.is_there(place, path, entry)
+                how = {"records": entry.records}
+                if not again or segments.take(place, path, item.size, folder.task, **how) is not None:
+                    segments.carry(item.name, entry, held=item.gone is not None)
+                item = item._replace(taken=segments.done[item.name])
+            elif item.like in segments.done and segments.done[item.like].damaged:  # its batches are others now
+                kind = item.name.rpartition(".")[2]
+                item = small_file(segments, folder.place, Listed(item.name, item.size), limits, kind)
+            items.append(item)
+        segments.finish(before._replace(files=tuple(items)))
+        return {name for name in names if segments.done[name].checked}
 
 
 def _is_as_it_was(folder: InputFolder, item: Listed) -> bool:
@@ -475,8 +458,14 @@ def copied(job: CopyJob) -> Iterator[Part]:
 
 def _parts(job: CopyJob) -> Iterator[Part]:
     check_apart(job.paths, job.out)
-    input_folders = Folders(job.paths, job.limits)
+    input_folders = Folders(job.paths, job.limits) if job.paths else None
     target, done, only = target_of(job.out), dict(job.done), job.only
+    for name in (earlier := sorted(target.folders(COPY_LIST_1))):
+        yield "begun", name
+        convert(target, name, job.limits)
+    if input_folders is None:
+        yield "result", CopyResult(converted=len(earlier))
+        return
     check_owner(target, input_folders.inventory.log_dirs)
     if only is None and not done and (emptied := without_segments(target, input_folders.found.values())):
         yield "result", CopyResult(emptied=set(emptied))
@@ -500,7 +489,7 @@ def _parts(job: CopyJob) -> Iterator[Part]:
     for _ in target.each(target.take_away, gone):
         pass
     mixed = bool(written_over(input_folders.inventory))  # where it is of a copy itself
-    result = CopyResult()
+    result = CopyResult(converted=len(earlier))
     for one in done.values():
         result.add(one.result)
     for name, place in places.items():
@@ -542,8 +531,13 @@ def _taken(folder: InputFolder, job: CopyJob, target: Target, to_verify: Checksu
         for left in reversed(range(TIMES)):
             took = CopyResult()
             folder.refresh()
-            reads = to_verify.now
-            OneFolder(target, folder, job.limits, reads, records=job.records, keep_ms=job.keep_ms).take(took)
+            how: dict[str, Any] = {"records": job.records, "keep_ms": job.keep_ms}
+            one = partial(OneFolder, target, folder, job.limits, to_verify.now, **how)
+            try:
+                one().take(took)
+            except EarlierUnreadable:
+                took = CopyResult()
+                one(anew=True).take(took)
             if not left or not took.moving:
                 break
             done.bytes_read += took.bytes_read
@@ -574,7 +568,10 @@ def _bytes_of(input_folders: Folders) -> int:
 def _begin(target: Target, name: str) -> None:
     # Until _end, the directories of a log directory may be of two copies.
     if (before := target.list_of(name)) is not None:
-        target.put_list(name, before._replace(under_way=True), before)
+        try:
+            _relist(target, name, before, before._replace(under_way=True))
+        except EarlierUnreadable:  # all of it is copied anew
+            SegmentsTaken(target, name, DEFAULT_LIMITS, None, None).finish(FolderList((), under_way=True))
 
 
 def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool, mixed: bool) -> None:
@@ -585,7 +582,16 @@ def _end(target: Target, name: str, times: tuple[CopyTimes, ...], *, keep: bool,
         keep &= before.machine == (here := boot_id())
         others = [r for r in before.readings if r.folder not in folders] if keep else []
         now = before._replace(readings=tuple(sorted((*times, *others))), machine=here, under_way=mixed)
-        target.put_list(name, now, before)
+        _relist(target, name, before, now)
+
+
+def _relist(target: Target, name: str, before: FolderList, now: FolderList) -> None:
+    with contextlib.closing(SegmentsTaken(target, name, DEFAULT_LIMITS, None, before)) as segments:
+        for item in before.files:
+            if item.taken is not None:
+                segments.carry(item.name, item.taken)
+        files = (i._replace(taken=segments.done[i.name]) if i.taken is not None else i for i in now.files)
+        segments.finish(now._replace(files=tuple(files)))
 
 
 # Logs of a running broker with an open transaction in a fresh copy are read again, then their coordinators' logs.

@@ -1,14 +1,17 @@
-"""The batches that a copy takes of segments."""
+"""The file of a directory of a copy: batches of its segments, contents of small files, and the list."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
 
-from auditor.base.errors import DecodeError, Limits
+from auditor.base.at_rest import Json
+from auditor.base.errors import DEFAULT_LIMITS, MIB, DecodeError, Limits
 from auditor.connectors import kafka_names
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import CHECKED_FROM, UNVERIFIED, header_of
@@ -16,18 +19,28 @@ from auditor.connectors.codec.blanking import Blanks
 from auditor.connectors.codec.damaged_fields import SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.segment import UNKNOWN, Chunk, HeaderHop, StoredChunks, foreign_row, read_segment
+from auditor.connectors.kafka_names import COPY_LIST_1
 from auditor.connectors.logdir.copy_format import (
-    FILE_BYTES,
-    FILE_ROWS,
-    GROUP_ROWS,
+    LIST,
+    LIST_VERSION,
+    MOST_FOOTER,
+    MOST_LIST_BYTES,
+    ROW_GROUPS,
+    FolderList,
     Listed,
     Records,
+    RowGroup,
     SegmentRows,
     SegmentWriter,
     TakenSegment,
+    decode_list,
+    digest_of,
+    footer_in,
+    is_name,
+    parsed_struct,
 )
-from auditor.connectors.logdir.copy_view import details_of
-from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_head
+from auditor.connectors.logdir.copy_view import ENTRY, MOST_ROWS, details_of, encoded_index, packed
+from auditor.connectors.stores.storage import BinaryFile, StorageLocation, open_file, read_file, read_head
 from auditor.copying.target import Target
 from auditor.replay.producers.audit_replay import known_of
 from auditor.replay.task import ReplicaTask
@@ -36,21 +49,54 @@ MOST_OPEN = 1000  # transactions at the end of a segment that are kept in its li
 MAX_FOREIGN = 1000  # batches of an unknown magic in a segment that are looked at, as in the recovery scan
 
 
-class SegmentsTaken:
-    """Copies the segments of a directory one after the other; several share a Parquet file until it is full.
+WITH_LIST = 4 << 10  # bytes of a small file that are stored in the list; larger ones are stored beside it
 
-    ``blanks``: removes secrets from the records of an internal topic; None if no bytes are copied.
+
+class EarlierUnreadable(OSError):
+    """The file of an earlier copy cannot be read, or has another content than its list says."""
+
+
+_INDEXED = [walking.POSITION, walking.LAST_OFFSET, walking.MAX_TIMESTAMP]  # columns that entries of an index name
+
+
+@dataclass
+class _LastSegment:
+    # The rows of the segment that was copied last, as long as they are few: indexes are stored relative to them.
+    name: str = ""
+    earlier: tuple[int, int] = (0, 0)  # from row to before row of the earlier file
+    rows: list[np.ndarray] = field(default_factory=list)
+    few: bool = True
+
+
+class SegmentsTaken:
+    """Writes the file of a directory, in the order of its segments; what an earlier copy has of them is moved.
+
+    Nothing is written before something differs from the earlier copy. ``before``: its list; ``blanks``: removes secrets
+    from the records of an internal topic; None if no bytes are copied; ``records``: record summaries are
+    taken of some.
     """
 
-    def __init__(self, target: Target, folder: str, limits: Limits, blanks: Blanks | None) -> None:
+    def __init__(
+        self,
+        target: Target,
+        folder: str,
+        limits: Limits,
+        blanks: Blanks | None,
+        before: FolderList | None,
+        *,
+        records: bool = False,
+    ) -> None:
         self.target, self.folder, self.limits, self.blanks = target, folder, limits, blanks
-        self.open: contextlib.ExitStack | None = None
-        self.writer: SegmentWriter
+        self.stored = blanks is not None
+        self.before = before
+        entries = [item.taken for item in before.files if item.taken is not None] if before is not None else []
+        self.records = records or any(entry.records for entry in entries)
+        self.writer: SegmentWriter | None = None
         self.path: Path
-        self.first = ""
-        self.pending: list[tuple[str, TakenSegment]] = []  # of the file that is open
+        self.run = (0, 0)  # rows of the earlier file that are next
         self.done: dict[str, TakenSegment] = {}
-        self.bytes = 0  # of stored batches in it
+        self.contents: set[str] = set()  # small files that are new in the file
+        self.last = _LastSegment()
         self.unended: set[int] | None = set()  # producer ids whose transactions are open by now; None for too many
         self.batches = self.read = self.kept = 0  # batches and bytes that were read; segments that were as they were
 
@@ -73,38 +119,100 @@ class SegmentsTaken:
         f = open_file(place, name)
         if isinstance(f, DecodeError):
             return f
-        self._began(last, records and not (isinstance(f, StoredChunks) and not f.has_records))
+        self.last = _LastSegment(last)
+        records = records and not (isinstance(f, StoredChunks) and not f.has_records)
         with contextlib.closing(f):
-            self.pending.append(
-                (last, self._chunks_taken(place, name, self._chunks(f, place, name, size, task, whole)))
+            self.done[last] = self._chunks_taken(
+                place, name, self._chunks(f, place, name, size, task, whole, records), records
             )
-        self._file_is_full()
         return None
 
-    def keep(self, name: str, entry: TakenSegment) -> None:
-        """Leave a segment as an earlier copy has it."""
-        self.done[name] = entry
-        self.unended = None if entry.unended is None else set(entry.unended)
-        self.kept += 1
+    def carry(self, name: str, old: TakenSegment, *, held: bool = False) -> None:
+        """Leave a segment as the earlier copy has it; ``held``: the log begins behind it."""
+        first, behind = self.run
+        if old.rows and first < behind != old.first:
+            self.writing()
+        number = self._rows()
+        if old.rows:
+            first, behind = self.run
+            self.run = (first if first < behind else old.first), old.first + old.rows
+        self.done[name] = old._replace(first=number)
+        self.last = _LastSegment(name, (old.first, old.first + old.rows))
+        if not held:
+            self.unended = None if old.unended is None else set(old.unended)
 
-    def carry(self, name: str, old: TakenSegment) -> bool:
-        """Move the rows of a segment from an earlier file; return whether that was possible."""
-        reader = self._earlier(old)
-        if reader is None:
-            return False
-        self._began(name, old.records)
-        first = self.writer.rows
-        self._add_earlier(reader, old)
-        self.pending.append((name, old._replace(first=first)))
-        self.unended = None if old.unended is None else set(old.unended)
-        self._file_is_full()
-        return True
+    def segment(self, name: str, entry: TakenSegment, reader: SegmentRows) -> TakenSegment:
+        """Move a segment from another file. Errors: ``OSError``."""
+        if self.writer is None:
+            self.stored = reader.stored
+        writer = self.writing()
+        first = writer.rows
+        writer.carry(reader, entry.first, entry.first + entry.rows)
+        self.done[name] = entry._replace(first=first)
+        return self.done[name]
+
+    def _rows(self) -> int:
+        return self.run[1] - self.run[0] + (self.writer.rows if self.writer is not None else 0)
+
+    def writing(self) -> SegmentWriter:
+        """Move what is to be moved by now. Errors: ``OSError`` of the target, and of the earlier file."""
+        if self.writer is None:
+            self.path = self.target.begun(self.folder)
+            self.writer = SegmentWriter(self.path, stored=self.stored, records=self.records)
+        first, behind = self.run
+        if first < behind:
+            self.run = 0, 0
+            try:
+                self.writer.carry(self.earlier(), first, behind)
+            except OSError as error:
+                raise EarlierUnreadable(0, str(error.strerror)) from error
+        return self.writer
+
+    def earlier(self) -> SegmentRows:
+        """The rows of the earlier file. Errors: ``OSError``."""
+        if self.before is None:
+            raise OSError(0, "no earlier copy")
+        reader = self.target.earlier(self.folder, self.before.groups)
+        if reader.stored != self.stored:
+            raise OSError(0, "the earlier copy has other columns")
+        return reader
+
+    def content(self, item: Listed, data: bytes) -> Listed:
+        """Store the content of a small file: in the list, or beside it. A large index is stored as its differences
+        from the batches of its segment, if that is possible."""
+        content = data.rstrip(b"\0")
+        if len(content) <= WITH_LIST:
+            return item._replace(content=content)
+        text = self._relative(item, content)
+        like = self.last.name if text is not None else None
+        return self.packed(item._replace(like=like), packed(content if text is None else text))
+
+    def packed(self, item: Listed, content: bytes) -> Listed:
+        """Store the packed content of a small file beside the list."""
+        self.contents.add(item.name)
+        return item._replace(kept=self.writing().keep(content))
+
+    def _relative(self, item: Listed, data: bytes) -> bytes | None:
+        says = kafka_names.data_name(item.name)
+        entry = self.done.get(self.last.name)
+        if says is None or says.kind not in ENTRY or entry is None or entry.rows > MOST_ROWS or entry.damaged:
+            return None
+        if self.last.name.partition(".")[0] != item.name.partition(".")[0] or not self.last.few:
+            return None
+        first, behind = self.last.earlier
+        earlier = [self.earlier().rows(first, behind)[0][:, _INDEXED]] if first < behind else []
+        indexed = np.concatenate([np.empty((0, len(_INDEXED)), np.int64), *earlier, *self.last.rows])
+        rows = walking.walk_rows(len(indexed))
+        rows[:, _INDEXED] = indexed
+        return encoded_index(says.kind, data, rows, says.offset)
 
     def is_there(self, place: StorageLocation, name: str, entry: TakenSegment) -> bool:
         """Whether the last copied batch of a segment is still at its position, with its checksum."""
-        reader = self._earlier(entry)
         last = entry.first + entry.rows - 1
-        return reader is not None and entry.rows > 0 and _is_there(place, name, reader.rows(last, last + 1)[0][0])
+        try:
+            return entry.rows > 0 and _is_there(place, name, self.earlier().rows(last, last + 1)[0][0])
+        except OSError:
+            return False
 
     def _chunks(
         self,
@@ -114,10 +222,11 @@ class SegmentsTaken:
         size: int,
         task: ReplicaTask | None,
         whole: bool,
+        records: bool,
         start: tuple[int, int] = (0, 0),
     ) -> Iterator[Chunk]:
         offsets, context = _offsets(name, task)
-        internal, records = self.blanks is not None, self.writer.records
+        internal = self.blanks is not None
         if not whole and not internal and not records and not place.uri and place.view is None:
             hop = HeaderHop(f, size, self.limits, start[0], _behind(offsets, start))
             for rows in hop.chunks():
@@ -139,90 +248,77 @@ class SegmentsTaken:
     ) -> bool:
         """Copy what follows the batches that an earlier copy has of a segment; return False if those changed (the
         last one is compared by checksum)."""
-        entry = old.taken
+        entry, last = old.taken, name.rpartition("/")[2]
         if entry is None or entry.damaged or not entry.rows or size < old.size:
             return False
-        reader = self._earlier(entry)
         f = open_file(place, name)
-        if reader is None or isinstance(f, DecodeError):
+        if isinstance(f, DecodeError):
             return False
-        last = reader.rows(entry.first + entry.rows - 1, entry.first + entry.rows)[0][0]
         with contextlib.closing(f):
-            if not _is_there(place, name, last):
+            if not self.is_there(place, name, entry):
                 return False
-            self._began(name.rpartition("/")[2], entry.records)
-            self.unended = None if entry.unended is None else set(entry.unended)
-            first, end, following = self.writer.rows, *entry.chunks[-1][1:]
-            self._add_earlier(reader, entry)
-            chunks = self._chunks(f, place, name, size, task, whole, (end, following))
-            more = self._chunks_taken(place, name, chunks)
-        joined = more._replace(first=first, rows=self.writer.rows - first, chunks=(*entry.chunks, *more.chunks))
-        joined = joined._replace(
+            self.carry(last, entry)
+            first, end, following = self.done[last].first, *entry.chunks[-1][1:]
+            chunks = self._chunks(f, place, name, size, task, whole, entry.records, (end, following))
+            more = self._chunks_taken(place, name, chunks, entry.records)
+        self.done[last] = more._replace(
+            first=first,
+            rows=entry.rows + more.rows,
+            chunks=(*entry.chunks, *more.chunks),
             checked=entry.checked and more.checked,
             body_errors=(*entry.body_errors, *more.body_errors),
             of_records=(*entry.of_records, *more.of_records),
         )
-        self.pending.append((name.rpartition("/")[2], joined))
-        self._file_is_full()
         return True
 
-    def _earlier(self, entry: TakenSegment) -> SegmentRows | None:
-        # None if unreadable, or written with other columns.
-        try:
-            reader = self.target.earlier(self.folder, entry.file)
-            reader.rows(entry.first, entry.first + entry.rows)
-        except OSError:
-            return None
-        fits = (reader.stored, reader.records) == (self.blanks is not None, entry.records)
-        return reader if fits else None
+    def finish(self, content: FolderList) -> None:
+        """Replace the file of the directory by one with this list, unless it has it. Errors: ``OSError`` of the
+        target."""
+        before = self.before
+        total = sum(group.rows for group in before.groups) if before is not None else 0
+        if self.writer is None and before is not None and self.run == (0, total):
+            content = content._replace(groups=before.groups)
+            if content == before:
+                return
+        writer = self.writing()
+        files = tuple(self._moved(item, writer) for item in content.files)
+        writer.close(content._replace(files=files))
+        self.target.replace(self.folder, self.path)
+        self.writer = None
 
-    def _add_earlier(self, reader: SegmentRows, old: TakenSegment) -> None:
-        for first in range(old.first, old.first + old.rows, GROUP_ROWS):
-            behind = min(first + GROUP_ROWS, old.first + old.rows)
-            rows, stored = reader.rows(first, behind, stored=reader.stored)
-            records = Records(reader.summaries(first, behind), reader.details(first, behind)) if old.records else None
-            self._add(rows, stored, records)
+    def _moved(self, item: Listed, writer: SegmentWriter) -> Listed:
+        if item.kept is None or item.name in self.contents:
+            return item
+        begin, size = item.kept
+        data = read_head(self.target.place.child(self.folder), LIST, size, start=begin)
+        if isinstance(data, DecodeError) or len(data) != size:
+            raise EarlierUnreadable(0, "a file of the earlier copy cannot be read")
+        return item._replace(kept=writer.keep(data))
 
-    def finish(self) -> dict[str, TakenSegment]:
-        """Close the open file; return the segments copied so far by name."""
-        if self.open is not None:
-            self.writer.close()
-            file = self.target.finished(self.path, self.folder, self.first)
-            self.open.close()
-            self.open = None
-            self.done |= {name: entry._replace(file=file) for name, entry in self.pending}
-            self.pending, self.bytes = [], 0
-        return self.done
-
-    def _file_is_full(self) -> None:
-        if self.writer.rows >= FILE_ROWS or self.bytes >= FILE_BYTES:
-            self.finish()
+    def close(self) -> None:
+        """Drop what is not finished."""
+        if self.writer is not None:
+            self.writer.out.close()
+            with contextlib.suppress(OSError):
+                self.path.unlink()
+            self.writer = None
 
     def _add(self, rows: np.ndarray, stored: list[bytes] | None, records: Records | None) -> None:
-        self.bytes += sum(map(len, stored or ())) + sum(
-            len(text or b"") for text in (records.details if records else ())
-        )
-        self.writer.add(rows, stored, records)
+        self.writing().add(rows, stored, records)
+        self.last.few &= sum(map(len, self.last.rows)) + len(rows) <= MOST_ROWS
+        self.last.rows = [*self.last.rows, rows[:, _INDEXED]] if self.last.few else []
 
-    def _began(self, name: str, records: bool) -> None:
-        # A file has record summaries for all of its segments or for none.
-        if self.open is not None and self.writer.records != records:
-            self.finish()
-        if self.open is not None:
-            return
-        self.open = contextlib.ExitStack()
-        self.first = first = name.partition(".")[0]
-        self.path = self.open.enter_context(self.target.begun(self.folder, first))
-        self.writer = SegmentWriter(self.path, stored=self.blanks is not None, records=records)
-
-    def _chunks_taken(self, place: StorageLocation, name: str, segment_chunks: Iterator[Chunk]) -> TakenSegment:
-        first = self.writer.rows
+    def _chunks_taken(
+        self, place: StorageLocation, name: str, segment_chunks: Iterator[Chunk], records: bool
+    ) -> TakenSegment:
+        first = self._rows()
         chunks, errors, bodies, checked, of_records = [], [], [], True, list[int]()
         for chunk in segment_chunks:
             stored = None
             if self.blanks is not None and chunk.raw is not None:
                 stored = self.blanks.blanked(chunk.batches, chunk.raw)
-            self._add(chunk.rows, stored, _records_of(chunk))
+            if len(chunk.rows):
+                self._add(chunk.rows, stored, _records_of(chunk) if records else None)
             checked &= not np.any(chunk.rows[:, walking.FLAWS] & UNVERIFIED)
             self.batches += len(chunk.rows)
             self._follow(chunk.rows)
@@ -233,15 +329,14 @@ class SegmentsTaken:
         foreign = tuple(_foreign(place, name, errors, self.limits))
         unended = None if self.unended is None else tuple(sorted(self.unended))
         return TakenSegment(
-            file="",
             first=first,
-            rows=self.writer.rows - first,
+            rows=self._rows() - first,
             chunks=tuple(chunks),
             errors=tuple(errors),
             body_errors=tuple(bodies),
             foreign=foreign,
             checked=checked,
-            records=self.writer.records,
+            records=records,
             of_records=tuple(of_records),
             unended=unended,
         )
@@ -257,6 +352,12 @@ class SegmentsTaken:
         self.unended = (self.unended - set(producers[ended].tolist())) | set(producers[~ended].tolist())
         if len(self.unended) > MOST_OPEN:
             self.unended = None
+
+
+def segments_first(file: str) -> tuple[str, bool, str]:
+    """The order of the files of a directory: by offset, and a segment before its indexes."""
+    base, _, kind = file.partition(".")
+    return base, kind != "log", kind
 
 
 def _records_of(chunk: Chunk) -> Records | None:
@@ -296,3 +397,91 @@ def _foreign(place: StorageLocation, name: str, errors: list[DecodeError], limit
             foreign = row.copy()
             foreign[walking.MAGIC] = np.int64(data[walking.PREFIX - 1])
             yield tuple(foreign.tolist())
+
+
+# Copies of version 1: the list, Parquet files of batches and packed contents of small files are files of their own.
+
+
+_BATCHES_1, _PACKED_1 = ".log.parquet", ".gz"
+_MOST_1 = 256 * MIB  # bytes of a file of batches
+
+
+def convert(target: Target, folder: str, limits: Limits) -> None:
+    """Make the file of a directory from its files of version 1, and then delete these.
+
+    Killed at any point, the directory is of one version or the other. Errors: ``OSError`` of the target, and for a list
+    that cannot be read.
+    """
+    if target.list_of(folder) is None:
+        _convert(target, folder, limits)
+    others = {file for file in target.files(folder) if file.endswith((_BATCHES_1, _PACKED_1))}
+    target.clear(folder, others - {COPY_LIST_1})
+    target.remove(folder, COPY_LIST_1)
+
+
+def _convert(target: Target, folder: str, limits: Limits) -> None:
+    place, beside = target.place.child(folder), dict[str, str]()
+    data = read_file(place, COPY_LIST_1, limit=MOST_LIST_BYTES)
+    content = decode_list(data, partial(_of_this_version, beside)) if isinstance(data, bytes) else data.detail
+    if isinstance(content, str):
+        raise OSError(0, f"{folder}/{COPY_LIST_1}: {content}")
+    records = any(item.taken is not None and item.taken.records for item in content.files)
+    with contextlib.closing(SegmentsTaken(target, folder, limits, None, None, records=records)) as segments:
+        files = sorted(content.files, key=lambda item: (item.unused or "", item.gone or (), segments_first(item.name)))
+        items = [_converted(segments, place, item, beside.get(item.name, "")) for item in files]
+        segments.finish(content._replace(files=tuple(items)))
+
+
+def _of_this_version(beside: dict[str, str], data: Json) -> Json:
+    # ``beside`` gets the file with what was taken, by name. ValueError for any other list.
+    if not isinstance(data, dict) or data.get("version") != 1 or not isinstance(data.get("files"), list):
+        raise ValueError
+    for item in data["files"]:
+        taken = item.get("taken") if isinstance(item, dict) else None
+        where = taken.pop("file", None) if isinstance(taken, dict) else item.get("kept") if taken is None else None
+        if where is not None:
+            if not isinstance(where, str) or not is_name(where) or not isinstance(item.get("name"), str):
+                raise ValueError
+            beside[item["name"]] = where
+            item |= {"kept": [0, 0]} if taken is None else {}
+    return data | {"version": LIST_VERSION}
+
+
+def _converted(segments: SegmentsTaken, place: StorageLocation, item: Listed, beside: str) -> Listed:
+    # One that cannot be read is an error of its file, as it was.
+    try:
+        if item.taken is not None:
+            return item._replace(taken=segments.segment(item.name, item.taken, _rows_1(place, beside)))
+        if item.kept is not None:
+            return segments.packed(item, _data_1(place, beside, DEFAULT_LIMITS.max_index_bytes))
+    except OSError as error:
+        why = "unreadable", str(error.strerror)
+        return item._replace(taken=None, gone=None, kept=None, like=None, refused=why)
+    return item
+
+
+@lru_cache(maxsize=1)
+def _rows_1(place: StorageLocation, file: str) -> SegmentRows:
+    data = _data_1(place, file, _MOST_1)
+    if not file.endswith(f"-{digest_of(data)}{_BATCHES_1}"):
+        raise OSError(0, "a file of the copy has another content than its name says")
+    footer = footer_in(data)
+    if len(footer) > min(MOST_FOOTER, len(data)):
+        raise OSError(0, "no Parquet file of a copy")
+    groups = []
+    try:
+        for group in parsed_struct(footer)[ROW_GROUPS][1][1]:
+            chunks = [chunk[3][1] for chunk in group[1][1][1]]
+            starts = [min(chunk[field][1] for field in (9, 11) if field in chunk) for chunk in chunks]
+            begin, behind = min(starts), max(s + chunk[7][1] for s, chunk in zip(starts, chunks, strict=True))
+            groups.append(RowGroup(begin, behind - begin, group[3][1], digest_of(data[begin:behind])))
+    except (ValueError, TypeError, LookupError) as error:
+        raise OSError(0, "no Parquet file of a copy") from error
+    return SegmentRows(footer, groups, lambda begin, count: data[begin : begin + count])
+
+
+def _data_1(place: StorageLocation, file: str, most: int) -> bytes:
+    data = read_file(place, file, limit=most)
+    if isinstance(data, DecodeError):
+        raise OSError(0, data.detail)
+    return data

@@ -11,25 +11,21 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
 from auditor.base.errors import MIB, AuditInputError, StoreTrouble
+from auditor.connectors.kafka_names import COPY_README
 from auditor.connectors.logdir.copy_format import (
     LIST,
-    MOST_LIST_BYTES,
-    SUFFIX,
     FolderList,
+    RowGroup,
     SegmentRows,
-    decode_list,
-    digest_of,
-    encode_list,
-    file_name,
 )
-from auditor.connectors.logdir.copy_view import rows_of
+from auditor.connectors.logdir.copy_view import list_of, rows_of
 from auditor.connectors.stores import remote_files, results, retries, storage
 from auditor.connectors.stores.results import LOCK, PARTIAL, TRIAL_S
 from auditor.connectors.stores.retries import REFUSED
@@ -96,10 +92,10 @@ class IoSlots:
             raise _Cancelled
 
 
-# The target: files that never change, and lists that are replaced atomically.
+# The target: a file for each directory, which is replaced atomically.
 
 
-README = "0-THIS-IS-NO-BACKUP.txt"
+README = COPY_README
 SAYS = """\
 This is no backup. No broker can start on it, and no record can be restored from it.
 
@@ -119,12 +115,8 @@ class Target(ABC):
     place: StorageLocation
 
     @abstractmethod
-    def read(self, name: str, file: str) -> bytes | None:
-        """Return the content of a file, None if it does not exist."""
-
-    @abstractmethod
-    def put(self, name: str, file: str, content: bytes) -> None:
-        """Write a file atomically."""
+    def replace(self, name: str, path: Path, file: str = LIST) -> None:
+        """Replace the file of a directory by a complete one from :meth:`begun`, at once."""
 
     @abstractmethod
     def remove(self, name: str, file: str) -> None:
@@ -135,12 +127,8 @@ class Target(ABC):
         """Return the names of the files in a directory."""
 
     @abstractmethod
-    def has(self, name: str, file: str) -> bool:
-        """Whether a file that a list names exists."""
-
-    @abstractmethod
-    def folders(self) -> set[str]:
-        """Return the names of the directories with a list."""
+    def folders(self, file: str = LIST) -> set[str]:
+        """Return the names of the directories with such a file."""
 
     @abstractmethod
     def forget(self, name: str) -> None:
@@ -150,20 +138,13 @@ class Target(ABC):
     def scratch(self, name: str) -> Path:
         """Return the local directory for incomplete files of a directory."""
 
-    @abstractmethod
-    def move(self, path: Path, name: str, file: str) -> None:
-        """Move a file from :meth:`scratch` into the directory."""
-
-    def settle(self, name: str) -> None:  # noqa: B027  what stores took, they have
-        """Flush a directory to disk."""
-
     def each(self, work: Callable[[Given], Answer], given: Sequence[Given]) -> Iterator[Answer]:
         """Run ``work`` for each item; each is about a directory of its own."""
         return map(work, given)
 
-    def earlier(self, name: str, file: str) -> SegmentRows:
-        """Return the rows of a Parquet file."""
-        return rows_of(self.place.child(name), file)
+    def earlier(self, name: str, groups: tuple[RowGroup, ...]) -> SegmentRows:
+        """Return the rows of a directory's file with these row groups."""
+        return rows_of(self.place.child(name), groups)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """Prefetch the lists of these directories, for one :meth:`list_of` each, in this order."""
@@ -171,47 +152,31 @@ class Target(ABC):
 
     def list_of(self, name: str) -> FolderList | None:
         """Return the list of a directory, None if it has no readable one."""
-        data = self.read(name, LIST)
-        folder_list = decode_list(data) if data is not None else None
+        folder_list = list_of(self.place.child(name))
         return folder_list if isinstance(folder_list, FolderList) else None
-
-    def put_list(self, name: str, folder_list: FolderList, before: FolderList | None = None) -> None:
-        """Replace a directory's list if it differs from ``before``, then delete the files that it does not name."""
-        if folder_list != before:
-            self.settle(name)  # what the list names is there before the list is
-            self.put(name, LIST, encode_list(folder_list))
-            self.settle(name)  # and what it does not name goes when it is
-        small_files = {item.kept for item in folder_list.files if item.kept is not None}
-        self._clear(name, small_files | {item.taken.file for item in folder_list.files if item.taken is not None})
 
     def take_away(self, name: str) -> None:
         """Delete a directory that the input no longer has."""
         self.remove(name, LIST)
-        self._clear(name, frozenset())
+        self.clear(name)
         self.forget(name)
 
-    def _clear(self, name: str, named: Set[str]) -> None:
-        for file in sorted(self.files(name) - named - {LIST}):
-            if _is_ours(file):
+    def clear(self, name: str, more: Container[str] = ()) -> None:
+        """Delete incomplete files, and ``more``."""
+        for file in sorted(self.files(name)):
+            if file.startswith(PARTIAL) or file in more:
                 self.remove(name, file)
 
-    @contextlib.contextmanager
-    def begun(self, name: str, first: str) -> Iterator[Path]:
-        """Yield the path of a new file, to be added by :meth:`finished`."""
-        handle, path = tempfile.mkstemp(prefix=PARTIAL + first, dir=self.scratch(name))
+    def begun(self, name: str) -> Path:
+        """Return the path of a new file, to be completed and given to :meth:`replace`."""
+        handle, path = tempfile.mkstemp(prefix=PARTIAL, dir=self.scratch(name))
         os.close(handle)
-        try:
-            yield Path(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-            raise
+        return Path(path)
 
-    def finished(self, path: Path, name: str, first: str) -> str:
-        """Move a written file into the directory, under a name from its content; return the name."""
-        file = file_name(first, digest_of(path.read_bytes()))
-        self.move(path, name, file)
-        return file
+    def _write_readme(self) -> None:
+        path = self.begun("")
+        path.write_text(SAYS)
+        self.replace("", path, README)
 
 
 class FolderTarget(Target):
@@ -225,7 +190,7 @@ class FolderTarget(Target):
             if any(path.name != LOCK for path in out.iterdir()) and not (out / README).is_file():
                 raise AuditInputError(NO_COPY.format(out))
             if not (out / README).is_file():
-                self.put("", README, SAYS.encode())
+                self._write_readme()
         except OSError as error:
             raise AuditInputError(f"{out}: {error.strerror}; give a folder that can be written") from error
 
@@ -240,28 +205,12 @@ class FolderTarget(Target):
                 raise OSError(0, f"{folder} is no folder")
         return folder
 
-    def read(self, name: str, file: str) -> bytes | None:
-        """See :meth:`Target.read`; None also if it is unreadable."""
-        try:
-            return (self.out / name / file).read_bytes()
-        except OSError:
-            return None
-
-    def put(self, name: str, file: str, content: bytes) -> None:
-        """See :meth:`Target.put`."""
-        with self.begun(name, "") as path:
-            path.write_bytes(content)
-            self.move(path, name, file)
-
-    def move(self, path: Path, name: str, file: str) -> None:
-        """See :meth:`Target.move`."""
+    def replace(self, name: str, path: Path, file: str = LIST) -> None:
+        """See :meth:`Target.replace`."""
         with path.open("rb") as f:
             os.fsync(f.fileno())
         path.chmod(0o644 & ~_umask())
         path.replace(self.out / name / file)
-
-    def settle(self, name: str) -> None:
-        """See :meth:`Target.settle`."""
         handle = os.open(self.scratch(name), os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -277,16 +226,9 @@ class FolderTarget(Target):
         with os.scandir(self.scratch(name)) as entries:
             return {entry.name for entry in entries if entry.is_file(follow_symlinks=False)}
 
-    def has(self, name: str, file: str) -> bool:
-        """See :meth:`Target.has`."""
-        try:
-            return stat.S_ISREG(os.lstat(self.out / name / file).st_mode)
-        except OSError:
-            return False
-
-    def folders(self) -> set[str]:
+    def folders(self, file: str = LIST) -> set[str]:
         """See :meth:`Target.folders`."""
-        names = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(LIST)}
+        names = {path.parent.relative_to(self.out).as_posix() for path in self.out.rglob(file)}
         return {"" if name == "." else name for name in names}
 
     def forget(self, name: str) -> None:
@@ -303,15 +245,12 @@ def _umask() -> int:
     return mask
 
 
-def _is_ours(name: str) -> bool:
-    return name.endswith((SUFFIX, ".gz")) or name.startswith(PARTIAL)
-
-
-# A target in a store, where one PUT of a list does what a rename does in a directory.
+# A target in a store, where one PUT does what a rename does in a directory.
 
 
 _STREAMS = 2  # concurrent uploads: pyarrow's S3 client reserves 10 MiB for each
 _LARGE_UPLOAD = 4 * MIB
+_PREFETCHED = _LARGE_UPLOAD + 1  # not aside: files that were prefetched are taken one at a time
 
 
 def _at(name: str, file: str) -> str:
@@ -337,7 +276,7 @@ class StoreTarget(Target):
         self.turns, self.streams = IoSlots(), threading.Semaphore(_STREAMS)
         try:
             self._look()
-            self.put("", README, SAYS.encode())
+            self._write_readme()
         except OSError as error:
             raise AuditInputError(
                 f"cannot write to {self.place.shown}: {error.strerror}; choose another --out"
@@ -373,36 +312,27 @@ class StoreTarget(Target):
         except REFUSED as error:
             raise OSError(0, storage.problem("", error).detail) from error
 
-    def _path(self, name: str, file: str) -> str:
-        return self.place.child(_at(name, file)).path
-
-    def read(self, name: str, file: str) -> bytes | None:
-        """See :meth:`Target.read`."""
-        if not self.has(name, file):
+    def list_of(self, name: str) -> FolderList | None:
+        """See :meth:`Target.list_of`."""
+        if LIST not in self.entries.get(name, ()):
             return None
-        came = remote_files.prefetched(self.folder.uri, self._path(name, file))
-        if came is not None and came.first is not None and len(came.first) == came.end:
-            return came.first.tobytes()
-        return self._ask(lambda: self.folder.get(_at(name, file), MOST_LIST_BYTES + 1))
-
-    def put(self, name: str, file: str, content: bytes) -> None:
-        """See :meth:`Target.put`."""
-
-        def write() -> None:
-            with self.streams:
-                self.folder.put(_at(name, file), content)
-
-        self._ask(write, len(content))
-        self.entries[name][file] = len(content)
+        return self._ask(lambda: super(StoreTarget, self).list_of(name), _PREFETCHED)
 
     def scratch(self, name: str) -> Path:
         """See :meth:`Target.scratch`."""
         return self.own
 
-    def move(self, path: Path, name: str, file: str) -> None:
-        """See :meth:`Target.move`."""
-        self.put(name, file, path.read_bytes())
+    def replace(self, name: str, path: Path, file: str = LIST) -> None:
+        """See :meth:`Target.replace`."""
+        size = path.stat().st_size
+
+        def write() -> None:
+            with self.streams:
+                self.folder.put_file(_at(name, file), path)
+
+        self._ask(write, size)
         path.unlink()
+        self.entries[name][file] = size
 
     def remove(self, name: str, file: str) -> None:
         """See :meth:`Target.remove`."""
@@ -413,31 +343,26 @@ class StoreTarget(Target):
         """See :meth:`Target.files`."""
         return frozenset(self.entries[name])
 
-    def has(self, name: str, file: str) -> bool:
-        """See :meth:`Target.has`."""
-        return file in self.entries.get(name, ())
-
     def each(self, work: Callable[[Given], Answer], given: Sequence[Given]) -> Iterator[Answer]:
         """See :meth:`Target.each`: several at once, while they wait for the store."""
         return self.turns.each(work, given)
 
-    def earlier(self, name: str, file: str) -> SegmentRows:
+    def earlier(self, name: str, groups: tuple[RowGroup, ...]) -> SegmentRows:
         """See :meth:`Target.earlier`."""
-        with self._aside(self.entries[name].get(file, 0)):
-            return super().earlier(name, file)
+        return self._ask(lambda: super(StoreTarget, self).earlier(name, groups), _PREFETCHED)
 
     def lists_ahead(self, names: Iterable[str]) -> AbstractContextManager[None]:
         """See :meth:`Target.lists_ahead`: in parallel, within the memory set aside."""
-        present = (name for name in names if self.has(name, LIST))
+        present = (name for name in names if LIST in self.entries.get(name, ()))
         wanted = (
-            remote_files.Coming(self.folder.uri, self.place.child(_at(name, LIST)).path, self.entries[name][LIST])
+            remote_files.Coming(self.place.uri, self.place.child(_at(name, LIST)).path, self.entries[name][LIST])
             for name in present
         )
         return remote_files.coming([wanted], remote_files.MANY)
 
-    def folders(self) -> set[str]:
+    def folders(self, file: str = LIST) -> set[str]:
         """See :meth:`Target.folders`."""
-        return {name for name, files in self.entries.items() if LIST in files}
+        return {name for name, files in self.entries.items() if file in files}
 
     def forget(self, name: str) -> None:
         """See :meth:`Target.forget`: a store has no directories."""

@@ -7,8 +7,9 @@ import gzip
 import os
 import stat
 import time
+import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,21 +30,20 @@ from auditor.connectors.codec.batches import (
 )
 from auditor.connectors.codec.records import LEAST_RECORD, Decoded
 from auditor.connectors.codec.segment import ROWS, Chunk, Look, Opens, StoredChunks
+from auditor.connectors.kafka_names import COPY_LIST_1, COPY_README
 from auditor.connectors.logdir.copy_format import (
     LIST,
-    MOST_FILE,
-    MOST_LIST_BYTES,
-    SUFFIX,
+    TAIL,
     FolderList,
     Listed,
+    RowGroup,
     SegmentRows,
     TakenSegment,
     decode_list,
-    digest_of,
-    file_name,
+    read_footer,
 )
 from auditor.connectors.stores import storage
-from auditor.connectors.stores.retries import side_by_side
+from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.connectors.stores.storage import (
     BinaryFile,
     FolderListing,
@@ -52,7 +52,7 @@ from auditor.connectors.stores.storage import (
     Unused,
     open_file,
     printable,
-    read_file,
+    read_head,
 )
 
 # Record details, which a copy without payload keeps beside the summary of a batch: timestamps, whether each record has
@@ -302,7 +302,7 @@ def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError
     ``as_of``: when, in ns, a store's directories were listed: its lists are read once per listing.
     """
     if folder.uri:
-        return _cached_list(folder, (as_of,)) if as_of else _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
+        return _cached_list(folder, (as_of,)) if as_of else _opened_list(folder)
     try:
         status = os.lstat(folder.child(LIST).path)
     except OSError:
@@ -314,25 +314,61 @@ def list_of(folder: StorageLocation, as_of: int = 0) -> FolderList | DecodeError
 
 @functools.lru_cache(maxsize=LISTS)
 def _cached_list(folder: StorageLocation, _as_of: tuple[int, ...]) -> FolderList | DecodeError | None:
-    return _opened_list(read_file(folder, LIST, limit=MOST_LIST_BYTES))
+    return _opened_list(folder)
 
 
-def _opened_list(data: bytes | DecodeError) -> FolderList | DecodeError | None:
-    if isinstance(data, DecodeError):
-        return None if data.reason == "vanished" else data
-    content = decode_list(data)
-    return DecodeError(LIST, 0, len(data), "bad_manifest", content) if isinstance(content, str) else content
+def _opened_list(folder: StorageLocation) -> FolderList | DecodeError | None:
+    opened = open_file(folder, LIST)
+    if isinstance(opened, DecodeError):
+        return None if opened.reason == "vanished" else opened
+    try:
+        size = opened.seek(0, os.SEEK_END)
+        whole = storage.read_opened(opened, size) if size <= TAIL else None
+        read = _reader(opened, whole)
+        content = decode_list(read_footer(read, size)[1])
+    except REFUSED as error:
+        why = storage.problem(LIST, error)
+        return None if why.reason == "vanished" else why
+    finally:
+        opened.close()
+    if isinstance(content, str):
+        return DecodeError(LIST, 0, size, "bad_manifest", content)
+    if whole is not None:
+        _small[folder] = content.groups, whole
+        if len(_small) > LISTS:
+            del _small[next(iter(_small))]
+    return content
 
 
-@functools.lru_cache(maxsize=2)  # small segments share a file, whose name changes with its content
-def rows_of(folder: StorageLocation, name: str) -> SegmentRows:
-    """The rows of a file of batches. Errors: ``OSError``."""
-    data = read_file(folder, name, limit=MOST_FILE)
-    if isinstance(data, DecodeError):
-        raise OSError(0, data.detail)
-    if not name.endswith(file_name("", digest_of(data))):
-        raise OSError(0, "a file of the copy has another content than its name says")
-    return SegmentRows(data)
+_small: dict[StorageLocation, tuple[tuple[RowGroup, ...], bytes]] = {}  # files that were read with their list
+
+
+def _reader(opened: BinaryFile | None, whole: bytes | None) -> Callable[[int, int], bytes]:
+    # Reads from a position so many bytes, of an open file or of all its bytes.
+    if opened is None or whole is not None:
+        data = whole or b""
+        return lambda begin, count: data[begin : begin + count]
+    return lambda begin, count: storage.read_opened(opened, count, begin)
+
+
+@functools.lru_cache(maxsize=2)
+def rows_of(folder: StorageLocation, groups: tuple[RowGroup, ...]) -> SegmentRows:
+    """The rows of a directory's file with these row groups. Errors: ``OSError``."""
+    held, whole = _small.get(folder, ((), None))
+    if whole is not None and held == groups:
+        read = _reader(None, whole)
+        return SegmentRows(read_footer(read, len(whole))[0], groups, read)
+    opened = open_file(folder, LIST)
+    if isinstance(opened, DecodeError):
+        raise OSError(0, opened.detail)
+    read = _reader(opened, None)
+    try:
+        rows = SegmentRows(read_footer(read, opened.seek(0, os.SEEK_END))[0], groups, read)
+    except BaseException:
+        opened.close()
+        raise
+    weakref.finalize(rows, opened.close)
+    return rows
 
 
 class CopyView(NamedTuple):
@@ -408,7 +444,7 @@ def _opened(folder: StorageLocation, item: Listed, shown: str, among: FolderList
     if item.kept is not None:
         return _stored_file(folder, item, shown, among)
     if item.taken is not None:
-        return CopiedSegment(folder, item.taken, item.size, shown)
+        return CopiedSegment(folder, among.groups, item.taken, item.size, shown)
     if item.refused is not None:
         return DecodeError(shown, 0, -1, *item.refused)
     return DecodeError(shown, 0, -1, "unreadable", NOT_TAKEN)
@@ -423,36 +459,42 @@ def _stored_file(folder: StorageLocation, item: Listed, shown: str, among: Folde
     if item.like is not None:
         segment = _by_name(among).get(item.like)
         try:
-            content = _entries(folder, item.name, content, segment.taken if segment is not None else None)
+            content = _entries(folder, item.name, content, among.groups, segment.taken if segment is not None else None)
         except OSError as error:
             return DecodeError(shown, 0, -1, "unreadable", str(error.strerror))
     return _Content(content[: item.length], item.length)
 
 
-def _entries(folder: StorageLocation, name: str, text: bytes, segment: TakenSegment | None) -> bytes:
+def _entries(
+    folder: StorageLocation, name: str, text: bytes, groups: tuple[RowGroup, ...], segment: TakenSegment | None
+) -> bytes:
     says = kafka_names.data_name(name)
     if segment is None or says is None or says.kind not in ENTRY or segment.rows > MOST_ROWS:
         raise OSError(0, "an index of the copy is of no segment")
-    rows, _ = rows_of(folder, segment.file).rows(segment.first, segment.first + segment.rows)
+    rows, _ = rows_of(folder, groups).rows(segment.first, segment.first + segment.rows)
     return decoded_index(says.kind, text, rows, says.offset)
 
 
-def unpacked(folder: StorageLocation, stored: str, most: int) -> bytes | DecodeError:
-    """The content of a separate file, of ``most`` bytes."""
-    data = read_file(folder, stored, limit=DEFAULT_LIMITS.max_index_bytes)
+def unpacked(folder: StorageLocation, kept: tuple[int, int], most: int) -> bytes | DecodeError:
+    """The content of a small file, at most ``most`` bytes, that the directory's file has there."""
+    begin, size = kept
+    if size > DEFAULT_LIMITS.max_index_bytes:
+        return DecodeError(LIST, 0, -1, "limit", f"more than the limit of {DEFAULT_LIMITS.max_index_bytes} bytes")
+    whole = _small[folder][1] if folder in _small else None
+    data = read_head(folder, LIST, size, start=begin) if whole is None else whole[begin : begin + size]
     if isinstance(data, DecodeError):
         return data
     try:
         text = zlib.decompressobj(wbits=31).decompress(data, most + 1)
     except zlib.error:
-        return DecodeError(stored, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
+        return DecodeError(LIST, 0, -1, "unreadable", "what the copy keeps of it cannot be unpacked")
     if len(text) > most:
-        return DecodeError(stored, 0, -1, "limit", "the copy keeps more of it than its list says")
+        return DecodeError(LIST, 0, -1, "limit", "the copy keeps more of it than its list says")
     return text
 
 
 def packed(content: bytes) -> bytes:
-    """A file's content as a copy stores it in a separate file."""
+    """A file's content as a copy stores it beside the list."""
     return gzip.compress(content, compresslevel=6, mtime=0)
 
 
@@ -497,19 +539,25 @@ class CopiedSegment(_Bytes, StoredChunks):
     """A segment of a copy. Its chunks are as they were when it was read; its bytes are batch headers, from their rows,
     and zeros."""
 
-    def __init__(self, folder: StorageLocation, segment: TakenSegment, size: int, name: str) -> None:
+    def __init__(
+        self, folder: StorageLocation, groups: tuple[RowGroup, ...], segment: TakenSegment, size: int, name: str
+    ) -> None:
         super().__init__()
         self.name = name
-        self.folder, self.taken, self.size = folder, segment, size
+        self.folder, self.groups, self.taken, self.size = folder, groups, segment, size
         # First byte, end, the number of the first row, the rows
         self.held: tuple[int, int, int, np.ndarray] = (0, 0, 0, walking.walk_rows(0))
 
     def is_there(self) -> bool:
-        """Whether the file with its batches can be read, if it has any."""
+        """Whether its first batches can be read, if it has any."""
         try:
-            return not self.taken.rows or bool(rows_of(self.folder, self.taken.file))
+            return not self.taken.rows or bool(len(self._rows(0, 1, False)[0]))
         except OSError:
             return False
+
+    @functools.cached_property
+    def _reader(self) -> SegmentRows:
+        return rows_of(self.folder, self.groups)
 
     def _records(
         self, first: int, rows: np.ndarray, limits: Limits, look: Look | None
@@ -522,7 +570,7 @@ class CopiedSegment(_Bytes, StoredChunks):
 
     def _summaries(self, first: int, count: int) -> RecordSummary:
         begin = self.taken.first + first
-        summary = rows_of(self.folder, self.taken.file).summaries(begin, begin + count)
+        summary = self._reader.summaries(begin, begin + count)
         closed = summary.flaws & RECORD_UNDECOMPRESSABLE != 0
         if np.any((summary.present < 0) | (closed & (summary.present > 0))):
             raise OSError(0, "a batch of the copy has records that it cannot have")
@@ -532,7 +580,7 @@ class CopiedSegment(_Bytes, StoredChunks):
         self, first: int, batches: BatchColumns, summary: RecordSummary, some: np.ndarray, limits: Limits
     ) -> Iterator[Decoded]:
         begin = self.taken.first + first
-        details = rows_of(self.folder, self.taken.file).details(begin, begin + len(summary.present))
+        details = self._reader.details(begin, begin + len(summary.present))
         return records_from_details(batches, summary, [details[row] for row in some.tolist()], some, limits)
 
     @property
@@ -561,8 +609,7 @@ class CopiedSegment(_Bytes, StoredChunks):
     def _rows(self, first: int, behind: int, raw: bool) -> tuple[np.ndarray, list[bytes] | None]:
         if first >= behind:
             return walking.walk_rows(0), [] if raw else None
-        reader = rows_of(self.folder, self.taken.file)
-        rows, stored = reader.rows(self.taken.first + first, self.taken.first + behind, stored=raw)
+        rows, stored = self._reader.rows(self.taken.first + first, self.taken.first + behind, stored=raw)
         _check(rows, stored, self.size)
         return rows, stored
 
@@ -707,6 +754,7 @@ def _part(chunk: Chunk, low: int, high: int, floor: int) -> Chunk:
 
 _LAST: dict[StorageLocation, tuple[int, int]] = {}  # by place: a hash of its lists, and when (ns) it was first found
 HELD = "held by a copy: the broker has deleted it, and the log begins behind it; the table batches has it"
+OF_VERSION_1 = "a copy of version 1, which is not read: expected version 2; run: auditor copy --out {}"
 NOT_IN_LIST = "a file of Kafka's in the folder of a copy, whose list has it not: nobody reads it"
 
 
@@ -720,11 +768,20 @@ def resolve_copies(
     been meant to be read.
     """
     copied = {entry.name.rpartition("/")[0] for entry in listing.files if entry.name.rpartition("/")[2] == LIST}
-    if not copied:
+    earlier = {entry.name.rpartition("/")[0] for entry in listing.files if entry.name.rpartition("/")[2] == COPY_LIST_1}
+    earlier -= copied
+    if not copied and not earlier:
         return where, listing
     merged = FolderListing([], list(listing.unused), list(listing.errors))
+    if earlier:
+        detail = OF_VERSION_1.format(_top_of_copy(where, min(earlier)).shown)
+        merged.errors.append(
+            DecodeError("/".join(filter(None, (min(earlier), COPY_LIST_1))), 0, -1, "unreadable", detail)
+        )
     for entry in listing.files:
         folder, _, name = entry.name.rpartition("/")
+        if folder in earlier:
+            continue
         if folder not in copied:
             merged.files.append(entry)
         elif kafka_names.data_name(name) or name in kafka_names.OF_A_BROKER:
@@ -746,6 +803,14 @@ def resolve_copies(
     for folder, content in tops:
         remember_list(where._replace(view=None).child(folder), since, content)
     return where._replace(view=CopyView(since)), merged
+
+
+def _top_of_copy(where: StorageLocation, folder: str) -> StorageLocation:
+    # The directory of the whole copy, at or above one of its directories.
+    place = where._replace(view=None).child(folder)
+    above = [place := place.parent for _ in range(folder.count("/") + 3)]
+    tops = (top for top in (where.child(folder), *above) if isinstance(read_head(top, COPY_README, 1), bytes))
+    return next(tops, where)
 
 
 def _since(where: StorageLocation, lists: int, now: int) -> int:
@@ -799,9 +864,9 @@ def files_named(path: str) -> list[CopiedFile]:
 
 def _is_meant(item: Listed, last: str) -> bool:
     present = item.taken is not None or item.content is not None or item.kept is not None or item.refused is not None
-    if not last:
+    if last in ("", LIST):
         return present and not item.unused
-    return item.name == last or (last.endswith(SUFFIX) and item.taken is not None and item.taken.file == last)
+    return item.name == last
 
 
 def _list_above(path: str) -> FolderList | None:
@@ -810,6 +875,8 @@ def _list_above(path: str) -> FolderList | None:
     except AuditInputError:
         return None
     content = list_of(place) if storage.is_folder(place) else None
+    if content is None and isinstance(read_head(place, COPY_LIST_1, 1), bytes):
+        raise AuditInputError(OF_VERSION_1.format(_top_of_copy(place, "").shown))
     if content is None or isinstance(content, FolderList):
         return content
     raise AuditInputError(f"{place.shown}: {content.detail}; make the copy again")

@@ -128,6 +128,10 @@ def drafts(paths: Sequence[str], limits: Limits = DEFAULT_LIMITS) -> Drafts:
     for tree in _of_one_view(retries.apart(retries.as_here(partial(_tree, limits=limits)), outermost)):
         _bring_out_hidden(tree, outermost)
         _sort_files(tree, result)
+    if not result.found and (
+        old := [error for _, error in result.errors if error.file.endswith(kafka_names.COPY_LIST_1)]
+    ):
+        raise AuditInputError(old[0].detail)
     return result
 
 

@@ -470,10 +470,10 @@ class RemoteFile:
 
     def _came(self, number: int) -> np.ndarray:
         start, size = self._span(number)
-        if start == 0 and self._of.first is not None:
+        if self._of.first is not None:
             first, self._of.first = self._of.first, None
-            if len(first) >= size:
-                return first
+            if len(first) >= start + size:
+                return first[start:]
         future = self._coming.pop(number, None)
         if future is not None:
             try:

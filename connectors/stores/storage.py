@@ -436,7 +436,7 @@ def read_data(where: StorageLocation, name: str, limit: int) -> tuple[bytes, int
         return opened
     try:
         size, end = _extent(opened.fileno()) if isinstance(opened, io.FileIO) else (0, limit + 1)
-        data = _read(opened, min(end, limit + 1))
+        data = read_opened(opened, min(end, limit + 1))
     except REFUSED as error:
         return problem(name, error)
     finally:
@@ -464,15 +464,15 @@ def read_head(where: StorageLocation, name: str, count: int, *, start: int = 0) 
     if isinstance(opened, DecodeError):
         return opened
     try:
-        return _read(opened, count, start)
+        return read_opened(opened, count, start)
     except REFUSED as error:
         return problem(name or where.name, error)
     finally:
         opened.close()
 
 
-def _read(opened: BinaryFile, count: int, start: int = 0) -> bytes:
-    # Raises errors of its store.
+def read_opened(opened: BinaryFile, count: int, start: int = 0) -> bytes:
+    """``count`` bytes of an open file from byte ``start`` on, fewer if it is shorter. Errors: those of its store."""
     data = bytearray()
     piece = np.empty(min(count, 1 << 20), np.uint8).data  # not zeroed: most files are far smaller
     opened.seek(start)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 import time
 from pathlib import Path
@@ -19,7 +17,7 @@ from tests.broker.jars import missing_tools
 from tests.broker.left_open import late, stray
 from tests.broker.raw_requests import Wire
 from tests.conftest import NIGHTLY
-from tests.copies import LIST, copy_of, finds
+from tests.copies import copy_of, finds, listed
 from tests.facts import opened, opened_all
 
 pytestmark = [pytest.mark.cluster, pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))]
@@ -62,7 +60,7 @@ def test_a_broker_that_works_is_copied_and_nothing_starts_on_the_copy(version: s
             audit = taken(cluster.log_dir(), copy)
             assert not above_info(audit.findings)
             assert {row["standing"] for row in audit.blocked} <= {"waiting"}
-            said = json.loads(gzip.decompress((copy / "broker-1" / LIST).read_bytes()))["readings"]
+            said = listed(copy / "broker-1")["readings"]
             assert said
             assert all(live for *_, live in said)
         run("stop")

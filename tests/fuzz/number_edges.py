@@ -7,8 +7,6 @@ some of them in a history that is sound otherwise.
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
 import random
 import sys
 import tempfile
@@ -21,6 +19,7 @@ from auditor.base.errors import LAST_MS, MOST_OFFSET, AuditInputError
 from auditor.commands.decode import DecodeOptions, decode, lines, locate
 from auditor.connectors.logdir.copy_format import LIST
 from auditor.copying.run import copy_logs
+from tests import copies
 from tests.bare_broker import BEGAN
 from tests.fuzz.every_way import Failure, apart, every_way
 from tests.fuzz.mutated_directories import LIMITS, write
@@ -143,13 +142,13 @@ def in_lists(seed: int, count: int) -> Iterator[tuple[str, Failure]]:
         source, copy = Path(folder, "in"), Path(folder, "copy")
         write(Changed(random_.choice(HISTORIES), {}).tree, source)
         copy_logs([str(source)], copy, records=True)
-        lists = {path: json.loads(gzip.decompress(path.read_bytes())) for path in sorted(copy.rglob(LIST))}
+        lists = {path: copies.listed(path.parent) for path in sorted(copy.rglob(LIST))}
         for k in range(count):
             path = random_.choice([*lists])
             place = random_.choice([*_integers(lists[path], ())])
             edge = random_.choice(EDGES)
             before = path.read_bytes()
-            path.write_bytes(gzip.compress(json.dumps(_with(lists[path], place, edge)).encode()))
+            copies.relisted(path.parent, _with(lists[path], place, edge))
             (work := Path(folder, f"work-{k}")).mkdir()
             said = f"{path.relative_to(copy)} {place} {edge}"
             yield from ((said, failure) for failure in apart(work, lambda: every_way(copy, work, None)))

@@ -30,7 +30,7 @@ from auditor.copying.run import copy_logs
 from auditor.copying.target import README, StoreTarget
 from tests import corpora, failing_store
 from tests.conftest import ROOT
-from tests.copies import LIST, copy_of
+from tests.copies import LIST, copy_of, old_copies
 from tests.failing_store import BREAKS_OFF, TIMES_OUT, TOO_SHORT, UNANSWERED, FailingStore, Fault
 from tests.growing import CHANGES, appended, batches, broker, offsets, rolled, rows_of, trimmed
 from tests.whole.test_copies_written_over import Change, Later, accused, audited, began, says_that_it_is_both, went_on
@@ -78,14 +78,17 @@ def test_whatever_happened_it_is_as_a_new_one(
         assert done.bytes_read == sum(map(len, (batches(5, 3), offsets(5, 3))))
 
 
-def test_an_object_is_put_once_and_never_changed(s3: FailingStore, source: Path) -> None:
+def test_each_folder_that_changed_is_put_once(s3: FailingStore, source: Path) -> None:
     copy_logs([str(source.parent)], OUT)
-    for change in (appended, rolled):
+    for change, folders in ((appended, ["__consumer_offsets-0", "t-0"]), (rolled, ["t-0"])):
         change(source)
+        s3.log.clear()
         copy_logs([str(source.parent)], OUT)
-    puts = Counter(request.key for request in s3.log if request.method == "PUT" and request.size)
-    assert sum(name.endswith(".parquet") for name in puts) > 3
-    assert {name.rpartition("/")[2] for name, count in puts.items() if count > 1} == {LIST, README}
+        puts = Counter(
+            request.key.removeprefix("tonight/") for request in s3.log if request.method == "PUT" and request.size
+        )
+        # Of the log directory when it began, and when it ended.
+        assert puts == {f"broker-1/{name}/{LIST}": 1 for name in folders} | {f"broker-1/{LIST}": 2, README: 1}
 
 
 def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
@@ -109,7 +112,19 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(
             assert of(found["batches"], folder) in [of(state, folder) for state in (before, after)]
         copy_logs([str(source.parent)], OUT)
         assert rows_of(OUT)["batches"] == after
-    assert number > 5
+    assert number > 3
+
+
+def test_a_copy_of_version_1_is_converted_there(s3: FailingStore, tmp_path: Path) -> None:
+    old_copies(tmp_path)
+    shutil.copytree(tmp_path / "held", s3.buckets["copies"] / "tonight", dirs_exist_ok=True)
+    with pytest.raises(AuditInputError, match=r"auditor copy --out s3://copies/tonight$"):
+        discover([f"{OUT}/broker-1"])
+    assert copy_logs([], OUT).converted == 5
+    assert {name.rpartition("/")[2] for name in objects(s3)} == {LIST, README}
+    here = tmp_path / "held"
+    copy_logs([], here)
+    assert rows_of(OUT) == rows_of(str(here))
 
 
 def many(root: Path, count: int) -> Path:
@@ -177,7 +192,7 @@ def _breaks_off(source: Path, number: int) -> bool:
         return call
 
     with pytest.MonkeyPatch.context() as patched:
-        for name in ("put", "remove"):
+        for name in ("replace", "remove"):
             patched.setattr(StoreTarget, name, counted(getattr(StoreTarget, name)))
         try:
             copy_logs([str(source)], OUT)
@@ -361,7 +376,8 @@ def test_a_copy_there_that_did_not_change_is_not_read_again_by_who_watches_it(
     assert read == [3, 3]
     s3.log.clear()
     watch.look()
-    assert not [request.key for request in s3.log if request.key.endswith(".parquet")]
+    asked = Counter(request.key for request in s3.log if request.method == "GET" and request.key.endswith(LIST))
+    assert set(asked.values()) == {1}  # its list
     appended(source)
     copy_logs([str(source.parent)], OUT)
     settled(watch)
@@ -394,17 +410,17 @@ def changes_of(source: Path) -> list[Change]:
     """What a later copy into the store changes there, in the order in which it does."""
     found: list[Change] = []
     with pytest.MonkeyPatch.context() as patched:
-        put, remove = StoreTarget.put, StoreTarget.remove
+        replace, remove = StoreTarget.replace, StoreTarget.remove
 
-        def written(self: StoreTarget, name: str, file: str, content: bytes) -> None:
-            found.append(Change(f"{name}/{file}".lstrip("/"), content))
-            put(self, name, file, content)
+        def written(self: StoreTarget, name: str, path: Path, file: str = LIST) -> None:
+            found.append(Change(f"{name}/{file}".lstrip("/"), path.read_bytes()))
+            replace(self, name, path, file)
 
         def removed(self: StoreTarget, name: str, file: str) -> None:
             found.append(Change(f"{name}/{file}".lstrip("/"), None))
             remove(self, name, file)
 
-        patched.setattr(StoreTarget, "put", written)
+        patched.setattr(StoreTarget, "replace", written)
         patched.setattr(StoreTarget, "remove", removed)
         copy_logs([str(source)], OUT)
     return found

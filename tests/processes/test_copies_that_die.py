@@ -17,6 +17,7 @@ import pytest
 
 from tests import corpora, segments
 from tests.conftest import NIGHTLY, ROOT
+from tests.copies import LIST, old_copies
 from tests.unit.test_copies_again import rows_of
 
 FOLDERS = 60
@@ -45,8 +46,9 @@ def grown(root: Path) -> None:
         (folder / f"{135:020}.log").write_bytes(batches(45, 5))
 
 
-def call(source: Path, copy: Path, **more: Any) -> subprocess.Popen[str]:
-    line = [sys.executable, "-m", "auditor.cli", "copy", str(source), "--out", str(copy)]
+def call(source: Path | None, copy: Path, **more: Any) -> subprocess.Popen[str]:
+    paths = [str(source)] if source is not None else []
+    line = [sys.executable, "-m", "auditor.cli", "copy", *paths, "--out", str(copy)]
     return subprocess.Popen(
         line, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, **more,
@@ -90,12 +92,37 @@ def test_killed_at_any_moment_each_folder_is_as_before_or_as_after(tmp_path: Pat
     assert len(seen) > 1  # they died at different moments
 
 
+def test_a_conversion_killed_at_any_moment_goes_on(tmp_path: Path) -> None:
+    """Each folder is of version 1 or converted, and the last call converts the rest."""
+    old_copies(tmp_path / "old")
+    old, copy, dice, seen = tmp_path / "old" / "groups-43", tmp_path / "copy", random.Random(56), set()
+    shutil.copytree(old, tmp_path / "whole")
+    begun = time.monotonic()
+    assert call(None, tmp_path / "whole").wait() == 0
+    took, wanted = time.monotonic() - begun, by_folder(tmp_path / "whole")
+    for _ in range(KILLS // 2):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(old, copy)
+        process = call(None, copy)
+        time.sleep(took * dice.uniform(0.5, 1.0))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        time.sleep(0.5)  # until its worker has ended, too
+        folders = {path.parent for path in copy.rglob("copied.*")}
+        seen.add(len([folder for folder in folders if (folder / LIST).exists()]))
+        assert len(folders) == 22
+        assert call(None, copy).wait() == 0
+        assert by_folder(copy) == wanted
+        assert {path.name for path in copy.rglob("*") if path.is_file()} == {LIST, "0-THIS-IS-NO-BACKUP.txt", ".lock"}
+    assert seen
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Any:
-    """A disk of 256 KB; skipped where nobody may mount one."""
+    """A disk of 128 KB; skipped where nobody may mount one."""
     at = tmp_path / "disk"
     at.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(at)], check=False).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(at)], check=False).returncode:
         pytest.skip("no disk can be mounted here")
     yield at
     subprocess.run(["umount", "-l", str(at)], check=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +17,37 @@ import pytest
 from auditor.base.at_rest import parsed
 from auditor.base.errors import DecodeError
 from auditor.connectors.codec.batches import BatchColumns
-from auditor.connectors.logdir import copy_format
+from auditor.connectors.logdir import copy_format, copy_view
 from auditor.connectors.logdir.copy_format import (
     COLUMNS,
     LIST,
     FolderList,
     Listed,
+    RowGroup,
     SegmentRows,
     SegmentWriter,
     TakenSegment,
     columns_of,
     digest_of,
+    read_footer,
 )
 from auditor.connectors.logdir.inventory import discover
 from auditor.connectors.tables.input_splits import plan
 from auditor.connectors.tables.rows import How, read_piece
 from tests import segments
-from tests.copies import copy_of
+from tests.copies import copy_of, listed, relisted
 
-TAKEN = {"file": "a.log.parquet", "first": 0, "rows": 2, "chunks": [[2, 100, 7]]}
+TAKEN = {"first": 0, "rows": 2, "chunks": [[2, 100, 7]]}
+GROUP = [4, 100, 2, "aa"]
 
 
 def packed(**more: Any) -> bytes:
-    data = {"version": 1, "files": [{"name": "x.log", "size": 100, "taken": TAKEN}], "errors": []} | more
+    data = {
+        "version": 2,
+        "groups": [GROUP],
+        "files": [{"name": "x.log", "size": 100, "taken": TAKEN}],
+        "errors": [],
+    } | more
     return gzip.compress(json.dumps(data).encode(), mtime=0)  # names of tests must not differ by the second
 
 
@@ -48,11 +57,12 @@ def file_of(**more: Any) -> bytes:
 
 def test_a_list_comes_back_as_it_was() -> None:
     error = DecodeError("x", 70, 30, "zero_filled", "d")
-    taken = TakenSegment("a.parquet", 3, 1, ((1, 70, -5),), (error,), (), ((1,) * 17,))
+    taken = TakenSegment(3, 1, ((1, 70, -5),), (error,), (), ((1,) * 17,))
     found = FolderList(
         (Listed("x.log", 100, taken=taken), Listed("y", 9, content=b"\xff\0a", length=9), Listed("ü", 3, unused="y"),
-         Listed("q", 1, refused=("vanished", "gone")), Listed("k", 1, kept="k.gz", length=5)),
+         Listed("q", 1, refused=("vanished", "gone")), Listed("k", 1, kept=(4, 25), length=5)),
         (DecodeError("f", 0, -1, "unreadable", "denied"),),
+        groups=(RowGroup(29, 300, 4, "aabb"),),
     )  # fmt: skip
     assert copy_format.decode_list(copy_format.encode_list(found)) == found
 
@@ -60,14 +70,18 @@ def test_a_list_comes_back_as_it_was() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"", b"no gzip", gzip.compress(b"[]", mtime=0), gzip.compress(b"[" * 100_000, mtime=0), packed(version=2),
+        b"", b"no gzip", gzip.compress(b"[]", mtime=0), gzip.compress(b"[" * 100_000, mtime=0), packed(version=1),
         packed(files={}), packed()[:-12],
         file_of(name="../x"), file_of(name="a/b"), file_of(name=".."), file_of(name=""),
         file_of(size=-1),
         file_of(size=1.5), file_of(size=True), file_of(size=1 << 70), file_of(content="!"),
         file_of(content="AAAA", length=1),
-        file_of(kept="../../etc/passwd", length=1), file_of(unused=3), file_of(refused=["nothing", "known"]),
-        file_of(taken=TAKEN | {"file": "/etc/x.parquet"}), file_of(taken=TAKEN | {"rows": 3}),
+        file_of(kept="../../etc/passwd", length=1), file_of(kept=[1], length=1), file_of(kept=[-1, 5], length=1),
+        packed(groups=[[4, 0, 2, "aa"]]), packed(groups=[[4, 1 << 40, 2, "aa"]]),
+        packed(groups=[[4, 100, 1 << 40, "aa"]]),
+        packed(groups=[[4, 100, 2]]), packed(groups=[[4, 100, 2, 7]]), packed(groups={}),
+        file_of(unused=3), file_of(refused=["nothing", "known"]),
+        file_of(taken=TAKEN | {"first": -1}), file_of(taken=TAKEN | {"rows": 3}),
         file_of(taken=TAKEN | {"chunks": []}), file_of(taken=TAKEN | {"chunks": [[2, 101, 7]]}),
         file_of(taken=TAKEN | {"foreign": [[1, 2]]}), file_of(taken=TAKEN | {"of_records": ["a"]}),
         file_of(taken=TAKEN, unused="both"), file_of(stat=[1, 2]),
@@ -115,16 +129,24 @@ def rows(count: int, size: int = 100) -> np.ndarray:
 
 
 def written(found: np.ndarray) -> bytes:
-    out = io.BytesIO()
-    writer = SegmentWriter(out, stored=False)
-    writer.add(found)
-    writer.close()
-    return out.getvalue()
+    with tempfile.TemporaryDirectory() as folder:
+        writer = SegmentWriter(Path(folder, LIST), stored=False)
+        writer.add(found)
+        writer.close(FolderList(()))
+        return Path(folder, LIST).read_bytes()
+
+
+def reader_of(data: bytes) -> SegmentRows:
+    read = lambda at, count: data[at : at + count]  # noqa: E731
+    footer, packed_list = read_footer(read, len(data))
+    found = copy_format.decode_list(packed_list)
+    assert isinstance(found, FolderList)
+    return SegmentRows(footer, found.groups, read)
 
 
 def test_rows_come_back_as_they_were() -> None:
     found = rows(300_000)
-    reader = SegmentRows(written(found))
+    reader = reader_of(written(found))
     for first, behind in ((0, 10), (0, 300_000), (131_000, 262_200), (299_999, 300_000)):
         assert np.array_equal(reader.rows(first, behind)[0], found[first:behind])
     with pytest.raises(OSError, match="fewer batches"):
@@ -134,6 +156,15 @@ def test_rows_come_back_as_they_were() -> None:
 def table(schema: pa.Schema, count: int, **given: Any) -> pa.Table:
     columns = [given.get(f.name, pa.array(np.zeros(count), f.type)) for f in schema]
     return pa.table(columns, schema=schema)
+
+
+def alone(data: bytes) -> SegmentRows:
+    """What a stranger wrote as one row group."""
+    footer = copy_format.footer_in(data)
+    group = data[4 : -len(footer) - 8]
+    rows = pq.read_metadata(io.BytesIO(data)).num_rows
+    groups = [RowGroup(4, len(group), rows, digest_of(group))]
+    return SegmentRows(footer, groups, lambda at, count: data[at : at + count])
 
 
 def parquet(found: pa.Table, **how: Any) -> bytes:
@@ -146,7 +177,7 @@ def test_few_bytes_that_are_very_many_rows_are_refused() -> None:
     data = parquet(table(COLUMNS, 2_000_000), compression="zstd")
     assert len(data) < 200_000
     with pytest.raises(OSError, match="more than there can be"):
-        SegmentRows(data).rows(0, 1)
+        alone(data).rows(0, 1)
 
 
 def test_one_value_that_is_repeated_without_end_is_refused() -> None:
@@ -158,7 +189,7 @@ def test_one_value_that_is_repeated_without_end_is_refused() -> None:
     )
     assert len(data) < 50_000
     with pytest.raises(OSError, match="more than there can be"):
-        SegmentRows(data).rows(0, 1, stored=True)
+        alone(data).rows(0, 1, stored=True)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +197,9 @@ def test_one_value_that_is_repeated_without_end_is_refused() -> None:
 )
 def test_what_is_no_parquet_file_of_a_copy_is_none(data: bytes) -> None:
     with pytest.raises(OSError, match="of a copy"):
-        SegmentRows(data)
+        read_footer(lambda at, count: data[at : at + count], len(data))
+    with pytest.raises(OSError, match="of a copy"):
+        SegmentRows(copy_format.footer_in(data), [], lambda at, count: data[at : at + count])
 
 
 def decoded_rows(path: Path) -> dict[str, list[Any]]:
@@ -177,30 +210,46 @@ def decoded_rows(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-@pytest.mark.parametrize("change", ["gone", "another", "cut", "rows", "bit"])
+@pytest.mark.parametrize("change", ["another", "digest", "rows", "bit", "place"])
 def test_batches_that_are_not_there_are_an_error_of_their_segment(tmp_path: Path, change: str) -> None:
     (tmp_path / "in" / "b" / "t-0").mkdir(parents=True)
     (tmp_path / "in" / "b" / "t-0" / f"{0:020}.log").write_bytes(b"".join(segments.simple(3 * n) for n in range(5)))
     copy_of(tmp_path / "in", tmp_path / "copy")
     assert len(decoded_rows(tmp_path / "copy")["batches"]) == 5
-    file = next((tmp_path / "copy").rglob("*.parquet"))
-    if change == "gone":
-        file.unlink()
-    elif change == "another":  # batches beyond the end of the segment
-        file.write_bytes(written(rows(5, 1_000)))
-    elif change == "cut":
-        file.write_bytes(file.read_bytes()[:-100])
-    elif change == "bit":  # which shows by the name alone
-        data = bytearray(file.read_bytes())
-        data[len(data) // 2] ^= 1
-        file.write_bytes(data)
-    else:
-        file.write_bytes(written(rows(4)))
-    name = "other" if change == "bit" else f"other-{digest_of(file.read_bytes() if file.exists() else b'')}"
-    renamed = file.with_name(f"{name}.log.parquet")  # what was read of the old name is kept by it
-    if file.exists():
-        file.rename(renamed)
-    at = file.parent / LIST
-    at.write_bytes(gzip.compress(gzip.decompress(at.read_bytes()).replace(file.name.encode(), renamed.name.encode())))
+    folder = tmp_path / "copy" / "b" / "t-0"
+    said = listed(folder)
+    if change == "digest":
+        said["groups"][0][3] = "00" * 6
+        relisted(folder, said)
+    elif change == "bit":  # which shows by the digest alone
+        data = bytearray((folder / LIST).read_bytes())
+        data[10] ^= 1
+        (folder / LIST).write_bytes(data)
+    elif change == "place":
+        said["groups"][0][0] += 1
+        relisted(folder, said)
+    else:  # batches beyond the end of the segment, or too few
+        (folder / LIST).write_bytes(written(rows(4) if change == "rows" else rows(5, 1_000)))
+        relisted(folder, said | {"groups": listed(folder)["groups"]})
+    copy_view.rows_of.cache_clear()
+    copy_view._small.clear()  # who reads is another process
     (error,) = decoded_rows(tmp_path / "copy")["decode_errors"]
     assert (error["reason"], error["file"]) == ("unreadable", f"t-0/{0:020}.log")
+
+
+@pytest.mark.parametrize("change", ["cut", "footer", "empty", "key"])
+def test_a_file_whose_end_is_damaged_is_an_error_of_its_folder(tmp_path: Path, change: str) -> None:
+    (tmp_path / "in" / "b" / "t-0").mkdir(parents=True)
+    (tmp_path / "in" / "b" / "t-0" / f"{0:020}.log").write_bytes(segments.simple(0))
+    copy_of(tmp_path / "in", tmp_path / "copy")
+    file = tmp_path / "copy" / "b" / "t-0" / LIST
+    data = bytearray(file.read_bytes())
+    if change == "cut":
+        del data[-100:]
+    elif change == "empty":
+        data.clear()
+    else:
+        data[-30 if change == "footer" else -len(copy_format.footer_in(bytes(data))) - 10] ^= 1
+    file.write_bytes(data)
+    (error,) = discover([str(tmp_path / "copy")]).errors
+    assert error.error.file.endswith(LIST)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ from tests import segments
 from tests.audited import above_info
 from tests.bare_broker import BEGAN, broker, data, end
 from tests.coordinator_records import Coordinator
-from tests.copies import LIST, copy_of
+from tests.copies import copy_of, listed, relisted
 from tests.facts import opened, opened_all
 from tests.forge import Forged
 
@@ -67,7 +65,7 @@ def standing(path: Path) -> list[tuple[str, str, str]]:
 
 
 def readings(copy: Path) -> list[list[Any]]:
-    said: list[list[Any]] = json.loads(gzip.decompress((copy / "broker-1" / LIST).read_bytes()))["readings"]
+    said: list[list[Any]] = listed(copy / "broker-1")["readings"]
     return said
 
 
@@ -105,10 +103,9 @@ def test_no_claim_turns_anything_green(
     """What is found without the claim is found with it, whatever it says."""
     copy_of(locked.parent, tmp_path / "copy")
     before = {f.fingerprint: f.severity for f in opened(locked.parent).findings}
-    at = tmp_path / "copy" / "broker-1" / LIST
-    said = json.loads(gzip.decompress(at.read_bytes()))
+    said = listed(tmp_path / "copy" / "broker-1")
     said["readings"] = [[name, claimed, claimed, True] for name, *_ in said["readings"]]
-    at.write_bytes(gzip.compress(json.dumps(said).encode()))
+    relisted(tmp_path / "copy" / "broker-1", said)
     after = {f.fingerprint: f.severity for f in opened(tmp_path / "copy").findings}
     order = ("info", "warning", "error", "critical")
     assert before
@@ -134,7 +131,7 @@ def test_a_log_is_read_as_it_is_when_its_turn_comes(tmp_path: Path, monkeypatch:
     sizes = {
         f["name"]: f["size"]
         for name in ("pay-0", "__transaction_state-0")
-        for f in json.loads(gzip.decompress((tmp_path / "copy" / "broker-1" / name / LIST).read_bytes()))["files"]
+        for f in listed(tmp_path / "copy" / "broker-1" / name)["files"]
         if name.startswith("__") and f["name"].endswith(".log")
     }
     assert sizes == {f"{0:020}.log": (path / "__transaction_state-0" / f"{0:020}.log").stat().st_size}

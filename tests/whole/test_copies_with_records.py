@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from pathlib import Path
@@ -13,12 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import cli
-from auditor.connectors.logdir.copy_format import digest_of
 from auditor.copying import run
 from auditor.copying.run import copy_logs
 from auditor.outputs.publish import run_report
 from tests import corpora
-from tests.copies import LIST, finds
+from tests.copies import LIST, finds, listed, rewritten
 from tests.facts import opened
 from tests.segments import TIME, batch, compress, message, record, wrapper
 
@@ -208,17 +206,13 @@ def test_what_no_records_can_come_to_is_an_error_of_the_segment(tmp_path: Path, 
     data = [batch(record(0, None, b"v") + record(1, b"k", b"v", 5), 2, base_offset=2 * n) for n in range(5)]
     (folder / NAME).write_bytes(b"".join(data))
     copy_logs([str(tmp_path / "in")], tmp_path / "copy", records=True)
-    file = next((tmp_path / "copy").rglob("*.parquet"))
-    table, change = pq.read_table(file), HOSTILE[what]
+    file = tmp_path / "copy" / "broker-1" / "t-0" / LIST
+    table, change, said = pq.read_table(file), HOSTILE[what], listed(file.parent)
     names = {"present": "records_present", "flaws": "record_flaws", "details": "record_details"}
     for name, value in change.items():
         at = table.schema.get_field_index(names[name])
         table = table.set_column(at, table.schema.field(at), pa.array([value] * 5, table.schema.field(at).type))
-    pq.write_table(table, file, use_dictionary=False, store_schema=False)
-    name = f"other-{digest_of(file.read_bytes())}.log.parquet"
-    listed = file.parent / LIST
-    listed.write_bytes(gzip.compress(gzip.decompress(listed.read_bytes()).replace(file.name.encode(), name.encode())))
-    file.rename(file.with_name(name))
+    rewritten(file.parent, table, said)
     for records, errors in ((True, ["unreadable"]), (False, [])):
         (log,) = opened(tmp_path / "copy", records=records).judged["log"]
         assert [error["reason"] for error in log["errors"]] == errors
