@@ -37,7 +37,7 @@ from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_pac
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
-from auditor.spark.session import lacking, tuned
+from auditor.spark.session import A_TASK_EACH, lacking, tuned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -242,55 +242,6 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     return parts
 
 
-# Partitioning by number: exactly one number per partition, where a hash would put two together.
-
-
-TOGETHER = 1 << 16  # numbers that are tried at a time
-SEED = 42  # of the hash by which Spark repartitions
-
-
-def partition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Return rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
-
-    By the hash of a key that falls there: Spark 4.1 has ``repartitionById`` for it.
-    """
-    from pyspark.sql import functions as F
-
-    keys = F.from_json(F.lit(f"[{','.join(map(str, keys_of(count).tolist()))}]"), "array<bigint>")
-    return rows.repartition(count, keys[F.col(number)])
-
-
-@cache
-def keys_of(count: int) -> np.ndarray:
-    """Return for each of so many partitions a number that Spark puts there, int64."""
-    keys = np.full(count, -1, np.int64)
-    tried = 0
-    while (keys < 0).any():
-        numbers = np.arange(tried, tried + TOGETHER, dtype=np.int64)
-        places = hashed(numbers) % count
-        present, first = np.unique(places, return_index=True)
-        keys[present] = np.where(keys[present] < 0, numbers[first], keys[present])
-        tried += TOGETHER
-    return keys
-
-
-def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Return Spark's ``hash`` of bigints as int64: Murmur3_x86_32 over their lower and upper half."""
-    state = np.full(len(numbers), SEED, np.uint32)
-    for half in (numbers & 0xFFFFFFFF, numbers >> 32):
-        word = _turned(half.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        state = _turned(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    state ^= np.uint32(8)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
-    state ^= state >> np.uint32(16)
-    return state.view(np.int32).astype(np.int64)
-
-
-def _turned(words: np.ndarray, by: int) -> np.ndarray:
-    return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
-
-
 # Jobs: read every replica, then judge every log with all its replicas.
 #
 # Task input travels as rows, one packed list each, so that a task gets only its own: in a function it would be
@@ -320,16 +271,19 @@ def slots(spark: SparkSession) -> int:
 def each_list(
     spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
-    """Return the rows that ``work`` makes of each list, a task per list. Lazy."""
-    packed = pa.array(map(dumps, lists), pa.binary())
-    table = pa.table({"number": pa.array(range(len(packed)), pa.int32()), "work": packed})
+    """Return the rows that ``work`` makes of each list. Lazy.
+
+    With :data:`A_TASK_EACH` a task per list, else as many tasks as slots.
+    """
+    packed = [pa.array([dumps(one)], pa.binary()) for one in lists] or [pa.array([], pa.binary())]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in (row for batch in batches for row in batch.column(1)):
+        for one in (row for batch in batches for row in batch.column(0)):
             yield from work(loads(one.as_py()))
 
-    rows = spark.createDataFrame(table, schema="number int, work binary")
-    return partition_by_number(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
+    # A batch per list: of more than 48 MB a session that is not of Connect makes a partition per batch.
+    rows = spark.createDataFrame(pa.table({"work": pa.chunked_array(packed)}), schema="work binary")
+    return rows.mapInArrow(run, columns)
 
 
 def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
@@ -345,7 +299,8 @@ def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) 
     facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries), FACTS)
     if large:
         facts = _read_in_parts(spark, large, cores).union(facts)
-    return facts.persist()
+    with tuned(spark, A_TASK_EACH):
+        return facts.persist()
 
 
 def _read_whole(tries: int, tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
@@ -362,13 +317,13 @@ def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) ->
 
 
 def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """Return the chunks of all these replicas, read by ``parts`` tasks: a partition per replica, in log order.
+    """Return the chunks of all these replicas, read by ``parts`` tasks; those of a replica are adjacent, in log order.
 
-    Spark sorts the rows of a replica, and spills to disk.
+    Spark sorts the rows of a partition, and spills to disk. Replicas that share one are replayed one after the other.
     """
     lists = spread(segment_tasks(tasks), parts)
     chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
-    return partition_by_number(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+    return chunks.repartition("replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
 def facts_frame(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
@@ -505,7 +460,8 @@ def _read_missing(
         missing = [one for one in named if one[1] not in content.there]
         if not missing:
             return None
-        rows = _missing(spark, missing, work).persist()
+        with tuned(spark, A_TASK_EACH):
+            rows = _missing(spark, missing, work).persist()
         try:
             return rows if rows.count() else None
         except failures() as error:

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from auditor.base.errors import AuditInputError, require
@@ -376,40 +376,41 @@ def quiet_errors(session: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tuned(session: SparkSession) -> Iterator[None]:
-    """Run a query whose few rows take Python long: without code generation, and with small partitions.
+def tuned(session: SparkSession, settings: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a query with other ``settings``, by default :data:`TUNED`.
 
-    Generated code would be compiled for half a second, and the rows would go to one task. Several threads may be in
-    such queries of one session: the last one leaves it as the first one found it. Errors of a query are raised as they
-    are, also where Java is gone and no setting can be restored.
+    Several threads may be in such queries of one session: the last one leaves it as the first one found it. Errors of a
+    query are raised as they are, also where Java is gone and no setting can be restored.
     """
+    settings = TUNED if settings is None else settings
+    key = (session, *settings)
     with _tuning:
-        inside, before = _tuned.setdefault(session, (0, {}))
+        inside, before = _tuned.setdefault(key, (0, {}))
         if not inside:
-            before = {key: session.conf.get(key, None) for key in TUNED if session.conf.isModifiable(key)}
-            for key in before:
-                session.conf.set(key, TUNED[key])
-        _tuned[session] = (inside + 1, before)
+            before = {name: session.conf.get(name, None) for name in settings if session.conf.isModifiable(name)}
+            for name in before:
+                session.conf.set(name, settings[name])
+        _tuned[key] = (inside + 1, before)
     try:
         yield
     except BaseException:
         with contextlib.suppress(Exception):
-            _restore_settings(session)
+            _restore_settings(session, key)
         raise
-    _restore_settings(session)
+    _restore_settings(session, key)
 
 
-def _restore_settings(session: SparkSession) -> None:
+def _restore_settings(session: SparkSession, key: tuple[Any, ...]) -> None:
     with _tuning:
-        inside, before = _tuned.pop(session)
+        inside, before = _tuned.pop(key)
         if inside > 1:
-            _tuned[session] = (inside - 1, before)
+            _tuned[key] = (inside - 1, before)
             return
-        for key, value in before.items():
+        for name, value in before.items():
             if value is None:
-                session.conf.unset(key)
+                session.conf.unset(name)
             else:
-                session.conf.set(key, value)
+                session.conf.set(name, value)
 
 
 def _configured(session: SparkSession) -> SparkSession:
@@ -431,14 +432,19 @@ NEEDED = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.driver.maxResultSize": "0",  # what bounds rows of judged logs is the driver's memory
 }
+# For queries whose few rows take Python long: no generated code, which is compiled for half a second, and small
+# partitions, since the rows would go to one task.
 TUNED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "64k",
 }
+# For rows of the driver that are a task's work each: Spark makes at most so many tasks of them, without an exchange.
+# Its default is the number of slots. It counts when a frame is persisted, or else when it is run.
+A_TASK_EACH = {"spark.sql.leafNodeDefaultParallelism": "10000"}
 _tuning = threading.Lock()
 _ours: WeakSet[SparkSession] = WeakSet()  # those that were started here
-_tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
+_tuned: dict[tuple[Any, ...], tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
 SETTINGS = {"spark.ui.showConsoleProgress": "false"}
 OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own
 
