@@ -28,7 +28,6 @@ from auditor.pipeline.runner import (
     judged_rows,
     judged_texts,
     kept,
-    read_kept,
     read_task,
 )
 from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
@@ -37,9 +36,10 @@ from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_pac
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
-from auditor.spark.session import A_TASK_EACH, lacking, tuned
+from auditor.spark.session import A_TASK_EACH, described, lacking, tuned
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.rules.seen.cluster_view import Cluster
@@ -203,18 +203,20 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
     return list(read_packed(part))
 
 
-def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
+def replay_parts(
+    batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask], counted: Accumulator[int] | None = None
+) -> Iterator[ReplicaFacts]:
     """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
     After failed attempts the replica is read as a whole in a process apart, with the same result.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
         if failed_before():
-            yield from read_apart([tasks[number]], read_replica)
-            continue
-        with storage.guarded({}):
-            facts = ReplicaReader(tasks[number], arriving(rows)).run()
-        yield facts
+            (facts,) = read_apart([tasks[number]], read_replica)
+        else:
+            with storage.guarded({}):
+                facts = ReplicaReader(tasks[number], arriving(rows)).run()
+        yield from count_batches([facts], counted)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
@@ -286,8 +288,23 @@ def each_list(
     return rows.mapInArrow(run, columns)
 
 
-def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
-    """Return the facts of every replica, one row each, persisted for the second job. Lazy.
+def counting(spark: SparkSession) -> Accumulator[int] | None:
+    """Return a new count of the batches that tasks have read when they end; None on Spark Connect, which has none."""
+    return None if "connect" in type(spark).__module__ else spark.sparkContext.accumulator(0)
+
+
+def count_batches(replicas: Iterable[ReplicaFacts], counted: Accumulator[int] | None) -> Iterator[ReplicaFacts]:
+    """Yield facts and count their batches."""
+    for facts in replicas:
+        if counted is not None:
+            counted.add(facts.sums["batches"])
+        yield facts
+
+
+def read_replicas(
+    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], counted: Accumulator[int] | None = None
+) -> DataFrame:
+    """Return the facts of every replica, one row each, persisted for the second job; ``counted`` gets batches. Lazy.
 
     A replica is read by one task, except large ones (:func:`auditor.pipeline.plan.divide`); their replay comes first,
     since it takes longest.
@@ -296,22 +313,27 @@ def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) 
     large, others = divide(tasks)
     tries = attempts(spark)
     whole = sharing(others)
-    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries), FACTS)
+    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries, counted), FACTS)
     if large:
-        facts = _read_in_parts(spark, large, cores).union(facts)
+        facts = _read_in_parts(spark, large, cores, counted).union(facts)
     with tuned(spark, A_TASK_EACH):
         return facts.persist()
 
 
-def _read_whole(tries: int, tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
-    yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept, tries)), FACTS_ARROW)
+def _read_whole(
+    tries: int, counted: Accumulator[int] | None, tasks: list[ReplicaTask | SharingTask | TextTask]
+) -> Iterator[pa.RecordBatch]:
+    replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
+    yield from in_batches(map(kept, count_batches(replicas, counted)), FACTS_ARROW)
 
 
-def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) -> DataFrame:
+def _read_in_parts(
+    spark: SparkSession, tasks: list[ReplicaTask], cores: int, counted: Accumulator[int] | None
+) -> DataFrame:
     shipped = dumps(tasks)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(map(kept, replay_parts(batches, loads(shipped))), FACTS_ARROW)
+        yield from in_batches(map(kept, replay_parts(batches, loads(shipped), counted)), FACTS_ARROW)
 
     return read_parts(spark, tasks, list_count(segment_tasks(tasks), cores)).mapInArrow(replay, FACTS)
 
@@ -364,9 +386,11 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, JUDGED)
 
 
-def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-    """Run the judge step over every log and bring its rows to the driver."""
-    with tuned(facts.sparkSession):
+def judge_logs(
+    facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog, job: str = "judge logs"
+) -> Iterator[Judged]:
+    """Run the judge step over every log and bring its rows to the driver; ``job`` describes it."""
+    with tuned(facts.sparkSession), described(facts.sparkSession, job):
         rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
 
@@ -426,7 +450,11 @@ AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and wha
 
 
 def read_kept_replicas(
-    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder, notes: list[str]
+    spark: SparkSession,
+    tasks: Sequence[ReplicaTask | TextTask],
+    work: WorkFolder,
+    notes: list[str],
+    counted: Accumulator[int] | None = None,
 ) -> DataFrame:
     """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
 
@@ -437,7 +465,7 @@ def read_kept_replicas(
     named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
     before = work.known()
     notes[:] = before.notes([identity for _, identity in named])
-    loose = _read_missing(spark, named, work, before)
+    loose = _read_missing(spark, named, work, before, counted)
     positions = work.known().there
     rows: dict[str, AtRest] = {}
     for position, task in sorted(((positions[i], task) for task, i in named if i in positions), key=itemgetter(0)):
@@ -448,11 +476,15 @@ def read_kept_replicas(
     if loose is not None:  # another attempt, or another audit, may have kept what this one could not
         facts = facts.join(loose.select(*REPLICA), list(REPLICA), "left_anti").unionByName(loose)
     others = [task for task in tasks if not is_kept(task)]
-    return facts.unionByName(read_replicas(spark, others)) if others else facts
+    return facts.unionByName(read_replicas(spark, others, counted)) if others else facts
 
 
 def _read_missing(
-    spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
+    spark: SparkSession,
+    named: Sequence[Identified],
+    work: WorkFolder,
+    before: WorkFolderContent,
+    counted: Accumulator[int] | None = None,
 ) -> DataFrame | None:
     """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
     content = before
@@ -461,7 +493,7 @@ def _read_missing(
         if not missing:
             return None
         with tuned(spark, A_TASK_EACH):
-            rows = _missing(spark, missing, work).persist()
+            rows = _missing(spark, missing, work, counted).persist()
         try:
             return rows if rows.count() else None
         except failures() as error:
@@ -472,7 +504,9 @@ def _read_missing(
     return None
 
 
-def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolder) -> DataFrame:
+def _missing(
+    spark: SparkSession, missing: Sequence[Identified], work: WorkFolder, counted: Accumulator[int] | None = None
+) -> DataFrame:
     of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
     cores, tries = slots(spark), attempts(spark)
@@ -480,7 +514,7 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
         [(task, of[_replica_key(task)]) for task in some if isinstance(task, ReplicaTask)]
         for some in spread(others, list_count(others, cores))
     ]
-    rows = each_list(spark, lists, partial(_read_list, tries, work), FACTS)
+    rows = each_list(spark, lists, partial(_read_list, tries, work, counted), FACTS)
     if not large:
         return rows
     shipped = dumps((large, [of[_replica_key(task)] for task in large]))
@@ -488,7 +522,7 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tasks, names = loads(shipped)
         numbers = {_replica_key(task): number for number, task in enumerate(tasks)}
-        for facts in replay_parts(batches, tasks):
+        for facts in replay_parts(batches, tasks, counted):
             number = numbers[facts.log_dir, facts.folder]
             yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
 
@@ -501,7 +535,9 @@ def _replica_key(task: ReplicaTask) -> tuple[str, str]:
     return task.replica.log_dir, task.replica.folder
 
 
-def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:
+def _read_list(
+    tries: int, work: WorkFolder, counted: Accumulator[int] | None, named: list[Identified]
+) -> Iterator[pa.RecordBatch]:
     """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
     names = [identity for _, identity in named]
     stored = work.kept_of(names)
@@ -510,7 +546,11 @@ def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterato
         return
     died = work.begins(names)
     replicas = read_each([task for task, _ in left], read_task, tries, apart=died)
-    read = [(identity, facts) for (_, identity), some in zip(left, replicas, strict=True) for facts in some]
+    read = [
+        (identity, facts)
+        for (_, identity), some in zip(left, replicas, strict=True)
+        for facts in count_batches(some, counted)
+    ]
     yield from _kept_or_rows(work, read, names, stored)
     work.ended(names)
 

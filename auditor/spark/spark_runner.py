@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
+from auditor.base.errors import MIB
+from auditor.base.words import plural
 from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.plan import GIB, bytes_of
 from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.session import tuned, watched
+from auditor.spark.session import described, tuned, watched
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
@@ -45,10 +49,15 @@ class SparkReplicas(Replicas):
     """Facts in a frame, see :data:`auditor.spark.jobs.FACTS`."""
 
     def __init__(
-        self, frame: DataFrame | Callable[[], DataFrame], progress: Callable[[float], None] | None = None
+        self,
+        frame: DataFrame | Callable[[], DataFrame],
+        progress: Callable[[float], None] | None = None,
+        job: str = "read facts",
     ) -> None:
         self._frame = frame
         self.progress = progress
+        self.job = job
+        self.logs: int | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -58,9 +67,12 @@ class SparkReplicas(Replicas):
     def briefs(self) -> list[Brief]:
         """Return the briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         frame = self.frame
-        with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
-            column = self.frame.select("brief").toArrow().column("brief")
-        return briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        spark = frame.sparkSession
+        with watched(spark, self.progress), tuned(spark), described(spark, self.job):
+            column = frame.select("brief").toArrow().column("brief")
+        briefs = briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        self.logs = len({(brief.join_key, brief.topic, brief.partition) for brief in briefs})
+        return briefs
 
     def rows(self) -> list[KeptFacts]:
         """Bring all facts to the driver."""
@@ -102,15 +114,24 @@ class SparkRunner(Runner):
         """Plan the first job."""
         from auditor.spark import jobs
 
+        counted = jobs.counting(self.spark)
+        progress = self._counting(counted)
+        job = f"read {plural(len(tasks), 'replica')}, {_size(int(bytes_of(tasks).sum()))}"
         if work is not None:
 
             def read() -> DataFrame:
-                with watched(self.spark, self.progress), tuned(self.spark):
-                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes)
+                with watched(self.spark, progress), tuned(self.spark), described(self.spark, job):
+                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes, counted)
 
-            return SparkReplicas(read, self.progress)
+            return SparkReplicas(read, progress, job)
 
-        return SparkReplicas(jobs.read_replicas(self.spark, tasks), self.progress)
+        return SparkReplicas(jobs.read_replicas(self.spark, tasks, counted), progress, job)
+
+    def _counting(self, counted: Accumulator[int] | None) -> Callable[[float], None] | None:
+        heard = self.progress
+        if heard is None or counted is None:
+            return heard
+        return lambda part: heard(part, counted.value)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
         """Hold facts of the driver as a frame."""
@@ -123,13 +144,15 @@ class SparkRunner(Runner):
         from auditor.spark import jobs
 
         assert isinstance(replicas, SparkReplicas)
-        return jobs.judge_logs(replicas.frame, clusters, judge)
+        logs = "logs" if replicas.logs is None else plural(replicas.logs, "log")
+        return jobs.judge_logs(replicas.frame, clusters, judge, f"judge {logs}")
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Write tables in one job."""
         from auditor.spark import spark_tables
 
-        return spark_tables.run(self.spark, self.pool, audit, wanted)
+        with described(self.spark, f"write {plural(len(wanted.decoded) + len(wanted.derived), 'table')}"):
+            return spark_tables.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """Return a table as a frame."""
@@ -154,6 +177,10 @@ class SparkRunner(Runner):
         from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, written, table), table)
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.1f} MiB"
 
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:

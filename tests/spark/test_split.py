@@ -12,6 +12,8 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
+from auditor.pipeline.runner import read_task
+from auditor.pipeline.work_folder import WorkFolder, is_kept
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.spark import jobs
 from auditor.spark.jobs import read_parts
@@ -66,6 +68,27 @@ def test_results_are_the_same_bytes_in_parts(
     assert parts == whole
     assert whole["findings"]
     assert whole["tables"]
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_batches_are_counted_where_replicas_are_read(
+    kept: bool, large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(jobs, "divide", divide_all)
+    tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
+    counted = jobs.counting(spark)
+    assert counted is not None
+    if kept:
+        work = WorkFolder(str(tmp_path / "work"))
+        work.key()
+        frame = jobs.read_kept_replicas(spark, tasks, work, [], counted)
+    else:
+        frame = jobs.read_replicas(spark, tasks, counted)
+    assert frame.count() == len(tasks)
+    frame.unpersist()
+    assert counted.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
 
 
 @pytest.mark.parametrize(("parts", "partitions"), [(1, 1), (100, 5)])
