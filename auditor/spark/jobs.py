@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base import code_cache
 from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import MIB, is_unread
 from auditor.connectors.stores import remote_files, retries, storage
@@ -179,6 +180,31 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
+class Counted(NamedTuple):
+    """Counts of tasks that have ended: ``batches`` that were read, and how often kernels were compiled first."""
+
+    batches: Accumulator[int]
+    compiled: Accumulator[int]
+
+    @classmethod
+    def on(cls, spark: SparkSession) -> Counted | None:
+        """Return new counts; None on Spark Connect, which has none."""
+        if "connect" in type(spark).__module__:
+            return None
+        return cls(spark.sparkContext.accumulator(0), spark.sparkContext.accumulator(0))
+
+
+def counting(replicas: Iterable[ReplicaFacts], counted: Counted | None) -> Iterator[ReplicaFacts]:
+    """Yield facts as they are, and count what their reading came to."""
+    for facts in replicas:
+        if counted is not None:
+            counted.batches.add(facts.sums["batches"])
+            if code_cache.compiled:
+                counted.compiled.add(1)
+                code_cache.compiled.clear()
+        yield facts
+
+
 # Replicas far larger than others: many tasks read their segments, one task per replica replays them.
 #
 # Reading, checksums and decompression take nearly all of the time and are independent between segments; the replay
@@ -204,7 +230,7 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
 
 
 def replay_parts(
-    batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask], counted: Accumulator[int] | None = None
+    batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask], counted: Counted | None = None
 ) -> Iterator[ReplicaFacts]:
     """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
@@ -216,7 +242,7 @@ def replay_parts(
         else:
             with storage.guarded({}):
                 facts = ReplicaReader(tasks[number], arriving(rows)).run()
-        yield from count_batches([facts], counted)
+        yield from counting([facts], counted)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
@@ -288,21 +314,8 @@ def each_list(
     return rows.mapInArrow(run, columns)
 
 
-def counting(spark: SparkSession) -> Accumulator[int] | None:
-    """Return a new count of the batches that tasks have read when they end; None on Spark Connect, which has none."""
-    return None if "connect" in type(spark).__module__ else spark.sparkContext.accumulator(0)
-
-
-def count_batches(replicas: Iterable[ReplicaFacts], counted: Accumulator[int] | None) -> Iterator[ReplicaFacts]:
-    """Yield facts and count their batches."""
-    for facts in replicas:
-        if counted is not None:
-            counted.add(facts.sums["batches"])
-        yield facts
-
-
 def read_replicas(
-    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], counted: Accumulator[int] | None = None
+    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], counted: Counted | None = None
 ) -> DataFrame:
     """Return the facts of every replica, one row each, persisted for the second job; ``counted`` gets batches. Lazy.
 
@@ -321,15 +334,13 @@ def read_replicas(
 
 
 def _read_whole(
-    tries: int, counted: Accumulator[int] | None, tasks: list[ReplicaTask | SharingTask | TextTask]
+    tries: int, counted: Counted | None, tasks: list[ReplicaTask | SharingTask | TextTask]
 ) -> Iterator[pa.RecordBatch]:
     replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
-    yield from in_batches(map(kept, count_batches(replicas, counted)), FACTS_ARROW)
+    yield from in_batches(map(kept, counting(replicas, counted)), FACTS_ARROW)
 
 
-def _read_in_parts(
-    spark: SparkSession, tasks: list[ReplicaTask], cores: int, counted: Accumulator[int] | None
-) -> DataFrame:
+def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int, counted: Counted | None) -> DataFrame:
     shipped = dumps(tasks)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -454,7 +465,7 @@ def read_kept_replicas(
     tasks: Sequence[ReplicaTask | TextTask],
     work: WorkFolder,
     notes: list[str],
-    counted: Accumulator[int] | None = None,
+    counted: Counted | None = None,
 ) -> DataFrame:
     """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
 
@@ -484,7 +495,7 @@ def _read_missing(
     named: Sequence[Identified],
     work: WorkFolder,
     before: WorkFolderContent,
-    counted: Accumulator[int] | None = None,
+    counted: Counted | None = None,
 ) -> DataFrame | None:
     """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
     content = before
@@ -505,7 +516,7 @@ def _read_missing(
 
 
 def _missing(
-    spark: SparkSession, missing: Sequence[Identified], work: WorkFolder, counted: Accumulator[int] | None = None
+    spark: SparkSession, missing: Sequence[Identified], work: WorkFolder, counted: Counted | None = None
 ) -> DataFrame:
     of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
@@ -536,7 +547,7 @@ def _replica_key(task: ReplicaTask) -> tuple[str, str]:
 
 
 def _read_list(
-    tries: int, work: WorkFolder, counted: Accumulator[int] | None, named: list[Identified]
+    tries: int, work: WorkFolder, counted: Counted | None, named: list[Identified]
 ) -> Iterator[pa.RecordBatch]:
     """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
     names = [identity for _, identity in named]
@@ -549,7 +560,7 @@ def _read_list(
     read = [
         (identity, facts)
         for (_, identity), some in zip(left, replicas, strict=True)
-        for facts in count_batches(some, counted)
+        for facts in counting(some, counted)
     ]
     yield from _kept_or_rows(work, read, names, stored)
     work.ended(names)

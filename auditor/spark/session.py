@@ -233,6 +233,11 @@ def local_with_retries(master: str) -> str:
     return f"local[{matched[1] or '1'},{TASK_FAILURES}]" if matched else master
 
 
+def is_local(session: SparkSession) -> bool:
+    """Whether the master of a session is one machine."""
+    return LOCAL_ATTEMPTS.fullmatch(session.conf.get("spark.master", "") or "") is not None
+
+
 def find_java() -> str | None:
     """Return the ``java`` that Spark will start: below JAVA_HOME, else on PATH; None without one."""
     home = os.environ.get("JAVA_HOME")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -20,15 +21,15 @@ from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replic
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.session import described, tuned, watched
+from auditor.spark.session import described, is_local, tuned, watched
 
 if TYPE_CHECKING:
-    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
+    from auditor.spark.jobs import Counted
 
 
 # Runner on Spark: any master, classic or Connect.
@@ -37,6 +38,12 @@ if TYPE_CHECKING:
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
 # (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
 AHEAD = ("auditor.spark.jobs", "pandas")
+
+
+COMPILED = (
+    "Python workers compiled code before they read, which takes each of them a minute; 'make env' packs it for "
+    "--archives (docs/running.md)"
+)
 
 
 def _load_ahead() -> None:
@@ -53,10 +60,12 @@ class SparkReplicas(Replicas):
         frame: DataFrame | Callable[[], DataFrame],
         progress: Callable[[float], None] | None = None,
         job: str = "read facts",
+        counted: Counted | None = None,
     ) -> None:
         self._frame = frame
         self.progress = progress
         self.job = job
+        self.counted = counted
         self.logs: int | None = None
 
     @cached_property
@@ -71,6 +80,8 @@ class SparkReplicas(Replicas):
         with watched(spark, self.progress), tuned(spark), described(spark, self.job):
             column = frame.select("brief").toArrow().column("brief")
         briefs = briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        if self.counted is not None and self.counted.compiled.value and not is_local(spark):
+            logging.getLogger("auditor").warning(COMPILED)
         self.logs = len({(brief.join_key, brief.topic, brief.partition) for brief in briefs})
         return briefs
 
@@ -114,8 +125,10 @@ class SparkRunner(Runner):
         """Plan the first job."""
         from auditor.spark import jobs
 
-        counted = jobs.counting(self.spark)
-        progress = self._counting(counted)
+        counted, heard = jobs.Counted.on(self.spark), self.progress
+        progress = heard
+        if heard is not None and counted is not None:
+            progress = lambda part: heard(part, counted.batches.value)  # noqa: E731
         job = f"read {plural(len(tasks), 'replica')}, {_size(int(bytes_of(tasks).sum()))}"
         if work is not None:
 
@@ -123,15 +136,9 @@ class SparkRunner(Runner):
                 with watched(self.spark, progress), tuned(self.spark), described(self.spark, job):
                     return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes, counted)
 
-            return SparkReplicas(read, progress, job)
+            return SparkReplicas(read, progress, job, counted)
 
-        return SparkReplicas(jobs.read_replicas(self.spark, tasks, counted), progress, job)
-
-    def _counting(self, counted: Accumulator[int] | None) -> Callable[[float], None] | None:
-        heard = self.progress
-        if heard is None or counted is None:
-            return heard
-        return lambda part: heard(part, counted.value)
+        return SparkReplicas(jobs.read_replicas(self.spark, tasks, counted), progress, job, counted)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
         """Hold facts of the driver as a frame."""
@@ -168,10 +175,7 @@ class SparkRunner(Runner):
     @property
     def elsewhere(self) -> bool:
         """Whether tasks may run on other machines: on any cluster, and with a Connect server."""
-        from auditor.spark.session import LOCAL_ATTEMPTS
-
-        here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
-        return here is None or not hasattr(self.spark, "_jvm")
+        return not is_local(self.spark) or not hasattr(self.spark, "_jvm")
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
         from auditor.spark.spark_tables import count, read

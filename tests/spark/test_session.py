@@ -22,13 +22,15 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from auditor import register, running
+from auditor.base import code_cache
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark import jobs
+from auditor.spark import jobs, spark_runner
 from auditor.spark import session as spark_session
 from auditor.spark.session import DAEMON, TUNED, tuned
+from auditor.spark.spark_runner import SparkReplicas
 from tests import corpora
 from tests.conftest import ROOT, SHORT_JVM
 
@@ -189,6 +191,24 @@ def test_settings_and_description_of_the_session_are_as_before(spark: SparkSessi
         context.setLocalProperty("spark.job.description", None)
     assert settings_of(spark) == before
     assert context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString() == level
+
+
+def test_compiling_on_a_cluster_is_said_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted = jobs.Counted.on(spark)
+    assert counted is not None
+    monkeypatch.setattr(code_cache, "compiled", {"auditor.kernels"})
+    replicas: Any = [SimpleNamespace(sums={"batches": 3}), SimpleNamespace(sums={"batches": 4})]
+    assert list(jobs.counting(replicas, counted)) == replicas
+    assert (counted.batches.value, counted.compiled.value) == (7, 1)
+    frame = jobs.facts_frame(spark, [])
+    assert SparkReplicas(frame, counted=counted).briefs() == []
+    assert caplog.messages == []  # here the first line of the command says it
+    monkeypatch.setattr(spark_runner, "is_local", lambda _: False)
+    assert SparkReplicas(frame, counted=counted).briefs() == []
+    assert SparkReplicas(frame, counted=jobs.Counted.on(spark)).briefs() == []
+    assert caplog.messages == [spark_runner.COMPILED]
 
 
 def settings_of(spark: SparkSession) -> dict[str, str]:

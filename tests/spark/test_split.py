@@ -78,7 +78,7 @@ def test_batches_are_counted_where_replicas_are_read(
     if large:
         monkeypatch.setattr(jobs, "divide", divide_all)
     tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
-    counted = jobs.counting(spark)
+    counted = jobs.Counted.on(spark)
     assert counted is not None
     if kept:
         work = WorkFolder(str(tmp_path / "work"))
@@ -88,7 +88,8 @@ def test_batches_are_counted_where_replicas_are_read(
         frame = jobs.read_replicas(spark, tasks, counted)
     assert frame.count() == len(tasks)
     frame.unpersist()
-    assert counted.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
+    assert counted.batches.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
+    assert counted.compiled.value == 0
 
 
 @pytest.mark.parametrize(("parts", "partitions"), [(1, 1), (100, 5)])
