@@ -94,7 +94,7 @@ def unpacked(wheel: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(info)
 
 
-def machine_code(version: str) -> dict[str, Path]:
+def machine_code(version: str) -> dict[str, bytes]:
     """The compiled kernels for every x86-64 CPU, by their place; none where this Python or numba is another one."""
     here = (sys.platform, platform.machine(), "{}.{}".format(*sys.version_info[:2]))
     same = here == ("linux", "x86_64", version) and f"numba=={metadata.version('numba')} " in LOCK.read_text()
@@ -120,7 +120,7 @@ def bundle(folder: Path, version: str) -> Path:
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as got:
         ours = project(Path(made))
         files = {f"lib/{n}": data for wheel in (*download(version, Path(got)), ours) for n, data in unpacked(wheel)}
-        files |= {f"lib/{name}": path.read_bytes() for name, path in machine_code(version).items()}
+        files |= {f"lib/{name}": code for name, code in machine_code(version).items()}
         release = ours.name.split("-")[1]
     major, minor = version.split(".")
     files["auditor"] = (LAUNCHER % {"version": version, "major": major, "minor": minor}).encode()

@@ -11,6 +11,7 @@ modules are of one of each. The project itself comes as the zip of ``make dist``
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -28,19 +29,17 @@ COMPILE = """
 import sys
 from auditor.base import machine_code
 from auditor.spark.warm import DEMO, warm
-compiled = machine_code.dispatcher
-def nameless(function):  # an exception in machine code names the file of its source
-    name = function.__module__.replace(".", "/") + ".py"
-    function.__code__ = function.__code__.replace(co_filename=name)
-    return compiled(function)
-machine_code.dispatcher = nameless
+from tests import corpora
+from tests.facts import opened
 warm(DEMO / "logs")
+for corpus in corpora.judged():  # what the demo lacks
+    opened(corpora.unpack(corpus), records=True).findings
 for name in [name for name in sys.modules if name.startswith("auditor.")]:
     print(name, machine_code._digest(name)[:16])
 """
 
 
-def kernels() -> dict[str, Path]:
+def kernels() -> dict[str, bytes]:
     """The files of machine code for every CPU of this platform, by their place in an environment."""
     from auditor.base.machine_code import PORTABLE_CPU, PORTABLE_FEATURES
 
@@ -51,10 +50,17 @@ def kernels() -> dict[str, Path]:
     found = {}
     for file in sorted(CODE.rglob("*.nb?")):
         if f"-{digests.get(file.parent.name)}." in file.name:
-            found[f"{CARRIED}/{file.relative_to(CODE)}"] = file
+            found[f"{CARRIED}/{file.relative_to(CODE)}"] = without_paths(file.read_bytes())
         else:
             file.unlink()  # of sources that have changed
     return found
+
+
+def without_paths(code: bytes) -> bytes:
+    """Machine code without paths of this machine, which its exceptions name as the place of their source."""
+    for path in (str(ROOT), sys.prefix):
+        code = code.replace(path.encode(), b"." * len(path.encode()))
+    return code
 
 
 def closure(names: tuple[str, ...]) -> list[Distribution]:
@@ -80,8 +86,10 @@ def pack(out: Path, *more: str) -> None:
                 parts = PurePosixPath(file).parts
                 if ".." not in parts and not {"tests", "include", "__pycache__"} & set(parts):
                     tar.add(str(each.locate_file(file)), str(file), recursive=False)
-        for name, path in kernels().items():
-            tar.add(str(path), name)
+        for name, code in kernels().items():
+            info = tarfile.TarInfo(name)
+            info.size = len(code)
+            tar.addfile(info, io.BytesIO(code))
 
 
 if __name__ == "__main__":
