@@ -8,6 +8,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -197,8 +198,8 @@ def command(done: Audit, printed: Printing | None = None, alert: AlertOptions | 
     asked = alert or alerts.AlertOptions()
     alerts.check(asked)
     chosen = printed or Printing()
-    progress = Progress(chosen.quiet or not sys.stderr.isatty())
-    if not progress.silent:
+    progress = Progress(chosen.quiet, is_terminal := sys.stderr.isatty())
+    if not chosen.quiet and (is_terminal or done.runner.slow_start):
         done.say = progress.say
     try:
         report = write(done, selection=chosen.selection)
@@ -288,6 +289,8 @@ def _hint(error: BaseException) -> str:
     message = str(error)
     if isinstance(error, MemoryError) or "OutOfMemoryError" in message:
         return "give it more memory, or audit fewer topics at a time (--topic)"
+    if "spark.driver.maxResultSize" in message:
+        return "start the session with --conf spark.driver.maxResultSize=0, or audit fewer topics at a time (--topic)"
     full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
     if full or os.strerror(errno.ENOSPC) in message:
         return "make room below --out and in the temporary folder (TMPDIR), or choose others"
@@ -311,22 +314,31 @@ def warn_of_empty(done: Audit) -> None:
         warn([empty.reason])
 
 
-class Progress:
-    """Current step, on one terminal line that is wiped at the end."""
+LINE_EVERY_S = 60
 
-    def __init__(self, silent: bool) -> None:
-        self.silent = silent
-        self.text = ""
+
+class Progress:
+    """Current step, on one terminal line that is wiped at the end; elsewhere, as in a driver's log, a line a minute."""
+
+    def __init__(self, silent: bool, is_terminal: bool = True) -> None:
+        self.silent, self.is_terminal = silent, is_terminal
+        self.text, self.said = "", time.monotonic()
 
     def say(self, text: str) -> None:
         """Show the current step."""
-        if not self.silent and text != self.text:
+        if self.silent:
+            return
+        if not self.is_terminal:
+            if time.monotonic() - self.said >= LINE_EVERY_S:
+                self.said = time.monotonic()
+                warn([text])
+        elif text != self.text:
             self.text = text
             sys.stderr.write(f"\r\x1b[K… {text}")
             sys.stderr.flush()
 
     def done(self) -> None:
         """Wipe the line."""
-        if not self.silent:
+        if not self.silent and self.is_terminal:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -147,10 +147,12 @@ def making_up(runner: Runner, facts: bytes) -> Runner:
 
     def spark(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
         from auditor.spark import jobs
+        from auditor.spark.session import A_TASK_EACH, tuned
         from auditor.spark.spark_runner import SparkReplicas
 
         session = runner.spark  # type: ignore[attr-defined]
-        return SparkReplicas(jobs.each_list(session, _lists(tasks), make.batches, jobs.FACTS).persist())
+        with tuned(session, A_TASK_EACH):
+            return SparkReplicas(jobs.each_list(session, _lists(tasks), make.batches, jobs.FACTS).persist())
 
     runner.read = inline if isinstance(runner, InlineRunner) else spark  # type: ignore[method-assign]
     return runner

@@ -1,13 +1,15 @@
 """Packs the auditor for a Linux host that has no network: bundle.py OUT_FOLDER [PYTHON_VERSION]
 
 The archive holds this project, what ``requirements-run.lock`` names (each file checked by its hash), and a script that
-starts it. It is for x86-64, glibc, and one version of Python, which the host has: 3.11 unless another is named.
+starts it, and the compiled kernels. It is for x86-64, glibc, and one version of Python, which the host has: 3.11 unless
+another is named.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import platform
 import re
 import subprocess
 import sys
@@ -15,8 +17,10 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
+from importlib import metadata
 from pathlib import Path, PurePosixPath
 
+from pack_env import kernels  # beside this file
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +94,13 @@ def unpacked(wheel: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(info)
 
 
+def machine_code(version: str) -> dict[str, bytes]:
+    """The compiled kernels for every x86-64 CPU, by their place; none where this Python or numba is another one."""
+    here = (sys.platform, platform.machine(), "{}.{}".format(*sys.version_info[:2]))
+    same = here == ("linux", "x86_64", version) and f"numba=={metadata.version('numba')} " in LOCK.read_text()
+    return kernels() if same else {}
+
+
 def archive(top: str, files: Mapping[str, bytes], out: Path) -> None:
     """Writes the files below the folder ``top``, the same bytes for the same files."""
     with (
@@ -109,6 +120,7 @@ def bundle(folder: Path, version: str) -> Path:
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as got:
         ours = project(Path(made))
         files = {f"lib/{n}": data for wheel in (*download(version, Path(got)), ours) for n, data in unpacked(wheel)}
+        files |= {f"lib/{name}": code for name, code in machine_code(version).items()}
         release = ours.name.split("-")[1]
     major, minor = version.split(".")
     files["auditor"] = (LAUNCHER % {"version": version, "major": major, "minor": minor}).encode()

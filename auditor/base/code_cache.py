@@ -4,10 +4,24 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+CARRIED = "kafka_log_auditor_kernels"  # a directory beside packages: machine code for every CPU of a platform
+compiled: set[str] = set()  # modules of kernels for which this process found no machine code
+
+
+@cache
+def carried(module: str) -> tuple[Path, ...]:
+    """Return the directories with a module's machine code in a packed environment. They are only read.
+
+    Whoever can write there can also change the packages that are imported from there.
+    """
+    folders = (Path(entry, CARRIED, module) for entry in sys.path if os.path.isabs(entry))
+    return tuple(folder for folder in folders if folder.is_dir())
 
 
 @cache
@@ -31,10 +45,10 @@ def folder_for(module: str, file: str) -> Path | None:
 
 
 def is_cached(module: str) -> bool:
-    """Whether machine code of a module is cached. The module need not be imported; False if no folder is available."""
+    """Whether machine code of a module is cached or packed. The module need not be imported."""
     source = Path(__file__).parents[1].joinpath(*module.split(".")[1:])
     place = folder_for(module, f"{source}.py")
-    return place is not None and any(place.glob("*.nbi"))
+    return bool(carried(module)) or (place is not None and any(place.glob("*.nbi")))
 
 
 def _places(module: str, file: str) -> Iterator[Path]:

@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import inspect
 import os
+import platform
 import re
 import sys
 import warnings
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from auditor.base.code_cache import folder_for
+from auditor.base.code_cache import carried, compiled, folder_for
 
 Numba = Any  # what numba and llvmlite accept and return: they have no type hints
 
@@ -45,7 +46,12 @@ _load_numba()
 
 import numba  # noqa: E402
 from numba import config, njit  # noqa: E402
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator  # noqa: E402
+from numba.core.caching import (  # noqa: E402
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+)
 from numba.core.registry import cpu_target  # noqa: E402
 from numba.extending import intrinsic  # noqa: E402
 
@@ -53,6 +59,10 @@ if "scipy.linalg" not in sys.modules:  # which numba loads for linear algebra th
     sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
     importlib.import_module("numba.np.arraymath")
     del sys.modules["scipy.linalg"]
+
+# What packed machine code may use (scripts/pack_env.py): of x86-64 servers since 2010. Without it checksums are slow.
+PORTABLE_CPU = "generic"
+PORTABLE_FEATURES = "+crc32,+pclmul,+popcnt,+sse4.2" if platform.machine() in ("x86_64", "AMD64") else ""
 
 _IMPORT = re.compile(r"^from (auditor[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.M)
 
@@ -137,6 +147,10 @@ class _CodeCacheLocator(_CacheLocator):
 class _Implementation(CompileResultCacheImpl):
     _locator_classes = (_CodeCacheLocator,)
 
+    def reduce(self, cres: Numba) -> Numba:
+        """What is stored, without the annotated source, which names a path of this machine."""
+        return super().reduce(cres._replace(type_annotation=""))
+
 
 class _Cache(FunctionCache):
     _impl_class = _Implementation
@@ -145,4 +159,21 @@ class _Cache(FunctionCache):
         # The base class first initialises all of numba's knowledge of Python (0.2 s per process), which only compiling
         # needs.
         with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+            code = self._load_overload(sig, target_context)
+            if code is None:
+                code = self._load_carried(sig, target_context)
+        if code is None:
+            compiled.add(self._py_func.__module__)
+        return code
+
+    def _load_carried(self, sig: Numba, target_context: Numba) -> Numba:
+        """Load machine code of a packed environment if this CPU has what it uses."""
+        name, (triple, _, features), code = self._index_key(sig, target_context.codegen())
+        if not set(filter(None, PORTABLE_FEATURES.split(","))) <= set(features.split(",")):
+            return None
+        for folder in carried(self._py_func.__module__):
+            file = IndexDataCacheFile(str(folder), self._impl.filename_base, self._impl.locator.get_source_stamp())
+            data = file.load((name, (triple, PORTABLE_CPU, PORTABLE_FEATURES), code))
+            if data is not None:
+                return self._impl.rebuild(target_context, data)
+        return None

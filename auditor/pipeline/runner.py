@@ -441,14 +441,15 @@ class Runner(ABC):
     """A way to run. ``pool``: local processes for what is read first, such as the clusters' metadata.
 
     ``input_bytes``: size of the input, as far as known when the runner has to be ready. ``progress``: called while
-    replicas are read with the part of their bytes read so far, 0 to 1. ``slow_start``: whether other work is worth
-    doing beside its start. ``work_notes``: notes about content of the work folder that was left alone.
+    replicas are read with the part of their bytes read so far, 0 to 1, and with their batches where these are known.
+    ``slow_start``: whether other work is worth doing beside its start. ``work_notes``: notes about content of the work
+    folder that was left alone.
     """
 
     name: str
     slow_start = False
     input_bytes = 0
-    progress: Callable[[float], None] | None = None
+    progress: Callable[..., None] | None = None
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool

@@ -412,10 +412,11 @@ class ReadAudit:
     def _planned_mb(self) -> float:
         return int(plan.bytes_of(self.tasks).sum()) / 1e6
 
-    def _say_read(self, part: float) -> None:
+    def _say_read(self, part: float, batches: int = 0) -> None:
         mb = self._planned_mb
         replicas = plural(len(self.tasks), "partition copy")
-        self.say(f"reading {replicas}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%})")
+        counted = f", {plural(batches, 'batch')}" if batches else ""
+        self.say(f"reading {replicas}: {part * mb:,.1f} of {mb:,.1f} MB ({part:.0%}){counted}")
 
     def ready(self) -> None:
         """Wait until the runner has started."""

@@ -9,11 +9,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from auditor.base import code_cache
 from auditor.base.at_rest import dumps, loads
 from auditor.base.errors import MIB, is_unread
 from auditor.connectors.stores import remote_files, retries, storage
@@ -28,7 +29,6 @@ from auditor.pipeline.runner import (
     judged_rows,
     judged_texts,
     kept,
-    read_kept,
     read_task,
 )
 from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
@@ -37,9 +37,10 @@ from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_pac
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
-from auditor.spark.session import lacking, tuned
+from auditor.spark.session import A_TASK_EACH, described, lacking, tuned
 
 if TYPE_CHECKING:
+    from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
     from auditor.rules.seen.cluster_view import Cluster
@@ -179,6 +180,31 @@ def _attempt() -> int:
     return 0 if context is None else context.attemptNumber()
 
 
+class Counted(NamedTuple):
+    """Counts of tasks that have ended: ``batches`` that were read, and how often kernels were compiled first."""
+
+    batches: Accumulator[int]
+    compiled: Accumulator[int]
+
+    @classmethod
+    def on(cls, spark: SparkSession) -> Counted | None:
+        """Return new counts; None on Spark Connect, which has none."""
+        if "connect" in type(spark).__module__:
+            return None
+        return cls(spark.sparkContext.accumulator(0), spark.sparkContext.accumulator(0))
+
+
+def counting(replicas: Iterable[ReplicaFacts], counted: Counted | None) -> Iterator[ReplicaFacts]:
+    """Yield facts as they are, and count what their reading came to."""
+    for facts in replicas:
+        if counted is not None:
+            counted.batches.add(facts.sums["batches"])
+            if code_cache.compiled:
+                counted.compiled.add(1)
+                code_cache.compiled.clear()
+        yield facts
+
+
 # Replicas far larger than others: many tasks read their segments, one task per replica replays them.
 #
 # Reading, checksums and decompression take nearly all of the time and are independent between segments; the replay
@@ -203,18 +229,20 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
     return list(read_packed(part))
 
 
-def replay_parts(batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask]) -> Iterator[ReplicaFacts]:
+def replay_parts(
+    batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask], counted: Counted | None = None
+) -> Iterator[ReplicaFacts]:
     """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
 
     After failed attempts the replica is read as a whole in a process apart, with the same result.
     """
     for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
         if failed_before():
-            yield from read_apart([tasks[number]], read_replica)
-            continue
-        with storage.guarded({}):
-            facts = ReplicaReader(tasks[number], arriving(rows)).run()
-        yield facts
+            (facts,) = read_apart([tasks[number]], read_replica)
+        else:
+            with storage.guarded({}):
+                facts = ReplicaReader(tasks[number], arriving(rows)).run()
+        yield from counting([facts], counted)
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
@@ -240,55 +268,6 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
             raise RuntimeError(f"the end of segment {number} of a replica did not arrive")
 
     return parts
-
-
-# Partitioning by number: exactly one number per partition, where a hash would put two together.
-
-
-TOGETHER = 1 << 16  # numbers that are tried at a time
-SEED = 42  # of the hash by which Spark repartitions
-
-
-def partition_by_number(rows: DataFrame, count: int, number: str) -> DataFrame:
-    """Return rows as ``count`` partitions, each of one value of the int column ``number``, which counts from 0.
-
-    By the hash of a key that falls there: Spark 4.1 has ``repartitionById`` for it.
-    """
-    from pyspark.sql import functions as F
-
-    keys = F.from_json(F.lit(f"[{','.join(map(str, keys_of(count).tolist()))}]"), "array<bigint>")
-    return rows.repartition(count, keys[F.col(number)])
-
-
-@cache
-def keys_of(count: int) -> np.ndarray:
-    """Return for each of so many partitions a number that Spark puts there, int64."""
-    keys = np.full(count, -1, np.int64)
-    tried = 0
-    while (keys < 0).any():
-        numbers = np.arange(tried, tried + TOGETHER, dtype=np.int64)
-        places = hashed(numbers) % count
-        present, first = np.unique(places, return_index=True)
-        keys[present] = np.where(keys[present] < 0, numbers[first], keys[present])
-        tried += TOGETHER
-    return keys
-
-
-def hashed(numbers: np.ndarray) -> np.ndarray:
-    """Return Spark's ``hash`` of bigints as int64: Murmur3_x86_32 over their lower and upper half."""
-    state = np.full(len(numbers), SEED, np.uint32)
-    for half in (numbers & 0xFFFFFFFF, numbers >> 32):
-        word = _turned(half.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
-        state = _turned(state ^ word, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-    state ^= np.uint32(8)
-    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        state = (state ^ (state >> np.uint32(shift))) * np.uint32(factor)
-    state ^= state >> np.uint32(16)
-    return state.view(np.int32).astype(np.int64)
-
-
-def _turned(words: np.ndarray, by: int) -> np.ndarray:
-    return (words << np.uint32(by)) | (words >> np.uint32(32 - by))
 
 
 # Jobs: read every replica, then judge every log with all its replicas.
@@ -320,20 +299,25 @@ def slots(spark: SparkSession) -> int:
 def each_list(
     spark: SparkSession, lists: Iterable[Any], work: Callable[[Any], Iterator[pa.RecordBatch]], columns: str
 ) -> DataFrame:
-    """Return the rows that ``work`` makes of each list, a task per list. Lazy."""
-    packed = pa.array(map(dumps, lists), pa.binary())
-    table = pa.table({"number": pa.array(range(len(packed)), pa.int32()), "work": packed})
+    """Return the rows that ``work`` makes of each list. Lazy.
+
+    With :data:`A_TASK_EACH` a task per list, else as many tasks as slots.
+    """
+    packed = [pa.array([dumps(one)], pa.binary()) for one in lists] or [pa.array([], pa.binary())]
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for one in (row for batch in batches for row in batch.column(1)):
+        for one in (row for batch in batches for row in batch.column(0)):
             yield from work(loads(one.as_py()))
 
-    rows = spark.createDataFrame(table, schema="number int, work binary")
-    return partition_by_number(rows, max(1, len(packed)), "number").mapInArrow(run, columns)
+    # A batch per list: of more than 48 MB a session that is not of Connect makes a partition per batch.
+    rows = spark.createDataFrame(pa.table({"work": pa.chunked_array(packed)}), schema="work binary")
+    return rows.mapInArrow(run, columns)
 
 
-def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) -> DataFrame:
-    """Return the facts of every replica, one row each, persisted for the second job. Lazy.
+def read_replicas(
+    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], counted: Counted | None = None
+) -> DataFrame:
+    """Return the facts of every replica, one row each, persisted for the second job; ``counted`` gets batches. Lazy.
 
     A replica is read by one task, except large ones (:func:`auditor.pipeline.plan.divide`); their replay comes first,
     since it takes longest.
@@ -342,33 +326,37 @@ def read_replicas(spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask]) 
     large, others = divide(tasks)
     tries = attempts(spark)
     whole = sharing(others)
-    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries), FACTS)
+    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries, counted), FACTS)
     if large:
-        facts = _read_in_parts(spark, large, cores).union(facts)
-    return facts.persist()
+        facts = _read_in_parts(spark, large, cores, counted).union(facts)
+    with tuned(spark, A_TASK_EACH):
+        return facts.persist()
 
 
-def _read_whole(tries: int, tasks: list[ReplicaTask | SharingTask | TextTask]) -> Iterator[pa.RecordBatch]:
-    yield from in_batches(itertools.chain.from_iterable(read_each(tasks, read_kept, tries)), FACTS_ARROW)
+def _read_whole(
+    tries: int, counted: Counted | None, tasks: list[ReplicaTask | SharingTask | TextTask]
+) -> Iterator[pa.RecordBatch]:
+    replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
+    yield from in_batches(map(kept, counting(replicas, counted)), FACTS_ARROW)
 
 
-def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int) -> DataFrame:
+def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int, counted: Counted | None) -> DataFrame:
     shipped = dumps(tasks)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(map(kept, replay_parts(batches, loads(shipped))), FACTS_ARROW)
+        yield from in_batches(map(kept, replay_parts(batches, loads(shipped), counted)), FACTS_ARROW)
 
     return read_parts(spark, tasks, list_count(segment_tasks(tasks), cores)).mapInArrow(replay, FACTS)
 
 
 def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """Return the chunks of all these replicas, read by ``parts`` tasks: a partition per replica, in log order.
+    """Return the chunks of all these replicas, read by ``parts`` tasks; those of a replica are adjacent, in log order.
 
-    Spark sorts the rows of a replica, and spills to disk.
+    Spark sorts the rows of a partition, and spills to disk. Replicas that share one are replayed one after the other.
     """
     lists = spread(segment_tasks(tasks), parts)
     chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
-    return partition_by_number(chunks, len(tasks), "replica").sortWithinPartitions("replica", "segment", "chunk")
+    return chunks.repartition("replica").sortWithinPartitions("replica", "segment", "chunk")
 
 
 def facts_frame(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
@@ -409,9 +397,11 @@ def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> D
     return by_log(facts.select(*LOG, "facts")).mapInArrow(work, JUDGED)
 
 
-def judge_logs(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-    """Run the judge step over every log and bring its rows to the driver."""
-    with tuned(facts.sparkSession):
+def judge_logs(
+    facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog, job: str = "judge logs"
+) -> Iterator[Judged]:
+    """Run the judge step over every log and bring its rows to the driver; ``job`` describes it."""
+    with tuned(facts.sparkSession), described(facts.sparkSession, job):
         rows = judged(facts, clusters, judge).toArrow()
     yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
 
@@ -471,7 +461,11 @@ AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and wha
 
 
 def read_kept_replicas(
-    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder, notes: list[str]
+    spark: SparkSession,
+    tasks: Sequence[ReplicaTask | TextTask],
+    work: WorkFolder,
+    notes: list[str],
+    counted: Counted | None = None,
 ) -> DataFrame:
     """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
 
@@ -482,7 +476,7 @@ def read_kept_replicas(
     named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
     before = work.known()
     notes[:] = before.notes([identity for _, identity in named])
-    loose = _read_missing(spark, named, work, before)
+    loose = _read_missing(spark, named, work, before, counted)
     positions = work.known().there
     rows: dict[str, AtRest] = {}
     for position, task in sorted(((positions[i], task) for task, i in named if i in positions), key=itemgetter(0)):
@@ -493,11 +487,15 @@ def read_kept_replicas(
     if loose is not None:  # another attempt, or another audit, may have kept what this one could not
         facts = facts.join(loose.select(*REPLICA), list(REPLICA), "left_anti").unionByName(loose)
     others = [task for task in tasks if not is_kept(task)]
-    return facts.unionByName(read_replicas(spark, others)) if others else facts
+    return facts.unionByName(read_replicas(spark, others, counted)) if others else facts
 
 
 def _read_missing(
-    spark: SparkSession, named: Sequence[Identified], work: WorkFolder, before: WorkFolderContent
+    spark: SparkSession,
+    named: Sequence[Identified],
+    work: WorkFolder,
+    before: WorkFolderContent,
+    counted: Counted | None = None,
 ) -> DataFrame | None:
     """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
     content = before
@@ -505,7 +503,8 @@ def _read_missing(
         missing = [one for one in named if one[1] not in content.there]
         if not missing:
             return None
-        rows = _missing(spark, missing, work).persist()
+        with tuned(spark, A_TASK_EACH):
+            rows = _missing(spark, missing, work, counted).persist()
         try:
             return rows if rows.count() else None
         except failures() as error:
@@ -516,7 +515,9 @@ def _read_missing(
     return None
 
 
-def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolder) -> DataFrame:
+def _missing(
+    spark: SparkSession, missing: Sequence[Identified], work: WorkFolder, counted: Counted | None = None
+) -> DataFrame:
     of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
     large, others = divide([task for task, _ in missing])
     cores, tries = slots(spark), attempts(spark)
@@ -524,7 +525,7 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
         [(task, of[_replica_key(task)]) for task in some if isinstance(task, ReplicaTask)]
         for some in spread(others, list_count(others, cores))
     ]
-    rows = each_list(spark, lists, partial(_read_list, tries, work), FACTS)
+    rows = each_list(spark, lists, partial(_read_list, tries, work, counted), FACTS)
     if not large:
         return rows
     shipped = dumps((large, [of[_replica_key(task)] for task in large]))
@@ -532,7 +533,7 @@ def _missing(spark: SparkSession, missing: Sequence[Identified], work: WorkFolde
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         tasks, names = loads(shipped)
         numbers = {_replica_key(task): number for number, task in enumerate(tasks)}
-        for facts in replay_parts(batches, tasks):
+        for facts in replay_parts(batches, tasks, counted):
             number = numbers[facts.log_dir, facts.folder]
             yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
 
@@ -545,7 +546,9 @@ def _replica_key(task: ReplicaTask) -> tuple[str, str]:
     return task.replica.log_dir, task.replica.folder
 
 
-def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterator[pa.RecordBatch]:
+def _read_list(
+    tries: int, work: WorkFolder, counted: Counted | None, named: list[Identified]
+) -> Iterator[pa.RecordBatch]:
     """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
     names = [identity for _, identity in named]
     stored = work.kept_of(names)
@@ -554,7 +557,11 @@ def _read_list(tries: int, work: WorkFolder, named: list[Identified]) -> Iterato
         return
     died = work.begins(names)
     replicas = read_each([task for task, _ in left], read_task, tries, apart=died)
-    read = [(identity, facts) for (_, identity), some in zip(left, replicas, strict=True) for facts in some]
+    read = [
+        (identity, facts)
+        for (_, identity), some in zip(left, replicas, strict=True)
+        for facts in counting(some, counted)
+    ]
     yield from _kept_or_rows(work, read, names, stored)
     work.ended(names)
 

@@ -12,9 +12,9 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
 from auditor.base.errors import AuditInputError, require
@@ -37,6 +37,7 @@ ARCHIVE = (
 )
 # Short runs: compile fast rather than well, and collect with one thread.
 SHORT = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+CONF_DIR, NO_SETTINGS = "SPARK_CONF_DIR", str(KEPT / "no-settings")  # and no such directory
 OPTIONS = ("-Xshare:auto", "-Xlog:disable")  # what the archive's check says is no news
 
 
@@ -68,11 +69,12 @@ def spark_home() -> str | None:
 def options(java: str | None, *, short: bool = True) -> str:
     """Return ``spark.driver.extraJavaOptions``; ``short``: of a driver without a cluster.
 
-    Logging is configured by path: with an archive no directory on the class path may have files, where Spark puts its
-    configuration directory.
+    Logging is configured by path, unless the user's SPARK_CONF_DIR does it: with an archive no directory on the class
+    path may have files, where Spark puts its configuration directory.
     """
-    always = SHORT + OPTIONS if short else OPTIONS
-    chosen = [*always, f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"']
+    chosen = [*(SHORT + OPTIONS if short else OPTIONS)]
+    if not any(Path(os.environ.get(CONF_DIR, NO_SETTINGS)).glob("log4j2*")):
+        chosen.append(f'"-Dlog4j2.configurationFile={(HERE / "log4j2.properties").as_uri()}"')
     if made := os.environ.get(ARCHIVE):
         chosen.append(f'"-XX:ArchiveClassesAtExit={made}"')
     elif java is not None and (class_archive := archive(java)).is_file():
@@ -218,6 +220,9 @@ IMPORTS_FROM_DIRECTORY = (
     f"Python workers of this Spark session import modules from their working directory; start it with {SAFE_PATH}=1 in "
     f"the driver's environment and {WORKERS_SAFE_PATH}=1 (docs/running.md)"
 )
+DESCRIPTION = "spark.job.description"  # a property of the thread
+MAX_RESULT = "spark.driver.maxResultSize"
+SETTING = re.compile(r"^[ \t]*([^\s#!=:]+)", re.MULTILINE)  # a key of a file of properties
 DRIVER_MEMORY = "SPARK_DRIVER_MEMORY"  # Spark's own way to set the driver's heap from outside
 GIB = 1 << 30
 
@@ -226,6 +231,11 @@ def local_with_retries(master: str) -> str:
     """Return ``local[N]`` as ``local[N,4]``, so that local runs retry tasks as clusters do; others unchanged."""
     matched = LOCAL.fullmatch(master)
     return f"local[{matched[1] or '1'},{TASK_FAILURES}]" if matched else master
+
+
+def is_local(session: SparkSession) -> bool:
+    """Whether the master of a session is one machine."""
+    return LOCAL_ATTEMPTS.fullmatch(session.conf.get("spark.master", "") or "") is not None
 
 
 def find_java() -> str | None:
@@ -284,24 +294,28 @@ def start(
 
     ``say`` is called while a Connect server is waited for, and if the workers of an existing session import from their
     working directory. Workers get this interpreter, so that they have the same packages, and import nothing from the
-    working directory, which may be the input; Arrow is on; the UI is off unless asked for. Under spark-submit its
-    master and settings count, ``master`` does not, and only what results depend on and what keeps the input from being
-    run is set.
+    working directory, which may be the input; Arrow is on; the UI is off unless asked for. A session that somebody else
+    started in this process is used as it is. Under spark-submit its master and settings count, ``master`` does not, and
+    only what results depend on and what keeps the input from being run is set. Settings in files of the user's
+    SPARK_CONF_DIR count, too.
     """
     from pyspark.sql import SparkSession
 
     say = say or (lambda _: None)
     if master is not None and master.startswith("sc://"):
         wait_for(master, say)
-        session = _configured(SparkSession.builder.remote(master).getOrCreate())
-        return _checked(session, say)
+        theirs = SparkSession.getActiveSession()
+        session = SparkSession.builder.remote(master).getOrCreate()
+        return _checked(session if session is theirs else _configured(session), say)
+    if (running := _of_others()) is not None:
+        return _checked(adopt(running), say)
     submitted = bool(os.environ.get(SUBMITTED))
     if submitted:
         master = None
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-        os.environ.setdefault("SPARK_CONF_DIR", str(KEPT / "no-settings"))  # and no such folder
+        os.environ.setdefault(CONF_DIR, NO_SETTINGS)
     builder = SparkSession.builder.appName("kafka-log-auditor")
     if master is not None:
         builder = builder.master(local_with_retries(master))
@@ -317,17 +331,42 @@ def start(
         ours[DAEMON] = "auditor.spark.worker_daemon"
     if not submitted and DRIVER_MEMORY not in os.environ:
         ours |= {"spark.driver.memory": f"{heap_bytes(machine_bytes(), input_bytes) >> 20}m"}
-    for key, value in (NEEDED | {WORKERS_SAFE_PATH: "1"} | ours | (conf or {})).items():
+    of_user = set_by_user()
+    ours = {key: value for key, value in ours.items() if key not in of_user}
+    for key, value in (ours | NEEDED | {WORKERS_SAFE_PATH: "1"} | (conf or {})).items():
         builder = builder.config(key, value)
     with contextlib.ExitStack() as around:
         if not submitted:
             around.enter_context(filtered())
             around.enter_context(_environment(SPARK_HOME=spark_home(), PYTHONSAFEPATH="1"))
         session = _checked(builder.getOrCreate(), say)
+    _started.add(session)
+    if submitted or os.environ[CONF_DIR] != NO_SETTINGS:
+        return session
     session.sparkContext.setLogLevel("ERROR")
-    _ours.add(session)
+    _quiet.add(session)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # a wrong column is one line, which is ours
     return session
+
+
+def _of_others() -> SparkSession | None:
+    """The running session of this process if somebody else started it."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    context = SparkContext._active_spark_context
+    if context is None or any(one.sparkContext is context for one in _started):
+        return None
+    return SparkSession.builder.getOrCreate()
+
+
+def set_by_user() -> set[str]:
+    """Return the names of the settings in the ``spark-defaults.conf`` of the user's SPARK_CONF_DIR."""
+    file = Path(os.environ.get(CONF_DIR, NO_SETTINGS), "spark-defaults.conf")
+    try:
+        return set(SETTING.findall(file.read_text(encoding="utf-8", errors="replace")))
+    except OSError:
+        return set()
 
 
 def imports_from_directory(session: SparkSession) -> bool:
@@ -362,9 +401,9 @@ def _environment(**variables: str | None) -> Iterator[None]:
 def quiet_errors(session: SparkSession) -> Iterator[None]:
     """Log a mistake in a user's query once, without Java's trace for each attempt of a task.
 
-    Sessions that others started are left as they are.
+    Sessions whose log level somebody else chose are left as they are.
     """
-    if session not in _ours:
+    if session not in _quiet:
         yield
         return
     session.sparkContext.setLogLevel("OFF")
@@ -376,40 +415,60 @@ def quiet_errors(session: SparkSession) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tuned(session: SparkSession) -> Iterator[None]:
-    """Run a query whose few rows take Python long: without code generation, and with small partitions.
+def tuned(session: SparkSession, settings: Mapping[str, str] | None = None) -> Iterator[None]:
+    """Run a query with other ``settings``, by default :data:`TUNED`.
 
-    Generated code would be compiled for half a second, and the rows would go to one task. Several threads may be in
-    such queries of one session: the last one leaves it as the first one found it. Errors of a query are raised as they
-    are, also where Java is gone and no setting can be restored.
+    Several threads may be in such queries of one session: the last one leaves it as the first one found it. Errors of a
+    query are raised as they are, also where Java is gone and no setting can be restored.
     """
+    settings = TUNED if settings is None else settings
+    key = (session, *settings)
     with _tuning:
-        inside, before = _tuned.setdefault(session, (0, {}))
+        inside, before = _tuned.setdefault(key, (0, {}))
         if not inside:
-            before = {key: session.conf.get(key, None) for key in TUNED if session.conf.isModifiable(key)}
-            for key in before:
-                session.conf.set(key, TUNED[key])
-        _tuned[session] = (inside + 1, before)
+            before = {name: session.conf.get(name, None) for name in settings if session.conf.isModifiable(name)}
+            for name in before:
+                session.conf.set(name, settings[name])
+        _tuned[key] = (inside + 1, before)
     try:
         yield
     except BaseException:
         with contextlib.suppress(Exception):
-            _restore_settings(session)
+            _restore_settings(session, key)
         raise
-    _restore_settings(session)
+    _restore_settings(session, key)
 
 
-def _restore_settings(session: SparkSession) -> None:
+def _restore_settings(session: SparkSession, key: tuple[Any, ...]) -> None:
     with _tuning:
-        inside, before = _tuned.pop(session)
+        inside, before = _tuned.pop(key)
         if inside > 1:
-            _tuned[session] = (inside - 1, before)
+            _tuned[key] = (inside - 1, before)
             return
-        for key, value in before.items():
+        for name, value in before.items():
             if value is None:
-                session.conf.unset(key)
+                session.conf.unset(name)
             else:
-                session.conf.set(key, value)
+                session.conf.set(name, value)
+
+
+@contextlib.contextmanager
+def described(session: SparkSession, text: str) -> Iterator[None]:
+    """Describe the jobs of a query for Spark's UI and REST API, and restore the caller's description.
+
+    Nothing on Spark Connect, whose server describes jobs itself.
+    """
+    context = None if "connect" in type(session).__module__ else session.sparkContext
+    if context is None:
+        yield
+        return
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setLocalProperty(DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # Java is gone: then what ended it is the error to show
+            context.setLocalProperty(DESCRIPTION, before)
 
 
 def _configured(session: SparkSession) -> SparkSession:
@@ -429,17 +488,23 @@ NEEDED = {
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.driver.maxResultSize": "0",  # what bounds rows of judged logs is the driver's memory
 }
+# For queries whose few rows take Python long: no generated code, which is compiled for half a second, and small
+# partitions, since the rows would go to one task.
 TUNED = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.coalescePartitions.minPartitionSize": "64k",
 }
+# For rows of the driver that are a task's work each: Spark makes at most so many tasks of them, without an exchange.
+# Its default is the number of slots. It counts when a frame is persisted, or else when it is run.
+A_TASK_EACH = {"spark.sql.leafNodeDefaultParallelism": "10000"}
 _tuning = threading.Lock()
-_ours: WeakSet[SparkSession] = WeakSet()  # those that were started here
-_tuned: dict[SparkSession, tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
-SETTINGS = {"spark.ui.showConsoleProgress": "false"}
+_started: WeakSet[SparkSession] = WeakSet()  # here
+_quiet: WeakSet[SparkSession] = WeakSet()  # those of them whose log level was set here
+_tuned: dict[tuple[Any, ...], tuple[int, dict[str, str | None]]] = {}  # how many queries run, and how it was before
+# Of sessions that are started here; of maxResultSize: what bounds rows of judged logs is the driver's memory.
+SETTINGS = {"spark.ui.showConsoleProgress": "false", MAX_RESULT: "0"}
 OF_ONE_MACHINE = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}  # clusters keep their own
 
 

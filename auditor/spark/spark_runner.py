@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields
+from auditor.base.errors import MIB
+from auditor.base.words import plural
 from auditor.pipeline.cluster_context import Brief
+from auditor.pipeline.plan import GIB, bytes_of
 from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
 from auditor.processes.isolation import Pool
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark.session import tuned, watched
+from auditor.spark.session import described, is_local, tuned, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
     from auditor.pipeline.table_tasks import TableRequest, WrittenPart, WrittenTables
     from auditor.pipeline.work_folder import WorkFolder
+    from auditor.spark.jobs import Counted
 
 
 # Runner on Spark: any master, classic or Connect.
@@ -33,6 +38,12 @@ if TYPE_CHECKING:
 # Loaded while Java starts: what the read step needs, and what pyspark loads at its first call with a list or dict
 # (NumpyScalarConverter). Nothing of pyspark's own, whose modules the start loads at the same time.
 AHEAD = ("auditor.spark.jobs", "pandas")
+
+
+COMPILED = (
+    "Python workers compiled code before they read, which takes each of them a minute; 'make env' packs it for "
+    "--archives (docs/running.md)"
+)
 
 
 def _load_ahead() -> None:
@@ -45,10 +56,17 @@ class SparkReplicas(Replicas):
     """Facts in a frame, see :data:`auditor.spark.jobs.FACTS`."""
 
     def __init__(
-        self, frame: DataFrame | Callable[[], DataFrame], progress: Callable[[float], None] | None = None
+        self,
+        frame: DataFrame | Callable[[], DataFrame],
+        progress: Callable[[float], None] | None = None,
+        job: str = "read facts",
+        counted: Counted | None = None,
     ) -> None:
         self._frame = frame
         self.progress = progress
+        self.job = job
+        self.counted = counted
+        self.logs: int | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
@@ -58,9 +76,14 @@ class SparkReplicas(Replicas):
     def briefs(self) -> list[Brief]:
         """Return the briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
         frame = self.frame
-        with watched(frame.sparkSession, self.progress), tuned(frame.sparkSession):
-            column = self.frame.select("brief").toArrow().column("brief")
-        return briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        spark = frame.sparkSession
+        with watched(spark, self.progress), tuned(spark), described(spark, self.job):
+            column = frame.select("brief").toArrow().column("brief")
+        briefs = briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        if self.counted is not None and self.counted.compiled.value and not is_local(spark):
+            logging.getLogger("auditor").warning(COMPILED)
+        self.logs = len({(brief.join_key, brief.topic, brief.partition) for brief in briefs})
+        return briefs
 
     def rows(self) -> list[KeptFacts]:
         """Bring all facts to the driver."""
@@ -102,15 +125,20 @@ class SparkRunner(Runner):
         """Plan the first job."""
         from auditor.spark import jobs
 
+        counted, heard = jobs.Counted.on(self.spark), self.progress
+        progress = heard
+        if heard is not None and counted is not None:
+            progress = lambda part: heard(part, counted.batches.value)  # noqa: E731
+        job = f"read {plural(len(tasks), 'replica')}, {_size(int(bytes_of(tasks).sum()))}"
         if work is not None:
 
             def read() -> DataFrame:
-                with watched(self.spark, self.progress), tuned(self.spark):
-                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes)
+                with watched(self.spark, progress), tuned(self.spark), described(self.spark, job):
+                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes, counted)
 
-            return SparkReplicas(read, self.progress)
+            return SparkReplicas(read, progress, job, counted)
 
-        return SparkReplicas(jobs.read_replicas(self.spark, tasks), self.progress)
+        return SparkReplicas(jobs.read_replicas(self.spark, tasks, counted), progress, job, counted)
 
     def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
         """Hold facts of the driver as a frame."""
@@ -123,13 +151,15 @@ class SparkRunner(Runner):
         from auditor.spark import jobs
 
         assert isinstance(replicas, SparkReplicas)
-        return jobs.judge_logs(replicas.frame, clusters, judge)
+        logs = "logs" if replicas.logs is None else plural(replicas.logs, "log")
+        return jobs.judge_logs(replicas.frame, clusters, judge, f"judge {logs}")
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Write tables in one job."""
         from auditor.spark import spark_tables
 
-        return spark_tables.run(self.spark, self.pool, audit, wanted)
+        with described(self.spark, f"write {plural(len(wanted.decoded) + len(wanted.derived), 'table')}"):
+            return spark_tables.run(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """Return a table as a frame."""
@@ -145,15 +175,16 @@ class SparkRunner(Runner):
     @property
     def elsewhere(self) -> bool:
         """Whether tasks may run on other machines: on any cluster, and with a Connect server."""
-        from auditor.spark.session import LOCAL_ATTEMPTS
-
-        here = LOCAL_ATTEMPTS.fullmatch(self.spark.conf.get("spark.master", "") or "")
-        return here is None or not hasattr(self.spark, "_jvm")
+        return not is_local(self.spark) or not hasattr(self.spark, "_jvm")
 
     def count(self, written: WrittenTables, table: str) -> list[Fields]:
         from auditor.spark.spark_tables import count, read
 
         return count(read(self.spark, written, table), table)
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.1f} MiB"
 
 
 def _facts(audit: Audited, table: str) -> DataFrame | None:

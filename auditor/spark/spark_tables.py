@@ -30,7 +30,7 @@ from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import jobs
-from auditor.spark.session import quiet_errors
+from auditor.spark.session import A_TASK_EACH, quiet_errors, tuned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,7 +83,8 @@ def _find(spark: SparkSession, audit: Audited, tables: frozenset[str]) -> list[t
         for rows in read_apart(work, _fatal):
             yield from rows
 
-    rows = jobs.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
+    with tuned(spark, A_TASK_EACH):
+        rows = jobs.each_list(spark, lists, look, FATAL).toArrow().to_pylist()
     sizes = {(d.name, f.name): f.size for d in audit.inventory.log_dirs for f in d.files()}
     return sorted(
         (row["log_dir"], DecodeError(row["file"], 0, sizes[row["log_dir"], row["file"]], "unreadable", row["detail"]))
@@ -294,7 +295,8 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) 
             frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
         return []
-    rows = reduce(lambda some, more: some.union(more), frames).toArrow()
+    with tuned(spark, A_TASK_EACH):
+        rows = reduce(lambda some, more: some.union(more), frames).toArrow()
     return [WrittenPart(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 

@@ -211,8 +211,8 @@ def remote_place(uri: str) -> StorageLocation:
 
 
 def is_there(where: StorageLocation) -> bool:
-    """Whether a place of a store exists. Errors: :class:`AuditInputError` with the store's own code."""
-    return _info(where).type.name != "NotFound"
+    """Whether a place exists. Errors: :class:`AuditInputError` with the store's own code."""
+    return _info(where).type.name != "NotFound" if where.uri else os.path.exists(where.path)
 
 
 def is_folder(where: StorageLocation) -> bool:

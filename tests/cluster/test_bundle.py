@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor.base.code_cache import CARRIED
 from tests import corpora
 from tests.conftest import ROOT
 
@@ -68,6 +69,8 @@ def test_it_copies_and_audits_without_network(packed: Path, tmp_path: Path) -> N
     of_source, of_copy = ((tmp_path / out / "findings.jsonl").read_bytes() for out in "ab")
     assert of_copy == of_source
     assert b"hanging-transaction" in of_source
+    assert [*tmp_path.rglob(f"lib/{CARRIED}/*/*.nbi")]
+    assert not [*tmp_path.rglob("__pycache__/*.nbi")], "a kernel was compiled, though all of them are packed"
 
 
 def test_without_the_python_that_it_is_for_it_says_which(packed: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from auditor import running
-from auditor.base import code_cache
+from auditor.base import code_cache, machine_code
 
 ROOT = Path(__file__).parents[2]
 OF_BASE = ("__init__", "code_cache", "compiled", "machine_code")
@@ -146,6 +146,46 @@ def test_a_relative_folder_is_not_taken(project: Path, tmp_path: Path) -> None:
     assert run(project, tmp_path, NUMBA_CACHE_DIR="asked")[3].startswith(str(project))
 
 
+def portable(project: Path, tmp_path: Path) -> Path:
+    """A packed environment with the kernel's code, made as scripts/pack_env.py makes it."""
+    env = tmp_path / "env"
+    settings = {"NUMBA_CPU_NAME": machine_code.PORTABLE_CPU, "NUMBA_CPU_FEATURES": machine_code.PORTABLE_FEATURES}
+    assert run(project, tmp_path, NUMBA_CACHE_DIR=str(env / code_cache.CARRIED), **settings)[:3] == (2, 0, 1)
+    return env
+
+
+COMPILED = SHOW + "from auditor.base import code_cache\nprint(sorted(code_cache.compiled))\n"
+
+
+def test_packed_code_is_used_on_any_cpu_of_the_platform(project: Path, tmp_path: Path) -> None:
+    env, cache = portable(project, tmp_path), {"NUMBA_CACHE_DIR": str(tmp_path / "own")}
+    both = {"PYTHONPATH": f"{zipped(project)}{os.pathsep}{env}"}
+    assert run(project, tmp_path, **cache, **both)[:3] == (2, 1, 0)
+    assert started(project, tmp_path, COMPILED, **cache, **both).stdout.splitlines()[1] == "[]"
+    assert not list((tmp_path / "own").rglob("*.nb?"))
+    assert started(project, tmp_path, COMPILED, **cache).stdout.splitlines()[1] == "['auditor.kernels']"
+
+
+def test_packed_code_of_other_sources_is_not_used(project: Path, tmp_path: Path) -> None:
+    env = portable(project, tmp_path)
+    (project / "auditor" / "constants.py").write_text(CONSTANTS.replace("1", "5"))
+    path = f"{zipped(project)}{os.pathsep}{env}"
+    assert run(project, tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "own"), PYTHONPATH=path)[:3] == (6, 0, 1)
+
+
+@pytest.mark.skipif(not machine_code.PORTABLE_FEATURES, reason="packed code needs nothing here")
+def test_packed_code_is_not_used_where_the_cpu_lacks_what_it_needs(project: Path, tmp_path: Path) -> None:
+    env = portable(project, tmp_path)
+    old = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "+sse2", "NUMBA_CACHE_DIR": str(tmp_path / "own")}
+    assert run(project, tmp_path, PYTHONPATH=f"{project}{os.pathsep}{env}", **old)[:3] == (2, 0, 1)
+
+
+def test_stored_code_names_no_path_of_this_machine(project: Path, tmp_path: Path) -> None:
+    files = [file.read_bytes() for file in portable(project, tmp_path).rglob("*.nb?")]
+    assert len(files) == 2
+    assert not any(str(project).encode() in data for data in files)
+
+
 def test_no_settings_of_the_working_directory_are_read(project: Path, tmp_path: Path) -> None:
     pytest.importorskip("yaml")  # without it numba reads none
     (tmp_path / ".numba_config.yaml").write_text("disable_jit: 1\n")
@@ -176,16 +216,17 @@ def test_this_numba_has_what_is_taken_from_its_inside() -> None:
     assert wanted.specifier.contains(numba.__version__), f"numba {numba.__version__} is not {wanted.specifier}"
     assert any(s.operator in ("<", "<=") for s in wanted.specifier), "numba has no upper bound"
     for name, methods in {
-        "CompileResultCacheImpl": ("_locator_classes",),
+        "CompileResultCacheImpl": ("_locator_classes", "reduce", "rebuild", "filename_base"),
         "FunctionCache": (
             "_impl_class",
             "load_overload",
             "save_overload",
             "_load_overload",
+            "_index_key",
             "_guard_against_spurious_io_errors",
         ),
         "_CacheLocator": ("get_cache_path", "get_source_stamp", "get_disambiguator", "from_function"),
-        "IndexDataCacheFile": ("_save_index", "_save_data"),
+        "IndexDataCacheFile": ("_save_index", "_save_data", "load"),
     }.items():
         found = getattr(caching, name, None)
         missing = [m for m in methods if not hasattr(found, m)]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from auditor import running
 from auditor.connectors.stores import storage
 from auditor.inline import ReadSoFar
 from auditor.processes.isolation import Pool
@@ -28,6 +29,23 @@ def test_a_file_is_read_when_the_next_is_opened() -> None:
     read.ends(0)
     read.ends(1)
     assert said == [0.0, 0.3, 0.3, 0.4, 1.0]
+
+
+def test_a_log_gets_a_line_a_minute_and_a_terminal_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seconds = iter([0, 0, 59, 60, 60, 119, 120, 120, 0, 0])  # each line asks twice
+    monkeypatch.setattr(running.time, "monotonic", lambda: next(seconds))
+    log = running.Progress(silent=False, is_terminal=False)
+    for text in ("starts", "59", "60", "119", "120"):
+        log.say(text)
+    log.done()
+    assert capsys.readouterr().err == "auditor: 60\nauditor: 120\n"
+    terminal = running.Progress(silent=False, is_terminal=True)
+    terminal.say("starts")
+    assert "starts" in capsys.readouterr().err
+    running.Progress(silent=True, is_terminal=False).say("nothing")
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_to_read_is_no_part() -> None:

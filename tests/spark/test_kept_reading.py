@@ -45,7 +45,7 @@ def test_what_another_attempt_kept_counts_once(
     read_missing = jobs._read_missing
 
     def also_loose(
-        spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: WorkFolderContent
+        spark: SparkSession, named: Sequence[jobs.Identified], work: WorkFolder, before: WorkFolderContent, _: None
     ) -> DataFrame:
         assert read_missing(spark, named, work, before) is None
         return jobs.facts_frame(spark, mine)

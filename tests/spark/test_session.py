@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
+import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,14 +21,18 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from auditor import register
+from auditor import register, running
+from auditor.base import code_cache
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
+from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import KeptFacts
 from auditor.rules.seen.cluster_view import Cluster
-from auditor.spark import jobs
+from auditor.spark import jobs, spark_runner
 from auditor.spark import session as spark_session
 from auditor.spark.session import DAEMON, TUNED, tuned
+from auditor.spark.spark_runner import SparkReplicas
 from tests import corpora
+from tests.conftest import ROOT, SHORT_JVM
 
 NAME = "hanging-36"
 
@@ -170,3 +177,126 @@ def register_again(spark: SparkSession) -> None:
 def test_what_comes_to_the_driver_is_bounded_by_its_memory_alone(spark: SparkSession) -> None:
     """Where Spark's own 1g held, an audit of many logs ended after all of them were read."""
     assert spark.sparkContext.getConf().get("spark.driver.maxResultSize") == "0"
+
+
+def test_settings_and_description_of_the_session_are_as_before(spark: SparkSession, tmp_path: Path) -> None:
+    context = spark.sparkContext
+    context.setJobDescription("a notebook's own")
+    level = context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+    before = settings_of(spark)
+    try:
+        running.audit(AuditOptions((str(corpora.unpack(NAME)),), tmp_path / "out", tables=True), spark=spark)
+        assert context.getLocalProperty("spark.job.description") == "a notebook's own"
+    finally:
+        context.setLocalProperty("spark.job.description", None)
+    assert settings_of(spark) == before
+    assert context._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString() == level
+
+
+def test_compiling_on_a_cluster_is_said_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counted = jobs.Counted.on(spark)
+    assert counted is not None
+    monkeypatch.setattr(code_cache, "compiled", {"auditor.kernels"})
+    replicas: Any = [SimpleNamespace(sums={"batches": 3}), SimpleNamespace(sums={"batches": 4})]
+    assert list(jobs.counting(replicas, counted)) == replicas
+    assert (counted.batches.value, counted.compiled.value) == (7, 1)
+    frame = jobs.facts_frame(spark, [])
+    assert SparkReplicas(frame, counted=counted).briefs() == []
+    assert caplog.messages == []  # here the first line of the command says it
+    monkeypatch.setattr(spark_runner, "is_local", lambda _: False)
+    assert SparkReplicas(frame, counted=counted).briefs() == []
+    assert SparkReplicas(frame, counted=jobs.Counted.on(spark)).briefs() == []
+    assert caplog.messages == [spark_runner.COMPILED]
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """All settings of a session: those that were set and those of its context."""
+    return {row.key: row.value for row in spark.sql("SET").collect()}
+
+
+THEIRS = """
+import json, sys, urllib.request
+from pathlib import Path
+from pyspark.sql import SparkSession
+import auditor
+from auditor import running
+from auditor.pipeline.options import AuditOptions
+
+spark = (
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "true").config("spark.ui.port", "0")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.sql.session.timeZone", "Asia/Tokyo").config("spark.driver.maxResultSize", "77m").getOrCreate()
+)
+context = spark.sparkContext
+context.setLogLevel("FATAL")
+logs = context._jvm.org.apache.logging.log4j.LogManager
+settings = lambda: {row.key: row.value for row in spark.sql("SET").collect()}
+before = settings()
+# As the command in this process would: nobody gives it the session.
+done = running.audit(AuditOptions((sys.argv[1],), Path(sys.argv[2]), master="local[1]"))
+url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/jobs"
+jobs = json.load(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url))
+print(json.dumps({
+    "jobs": sorted({job.get("description", "") for job in jobs}),
+    "same": settings() == before, "level": logs.getRootLogger().getLevel().toString(),
+    "theirs": done.runner.spark.sparkContext is context, "replicas": len(done.tasks),
+    "logs": len({(b.join_key, b.topic, b.partition) for b in done.briefs}),
+}))
+"""
+
+
+def test_a_session_of_others_is_used_as_it_is_and_says_what_its_jobs_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", THEIRS, str(corpora.unpack(NAME)), str(tmp_path / "out")]
+    env = os.environ | SHORT_JVM | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1", "SPARK_LOCAL_IP": "127.0.0.1"}
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout.splitlines()[-1])
+    assert said["theirs"]
+    assert said["same"]
+    assert said["level"] == "FATAL"
+    read = f"read {said['replicas']} replicas, "
+    assert [job for job in said["jobs"] if job.startswith(read)]
+    assert f"judge {said['logs']} logs" in said["jobs"]
+
+
+CONFIGURED = """
+import sys
+from auditor.spark.session import start
+spark = start("local[1]")
+conf = spark.sparkContext.getConf()
+level = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger().getLevel().toString()
+print(conf.get("spark.driver.maxResultSize"), conf.get("spark.sql.shuffle.partitions"), conf.get("spark.ui.enabled"),
+      spark.conf.get("spark.sql.session.timeZone"), level)
+"""
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({}, "0 4 false UTC ERROR"),
+        (
+            {"spark-defaults.conf": "spark.driver.maxResultSize 33m\n  spark.sql.shuffle.partitions=3\n"},
+            "33m 3 false UTC ERROR",
+        ),
+        (
+            {
+                "spark-defaults.conf": "# spark.ui.enabled true\n",
+                "log4j2.properties": "rootLogger.level = fatal\nrootLogger.appenderRef.e.ref = e\n"
+                "appender.e.type = Console\nappender.e.name = e\n",
+            },
+            "0 4 false UTC FATAL",
+        ),
+    ],
+)
+def test_the_settings_directory_of_the_user_counts(files: dict[str, str], said: str, tmp_path: Path) -> None:
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    env.pop("SPARK_CONF_DIR", None)
+    if files:
+        env["SPARK_CONF_DIR"] = str(tmp_path)
+    command = [sys.executable, "-P", "-c", CONFIGURED]
+    ran = subprocess.run(command, capture_output=True, text=True, env=env, check=False, cwd=tmp_path)
+    assert ran.stdout.strip() == said, ran.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,12 @@ import pytest
 from auditor import running
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import reads_records, segment_tasks
+from auditor.pipeline.runner import read_task
+from auditor.pipeline.work_folder import WorkFolder, is_kept
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.spark import jobs
 from auditor.spark.jobs import read_parts
+from auditor.spark.session import tuned
 from tests import corpora
 from tests.audited import published
 from tests.whole.test_split import in_parts, tasks_below
@@ -66,12 +70,40 @@ def test_results_are_the_same_bytes_in_parts(
     assert whole["tables"]
 
 
-@pytest.mark.parametrize("parts", [1, 100])
-def test_chunks_arrive_one_replica_a_partition_and_in_order(parts: int, spark: SparkSession) -> None:
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_batches_are_counted_where_replicas_are_read(
+    kept: bool, large: bool, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if large:
+        monkeypatch.setattr(jobs, "divide", divide_all)
+    tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
+    counted = jobs.Counted.on(spark)
+    assert counted is not None
+    if kept:
+        work = WorkFolder(str(tmp_path / "work"))
+        work.key()
+        frame = jobs.read_kept_replicas(spark, tasks, work, [], counted)
+    else:
+        frame = jobs.read_replicas(spark, tasks, counted)
+    assert frame.count() == len(tasks)
+    frame.unpersist()
+    assert counted.batches.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
+    assert counted.compiled.value == 0
+
+
+@pytest.mark.parametrize(("parts", "partitions"), [(1, 1), (100, 5)])
+def test_chunks_arrive_in_order_and_those_of_a_replica_together(
+    parts: int, partitions: int, spark: SparkSession
+) -> None:
     tasks = tasks_below(corpora.unpack("altered-41"))
-    chunks = read_parts(spark, tasks, parts).drop("packed")
-    found = chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect()
+    with tuned(spark, {"spark.sql.shuffle.partitions": str(partitions)}):
+        chunks = read_parts(spark, tasks, parts).drop("packed")
+        found = [rows for rows in chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect() if rows]
     # Of each segment a chunk and what it comes to.
     expected = [[(k, n, row) for n in range(len(t.replica.segments)) for row in (0, 1)] for k, t in enumerate(tasks)]
-    assert found == expected
+    assert [rows for rows in found if rows == sorted(rows)] == found
+    assert 1 <= len(found) <= partitions
+    together = [list(some) for rows in found for _, some in itertools.groupby(rows, key=lambda row: row[0])]
+    assert sorted(together) == expected
     assert sum(map(len, found)) == 2 * len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))

@@ -88,6 +88,16 @@ def test_what_may_not_be_read_is_an_error_value(tmp_path: Path, monkeypatch: pyt
     assert storage.open_file(place, "f") == DecodeError("f", 0, -1, "unreadable", "Permission denied")
 
 
+def test_whether_a_local_file_exists_is_asked_without_a_driver_of_stores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where fsspec is missing, an audit of a broker with ``bootstrap.checkpoint`` ended with exit code 4."""
+    monkeypatch.setattr(storage, "filesystem", pytest.fail)
+    (tmp_path / "a").touch()
+    assert storage.is_there(StorageLocation("", str(tmp_path / "a")))
+    assert not storage.is_there(StorageLocation("", str(tmp_path / "b")))
+
+
 def test_opens_for_reading_only(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"0123456789")
     opened = storage.open_file(storage.place(str(tmp_path)), "f")
