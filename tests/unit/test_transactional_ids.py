@@ -212,6 +212,7 @@ def test_guidance_names_framework_application_and_part(framework: Framework, sta
     assert "part {0}" in said
     assert ("restoring the job of" if framework is Framework.FLINK else "restart") in said
     assert ("aborts" in said) == (status in ("open", "overdue"))
+    assert ("at its time-out, or at once by" in said) == ("at once by" in said and status == "open")  # not past it
 
 
 @pytest.mark.parametrize("status", ["open", "overdue"])

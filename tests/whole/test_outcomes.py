@@ -110,6 +110,15 @@ def test_every_finding_has_an_outcome_of_its_kind(name: str, out: Path) -> None:
         assert row["severity"] != "info" or row["outcome"] == "none"
         told = [row["advice"][name] for name in ("why", "conditions", "steps")]
         assert row["severity"] not in GRAVE or any(told), row  # more than the text of its page
+        advice = row["advice"] or {"steps": (), "side_effects": "", "verdict": "", "afterwards": ""}
+        does = [step["do"] for step in advice["steps"]]
+        stops = [number for number, words in enumerate(does) if "restart broker" in words]
+        prepares = [
+            number for number, words in enumerate(does) if words.startswith(("before ", "stop the broker only"))
+        ]
+        assert max(prepares, default=-1) < min(stops, default=len(does)), row  # what must be seen to before the restart
+        assert re.search(r"^$|\d|^none: ", advice["side_effects"]), row
+        assert advice["verdict"] != "none" or "another replica" not in advice["afterwards"], row
 
 
 def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Path) -> None:
