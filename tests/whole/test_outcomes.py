@@ -14,7 +14,7 @@ import pytest
 from auditor import cli
 from auditor.api import objects
 from auditor.dashboards import overview
-from auditor.outputs import alerts
+from auditor.outputs import alerts, runs
 from auditor.outputs.alerts import AlertOptions
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site, export
@@ -196,10 +196,13 @@ def all_pages(audit: Audit, history: Path, run: str) -> dict[str, str]:
     return {"report.html": report} | shown | made
 
 
-def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(tmp_path: Path) -> None:
+def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """COMMIT in b-0 and, by the next transaction's marker, ABORT in a-0; transaction.version 2 came in between.
 
-    Later runs lack the coordinator's log, the partition, or the rule: none says that it is gone.
+    Later runs lack the coordinator's log, the partition, or the rule: none says that it is gone, however many there
+    are.
     """
     story = Skipping(tmp_path / "data", 1)
     story.begin()
@@ -233,11 +236,21 @@ def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(tmp_path: 
     for audit in (*scoped, *late):
         name = str(audit.options.run_id)
         assert split(name) == []
-        headline = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))["verdict"]["headline"]
-        assert "1 critical or error finding of earlier runs was not looked for" in headline
+        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
         news = alerts.slack(alerts.news(audit, AlertOptions()))
         assert " 0 gone" in news["text"]
         for where, page in all_pages(audit, history, name).items():
             assert MARK not in body(page), (where, name)
             assert tone(page) != "good", (where, name)
     assert "not looked for in the latest run" in (Site(Shelf(history)).page(overview.finding(finding)) or "")
+    monkeypatch.setattr(runs, "LATELY", 1)
+    for name in ("7-other-topic", "8-other-topic"):
+        audit = run(name, topics=("b",))
+        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
+        for where, page in all_pages(audit, history, name).items():
+            assert tone(page) != "good", (where, name)
+
+
+def audit_headline(folder: Path) -> str:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return str(summary["verdict"]["headline"])
