@@ -103,12 +103,12 @@ SCHEMES = (
         _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0; run: 4.3.1)", Sign.CONNECT, alone=False,
     ),
     Scheme(
-        Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
+        Framework.FLINK, "(?P<application>.+)-(?P<subtask>0|[1-9][0-9]{0,9})-(?P<number>0|[1-9][0-9]{0,18})",
         "subtask {subtask}, {numbered}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
         "Flink 1.14 on (read: flink-connector-kafka 3.4.0, 4.0.1; run: both)", Sign.CHECKPOINTS,
     ),
     Scheme(
-        Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>[0-9]{1,19})",
+        Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>0|[1-9][0-9]{0,18})",
         "producer {number} " + OF_A_POOL, "FlinkKafkaProducer's TransactionalIdsGenerator",
         "until flink-connector-kafka 3 (read: 1.14.6)", Sign.POOL,
     ),

@@ -242,6 +242,12 @@ def test_no_restart_is_advised_where_an_abort_loses_records(name: str, monkeypat
     assert [words for words in forbidden if "fences this one" in words or "forceTerminate" in words] == []
 
 
+@pytest.mark.parametrize("name", ["billing-2024-01", "orders-007-3", f"Sink-{'0a' * 16}-03"])
+def test_flink_writes_its_numbers_without_zeros_before_them(name: str) -> None:
+    """TransactionalIdFactory and TransactionalIdsGenerator join them as numbers. A date is none of its ids."""
+    assert by_scheme(name) is None
+
+
 def test_an_origin_is_restored_from_its_row() -> None:
     whose = IdOrigin(Framework.CONNECT, "g", "task 0 of connector c", certain=True, why="w")
     assert IdOrigin.of(whose.row()) == whose
