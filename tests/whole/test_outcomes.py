@@ -138,6 +138,17 @@ def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Pat
     assert {(True, True), (False, True), (False, False)} <= seen
 
 
+def test_an_alert_counts_all_partitions_that_a_finding_is_about(out: Path) -> None:
+    """hall-late holds hall.desk-0 and hall.desk-1, which is one finding of its coordinator."""
+    audit = audit_of("open-41-killed", out)
+    news = alerts.news(audit, AlertOptions())
+    told = json.dumps(alerts.slack(news)), json.dumps(alerts.pagerduty(news, "key"))
+    for text in told:
+        assert "hall.desk-0 is blocked for" in text
+        assert "; 1 more partition is blocked by it" in text
+        assert ", and in 1 more partition" in text  # for its owner
+
+
 def test_suppressed_findings_are_counted_beside_a_green_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
