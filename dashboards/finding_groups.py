@@ -549,7 +549,8 @@ def _left(row: Values) -> str:
     records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
     span = offsets(row.get("first_offset"), row.get("last_offset"))
     since = f" since {begun(row)}" if begun(row) else ""
-    return f"{records}an open transaction in {log_name(row)}{f' at offsets {span}' if span else ''}{since}"
+    more = f", and in {plural(row['more_partitions'], 'more partition')}" if row.get("more_partitions") else ""
+    return f"{records}an open transaction in {log_name(row)}{f' at offsets {span}' if span else ''}{since}{more}"
 
 
 def _waited(holder: Open) -> str:

@@ -376,7 +376,7 @@ def _beyond_timeout_finding(log: LogView, t: Transaction, entry: StateRecord) ->
             "may_never_have_begun": never,
             "partitions": sorted(entry.partitions),
         },
-        advice=blocking.unended(log.cluster, entry, log.partition, "its records"),
+        advice=blocking.unended(log.cluster, entry, log.partition, blocking.discards_in(entry.partitions)),
     )
 
 

@@ -807,11 +807,17 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
         ).unless(in_sync(log, sound.broker_id))
     if opened:
         return _without_snapshot(log, replica, link)
+    alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
+    others = check(
+        repairs.describe_topic(log.topic), f"the Isr of {name} lists a broker other than {replica.broker_id}"
+    )
     return Advice(
-        Verdict.NONE,
+        Verdict.NONE if alone else Verdict.INVESTIGATE_FIRST,
         "a producer whose next batch is refused for it (OUT_OF_ORDER_SEQUENCE_NUMBER) goes on "
         "with a new epoch, and a batch that was sent twice meanwhile may be stored twice",
-        afterwards=f"let another replica lead {name} where one is in sync; keep {link.file} for a report",
+        () if alone else (others,),
+        () if alone else (Step(f"let that broker lead {name}"),),
+        afterwards=f"keep {link.file} for a report",
     )
 
 

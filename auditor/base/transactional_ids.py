@@ -103,12 +103,12 @@ SCHEMES = (
         _OF_CONNECTOR, _WORKER, "Kafka 3.3 on (read: 4.1.0; run: 4.3.1)", Sign.CONNECT, alone=False,
     ),
     Scheme(
-        Framework.FLINK, "(?P<application>.+)-(?P<subtask>[0-9]{1,10})-(?P<number>[0-9]{1,19})",
+        Framework.FLINK, "(?P<application>.+)-(?P<subtask>0|[1-9][0-9]{0,9})-(?P<number>0|[1-9][0-9]{0,18})",
         "subtask {subtask}, {numbered}", "KafkaSink's TransactionalIdFactory (a pool counts in its place)",
         "Flink 1.14 on (read: flink-connector-kafka 3.4.0, 4.0.1; run: both)", Sign.CHECKPOINTS,
     ),
     Scheme(
-        Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>[0-9]{1,19})",
+        Framework.FLINK, "(?P<prefix>(?P<application>.+-[0-9a-f]{32})-)(?P<number>0|[1-9][0-9]{0,18})",
         "producer {number} " + OF_A_POOL, "FlinkKafkaProducer's TransactionalIdsGenerator",
         "until flink-connector-kafka 3 (read: 1.14.6)", Sign.POOL,
     ),
@@ -200,21 +200,22 @@ _MISSING = (
     "restoring the job of {application} ({part}) commits the transactions which the checkpoint or savepoint holds, but "
     "not this one, since its coordinator has nothing open for it: what the checkpoint counts as written here is missing"
 )
+BY_ITSELF = "at its time-out, or "  # not one that is past it
 _SOONER = "at once by kafka-transactions.sh forceTerminateTransaction (Kafka 4.1 or newer), an abort by its coordinator"
 _FENCED_TASK = (
     "restart {part} ({application}): its next producer fences this one and aborts the transaction, and a task reads "
     "again from the source offsets that it committed last. Restart it on a running worker: where the transaction has "
-    f"source offsets, a worker that starts waits until it ends, at its time-out, or {_SOONER}"
+    f"source offsets, a worker that starts waits until it ends, {BY_ITSELF}{_SOONER}"
 )
 _FENCED_LEADER = (
     "let another running worker become the leader of {application}: it fences this producer and aborts the "
-    f"transaction. A worker that starts waits until it ends, at its time-out, or {_SOONER}. The configuration that "
+    f"transaction. A worker that starts waits until it ends, {BY_ITSELF}{_SOONER}. The configuration that "
     "{part} was writing has to be sent to Connect again"
 )
 _FENCED_THREAD = (
     "restart {application} ({part}): a thread or task that starts with this id aborts the transaction, and its input "
-    "is read again. A thread's id has the process id of its state directory: without that directory, it ends at its "
-    f"time-out, or {_SOONER}, and tasks whose offsets it has wait until then"
+    "is read again. A thread's id has the process id of its state directory: without that directory, it ends "
+    f"{BY_ITSELF}{_SOONER}, and tasks whose offsets it has wait until then"
 )
 _WAITS = "restarting {part} ({application}) changes nothing before its markers are written: its next producer waits"
 _HANGS = "restarting {part} ({application}) does not end it: its coordinator has nothing open that it could abort"
@@ -222,8 +223,8 @@ _KEPT = "do not restart {part} ({application}) for it: its next producer aborts 
 
 
 def _by_restart(fenced: str) -> dict[str, str]:
-    sooner = f"to end it sooner, {fenced}"
-    return {"open": sooner, "overdue": fenced, KEPT: _KEPT, "prepared": _WAITS, "hanging": _HANGS}
+    sooner, over = f"to end it sooner, {fenced}", fenced.replace(BY_ITSELF, "")
+    return {"open": sooner, "overdue": over, KEPT: _KEPT, "prepared": _WAITS, "hanging": _HANGS}
 
 
 OF_LEADER = _by_restart(_FENCED_LEADER)

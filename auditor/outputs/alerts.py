@@ -8,6 +8,7 @@ import os
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from auditor.base.user_input import ClusterName
 from auditor.base.words import SEVERITIES, plural
 from auditor.dashboards import finding_groups, overview
 from auditor.dashboards.answers import Open, aged
-from auditor.dashboards.wording import advice_lines, instant, log_name, outcome_of, short_fingerprint, visible, who
+from auditor.dashboards.wording import advice_lines, are, instant, log_name, outcome_of, short_fingerprint, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
 from auditor.outputs.runs import Shelf
@@ -92,8 +93,9 @@ def blocked(holder: Open) -> str:
     """Return what is blocked, for how long, by whom, and the LSO lag, in words."""
     since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
     waiting = f"; LSO lag {plural(holder.waiting, 'offset')}" if holder.waiting else ""
-    by = who(holder.row) or "an unknown producer"
-    return f"{log_name(holder.row)} is blocked for {aged(holder.row)}{since}, by {by}{waiting}"
+    by, more = who(holder.row) or "an unknown producer", holder.row.get("more_partitions")
+    further = f"; {plural(more, 'more partition')} {are(more)} blocked by it" if more else ""
+    return f"{log_name(holder.row)} is blocked for {aged(holder.row)}{since}, by {by}{waiting}{further}"
 
 
 def slack(news: News) -> Fields:
@@ -409,8 +411,15 @@ def _news_of(
 
 
 def _holders(audit: Audit, findings: Mapping[str, Values]) -> dict[str, Open]:
-    holders = ((row["fingerprint"], row) for row in audit.blocked if row["fingerprint"] in findings)
-    return {name: Open(row, findings=[*registry.described([findings[name]])]) for name, row in holders}
+    # The first partition of each, as all pages list them.
+    rows = [row for row in audit.blocked if row["fingerprint"] in findings]
+    count = Counter(row["fingerprint"] for row in rows)
+    return {
+        (name := row["fingerprint"]): Open(
+            row | {"more_partitions": count[name] - 1}, findings=[*registry.described([findings[name]])]
+        )
+        for row in reversed(rows)
+    }
 
 
 def send(news: News, channels: Sequence[str], *, again: bool = True) -> list[str]:

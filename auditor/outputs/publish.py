@@ -69,13 +69,12 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     written = audit.look("tables/", lambda: write_tables(audit, folder), None) if options.tables else None
     if written is None:
         shutil.rmtree(folder / "tables", ignore_errors=True)  # what looks whole and is not
-    summary, judged = _summarise(audit), None
+    summary, judged, unseen = _summarise(audit), None, dict[str, str]()
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
     if options.history is not None:
-        summary["unchecked"] = audit.look(
-            "the runs before", lambda: _unchecked(audit), "the runs before are unreadable"
-        )
+        unreadable = "the runs before are unreadable", unseen
+        summary["unchecked"], unseen = audit.look("the runs before", lambda: _unchecked(audit), unreadable)
     report = _with_verdict(audit, summary)
     if not (page := audit.look("report.html", lambda: report_page(audit, report), "")):
         again = {name: summary[name] for name in ("expectations", "unchecked") if name in summary}
@@ -84,7 +83,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     results.folder(folder).put_text("report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
-        keep(audit, report, judged)
+        keep(audit, report, judged, unseen)
     results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report
 
@@ -140,8 +139,9 @@ def write_findings(audit: Audit, folder: Path) -> None:
     written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
-def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
-    """Add the results to the history. ``judged``: the results of the expectations."""
+def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[str, str] | None = None) -> None:
+    """Add the results to the history. ``judged``: the results of the expectations; ``unseen``: of
+    :func:`auditor.outputs.runs.unchecked`."""
     options, summary = audit.options, report.summary
     assert options.history is not None
     run_id = options.run_id or runs.new_run_id()
@@ -166,6 +166,7 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None) -> None:
         "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
         "held": _held(report.verdict),
         "lacking": report.verdict.lacking,
+        "unseen": unseen,
     }
     runs.publish(options.history, run_id, tables, facts)
 
@@ -181,18 +182,18 @@ def _facts(audit: Audit, logs: pa.Table) -> Fields:
     }
 
 
-def _unchecked(audit: Audit) -> str:
+def _unchecked(audit: Audit) -> tuple[str, dict[str, str]]:
     options, tables = (
         audit.options,
         {"findings": pipeline_summary.findings(audit), "logs": pipeline_summary.logs(audit)},
     )
     shelf = Shelf(options.history or "")
 
-    def why() -> str:
+    def why() -> tuple[str, dict[str, str]]:
         committed = list(itertools.takewhile(lambda past: past.run_id != options.run_id, shelf.runs()))
         return runs.unchecked(shelf, committed, shelf.with_run(_facts(audit, tables["logs"]), tables))
 
-    return shelf.without_unreadable(why) if results.folder(shelf.history).exists() else ""
+    return shelf.without_unreadable(why) if results.folder(shelf.history).exists() else ("", {})
 
 
 def brokers_of(log_dirs: Iterable[tuple[str | None, int | None]]) -> dict[str, int]:

@@ -10,7 +10,7 @@ import re
 import statistics
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -153,7 +153,7 @@ _MANIFEST: Fields = {"schema_version": (int,), "run_id": (str,), "created_at": (
 _MANIFEST |= {"facts": {}, "files": {"": [_FILE]}}
 _FACTS: Fields = {  # of releases that kept them; null for none
     "as_of": (str,), "counts": _COUNTS, "batches": (int,), "bytes": (int,), "complete": (bool,), "asked": (str,),
-    "all_logs": (bool,), "lacking": (str,),
+    "all_logs": (bool,), "lacking": (str,), "unseen": {"": (str,)},
     "clusters": [(str,)], "brokers": _COUNTS, "accepted": _COUNTS,
     "named": {"": {"name": (str,)}}, "verdict": {"tone": (str,), "headline": (str,)}, "held": {"blocked": (int,)},
 }  # fmt: skip
@@ -578,20 +578,32 @@ def rows(shelf: Shelf, findings: Mapping[str, KeptFinding]) -> list[Fields]:
     return out
 
 
-def unchecked(shelf: Shelf, earlier: Sequence[Run], run: Run) -> str:
-    """Return why a run is no all-clear for its cluster, in words; empty if it may be one.
+def unchecked(shelf: Shelf, earlier: Sequence[Run], run: Run) -> tuple[str, dict[str, str]]:
+    """Return why a run is no all-clear for its cluster, in words, and the critical and error findings of ``earlier``
+    runs, in order and with any scope, that it did not look for: the last run with each, by fingerprint.
 
-    By what it lacks, and by the critical and error findings of ``earlier`` runs, in order and with any scope, that it
-    did not look for. Cost: as :func:`changes_of`.
+    The words are empty if it may be one. Cost: as :func:`changes_of`, and the findings of older runs that the run
+    before has as such.
     """
     of_cluster = [past for past in earlier if cluster(past) == cluster(run)]
     alike = [past for past in of_cluster if scope_of(past) == scope_of(run)]
-    unseen = changes_of(shelf, of_cluster, run).unseen.values()
-    many = sum(was.severity in GRAVE for was in unseen)
+    unseen = {**dict(_unseen_still(shelf, of_cluster, run)), **changes_of(shelf, of_cluster, run).unseen}
+    grave = {name: was.run.run_id for name, was in unseen.items() if was.severity in GRAVE}
+    many = len(grave)
     text = (
         f"{plural(many, 'critical or error finding')} of earlier runs {'was' if many == 1 else 'were'} not looked for"
     )
-    return "; ".join(filter(None, (is_partial(alike, run), text if many else "")))
+    return "; ".join(filter(None, (is_partial(alike, run), text if many else ""))), grave
+
+
+def _unseen_still(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Iterator[tuple[str, KeptFinding]]:
+    # What the run before did not look for, and this one neither, however many runs ago it was found.
+    runs_by_id, present = {past.run_id: past for past in earlier}, found_in(shelf, run, accepted=True)
+    listed = (earlier[-1].facts.get("unseen") or {}) if earlier else {}
+    for name, run_id in listed.items():
+        was = found_in(shelf, runs_by_id[run_id]).get(name) if run_id in runs_by_id and name not in present else None
+        if was is not None and why_unseen(shelf, run, was):
+            yield name, was
 
 
 def is_partial(earlier: Sequence[Run], run: Run) -> str:

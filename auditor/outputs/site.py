@@ -138,7 +138,7 @@ class Site:
 
     def unchecked(self, run: Run) -> str:
         """Return why a run is no all-clear for its cluster (:func:`auditor.outputs.runs.unchecked`)."""
-        return runs.unchecked(self.shelf, self.all_runs[: self.all_runs.index(run)], run)
+        return runs.unchecked(self.shelf, self.all_runs[: self.all_runs.index(run)], run)[0]
 
     def finding(self, path: str) -> str | None:
         """Return the page of a finding; None if no run that is read has it."""

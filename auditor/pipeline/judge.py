@@ -308,7 +308,7 @@ def _absent(log: LogView, t: Transaction, entry: StateRecord) -> Iterator[Fields
         advice = (
             blocking.undelivered(log.cluster, name, entry)
             if t.is_prepared
-            else blocking.unended(log.cluster, entry, log.partition, "its records")
+            else blocking.unended(log.cluster, entry, log.partition, blocking.discards_in([name]))
         )
         row = _blocked_row(log, replace(t, undeliverable=name in away)) | dict.fromkeys(NOT_IN_INPUT)
         yield row | {"topic": topic, "partition": partition, "at_least": True, "advice": advice.row()}

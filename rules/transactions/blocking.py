@@ -417,11 +417,10 @@ def unended(cluster: Cluster, entry: StateRecord, coordinator: int, loses: str) 
             check(repairs.describe_topic(TRANSACTION_STATE), f"a broker leads {name}"),
         ),
         side_effects=loses,
-        afterwards=short
-        + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED)
-        + f"If that does not end it, {other_coordinator(cluster, coordinator)}. Do not abort it by hand",
+        afterwards=short + ("" if guidance(cluster.origin(transactional_id), late) else RESTARTED),
     )
-    return _guided(cluster, entry, late, reloaded(cluster, coordinator, transactional_id, advice))
+    last = f"If it is still open then, {other_coordinator(cluster, coordinator)}"
+    return _guided(cluster, entry, late, _reloaded(cluster, entry, coordinator, advice, last))
 
 
 def other_coordinator(cluster: Cluster, coordinator: int) -> str:
@@ -448,15 +447,20 @@ def _has_damaged_copy(cluster: Cluster, coordinator: int) -> bool:
     return cluster.coordinator is not None and coordinator in cluster.coordinator.damaged_copies
 
 
-def reloaded(cluster: Cluster, coordinator: int, transactional_id: str, advice: Advice) -> Advice:
-    """Add to an advice with :func:`other_coordinator` what a restart of the only replica's broker puts at risk."""
+def _reloaded(cluster: Cluster, entry: StateRecord, coordinator: int, advice: Advice, last: str) -> Advice:
+    # With ``last``, of other_coordinator, behind what the advice says to do. A restart of the only replica's broker
+    # comes behind what must be seen to before it.
+    by_hand = "Do not abort it by hand"
+    as_told = replace(advice, afterwards=f"{advice.afterwards}{last}. {by_hand}")
     if cluster.replicas.get((TRANSACTION_STATE, coordinator), 1) > 1 or _has_damaged_copy(cluster, coordinator):
-        return advice
-    first = replace(advice, steps=(), afterwards="")  # the restart comes last, and what must be seen to before it
-    risk = repairs.at_risk(cluster, cluster.last_leader(TRANSACTION_STATE, coordinator), first, but=transactional_id)
+        return as_told
+    stopped = replace(advice, steps=(), afterwards=by_hand)
+    leader = cluster.last_leader(TRANSACTION_STATE, coordinator)
+    risk = repairs.at_risk(cluster, leader, stopped, but=entry.transactional_id)
     if not risk.steps:
-        return replace(risk, steps=advice.steps, afterwards=advice.afterwards)
-    return replace(risk, steps=(*advice.steps, Step(advice.afterwards), *risk.steps))
+        return replace(risk, steps=advice.steps, afterwards=as_told.afterwards)
+    first = (Step(advice.afterwards.removesuffix(". ")),) if advice.afterwards else ()
+    return replace(risk, steps=(*advice.steps, *first, *risk.steps, Step(last)))
 
 
 def undelivered(cluster: Cluster, name: str, entry: StateRecord) -> Advice:
@@ -518,9 +522,8 @@ def completed_late(cluster: Cluster, entry: StateRecord) -> Advice:
 
 def _sent_again(cluster: Cluster, entry: StateRecord, advice: Advice, first: str) -> Advice:
     again = f"{other_coordinator(cluster, entry.partition)}, so that its markers are sent again"
-    then = f"{first}. Only then, if it does not go on, {again}. Do not abort it by hand"
-    advice = _guided(cluster, entry, Status.PREPARED, replace(advice, afterwards=then))
-    return reloaded(cluster, entry.partition, entry.transactional_id, advice)
+    advice = _guided(cluster, entry, Status.PREPARED, replace(advice, afterwards=f"{first}. "))
+    return _reloaded(cluster, entry, entry.partition, advice, f"Only then, if it does not go on, {again}")
 
 
 def _abort(log: LogView, t: Transaction, gone: bool) -> Advice:
@@ -594,6 +597,12 @@ def _records(t: Transaction) -> str:
 
 def _discards(t: Transaction) -> str:
     return f"an abort discards {_records(t)}"
+
+
+def discards_in(partitions: Collection[str]) -> str:
+    """Say what an abort discards of a transaction whose data was not counted, by partition."""
+    where = f" in {plural(len(partitions), 'partition')}: {repairs.some(sorted(partitions))}" if partitions else ""
+    return f"an abort discards its records{where}"
 
 
 def data_of(t: np.void) -> str:

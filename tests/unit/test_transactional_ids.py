@@ -212,6 +212,7 @@ def test_guidance_names_framework_application_and_part(framework: Framework, sta
     assert "part {0}" in said
     assert ("restoring the job of" if framework is Framework.FLINK else "restart") in said
     assert ("aborts" in said) == (status in ("open", "overdue"))
+    assert ("at its time-out, or at once by" in said) == ("at once by" in said and status == "open")  # not past it
 
 
 @pytest.mark.parametrize("status", ["open", "overdue"])
@@ -239,6 +240,12 @@ def test_no_restart_is_advised_where_an_abort_loses_records(name: str, monkeypat
     forbidden = [text(each) for each in advice if each["verdict"] in ("do_not_abort", "commit_it")]
     assert advice
     assert [words for words in forbidden if "fences this one" in words or "forceTerminate" in words] == []
+
+
+@pytest.mark.parametrize("name", ["billing-2024-01", "orders-007-3", f"Sink-{'0a' * 16}-03"])
+def test_flink_writes_its_numbers_without_zeros_before_them(name: str) -> None:
+    """TransactionalIdFactory and TransactionalIdsGenerator join them as numbers. A date is none of its ids."""
+    assert by_scheme(name) is None
 
 
 def test_an_origin_is_restored_from_its_row() -> None:

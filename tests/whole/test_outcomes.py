@@ -14,7 +14,7 @@ import pytest
 from auditor import cli
 from auditor.api import objects
 from auditor.dashboards import overview
-from auditor.outputs import alerts
+from auditor.outputs import alerts, runs
 from auditor.outputs.alerts import AlertOptions
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site, export
@@ -110,6 +110,15 @@ def test_every_finding_has_an_outcome_of_its_kind(name: str, out: Path) -> None:
         assert row["severity"] != "info" or row["outcome"] == "none"
         told = [row["advice"][name] for name in ("why", "conditions", "steps")]
         assert row["severity"] not in GRAVE or any(told), row  # more than the text of its page
+        advice = row["advice"] or {"steps": (), "side_effects": "", "verdict": "", "afterwards": ""}
+        does = [step["do"] for step in advice["steps"]]
+        stops = [number for number, words in enumerate(does) if "restart broker" in words]
+        prepares = [
+            number for number, words in enumerate(does) if words.startswith(("before ", "stop the broker only"))
+        ]
+        assert max(prepares, default=-1) < min(stops, default=len(does)), row  # what must be seen to before the restart
+        assert re.search(r"^$|\d|^none: ", advice["side_effects"]), row
+        assert advice["verdict"] != "none" or "another replica" not in advice["afterwards"], row
 
 
 def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Path) -> None:
@@ -127,6 +136,17 @@ def test_lost_data_is_counted_on_every_page_that_a_finding_says_is_lost(out: Pat
         assert not (grave and MARK in board), name
         seen.add((bool(lost), grave))
     assert {(True, True), (False, True), (False, False)} <= seen
+
+
+def test_an_alert_counts_all_partitions_that_a_finding_is_about(out: Path) -> None:
+    """hall-late holds hall.desk-0 and hall.desk-1, which is one finding of its coordinator."""
+    audit = audit_of("open-41-killed", out)
+    news = alerts.news(audit, AlertOptions())
+    told = json.dumps(alerts.slack(news)), json.dumps(alerts.pagerduty(news, "key"))
+    for text in told:
+        assert "hall.desk-0 is blocked for" in text
+        assert "; 1 more partition is blocked by it" in text
+        assert ", and in 1 more partition" in text  # for its owner
 
 
 def test_suppressed_findings_are_counted_beside_a_green_answer(
@@ -187,10 +207,13 @@ def all_pages(audit: Audit, history: Path, run: str) -> dict[str, str]:
     return {"report.html": report} | shown | made
 
 
-def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(tmp_path: Path) -> None:
+def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """COMMIT in b-0 and, by the next transaction's marker, ABORT in a-0; transaction.version 2 came in between.
 
-    Later runs lack the coordinator's log, the partition, or the rule: none says that it is gone.
+    Later runs lack the coordinator's log, the partition, or the rule: none says that it is gone, however many there
+    are.
     """
     story = Skipping(tmp_path / "data", 1)
     story.begin()
@@ -224,11 +247,21 @@ def test_no_later_run_clears_a_split_decision_that_it_could_not_judge(tmp_path: 
     for audit in (*scoped, *late):
         name = str(audit.options.run_id)
         assert split(name) == []
-        headline = json.loads((tmp_path / name / "summary.json").read_text(encoding="utf-8"))["verdict"]["headline"]
-        assert "1 critical or error finding of earlier runs was not looked for" in headline
+        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
         news = alerts.slack(alerts.news(audit, AlertOptions()))
         assert " 0 gone" in news["text"]
         for where, page in all_pages(audit, history, name).items():
             assert MARK not in body(page), (where, name)
             assert tone(page) != "good", (where, name)
     assert "not looked for in the latest run" in (Site(Shelf(history)).page(overview.finding(finding)) or "")
+    monkeypatch.setattr(runs, "LATELY", 1)
+    for name in ("7-other-topic", "8-other-topic"):
+        audit = run(name, topics=("b",))
+        assert "1 critical or error finding of earlier runs was not looked for" in audit_headline(tmp_path / name)
+        for where, page in all_pages(audit, history, name).items():
+            assert tone(page) != "good", (where, name)
+
+
+def audit_headline(folder: Path) -> str:
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return str(summary["verdict"]["headline"])
