@@ -573,8 +573,10 @@ def decide(
     doubted = sum(f["severity"] not in GRAVE and f.get("if_true") in GRAVE for f in unaccepted(findings))
     doubt = f"{plural(doubted, 'finding')} {are(doubted)} inconclusive, critical or error if true" if doubted else ""
     lacking = _lacking(summary.get("scope") or {})
-    for why in filter(None, (lacking, doubt if tone in ("good", "warn") else "", summary.get("unchecked"))):
-        tone, headline = "unsure" if tone == "good" else tone, f"{headline}; {why}"
+    unsure = [*filter(None, (lacking, doubt if tone in ("good", "warn") else "", summary.get("unchecked")))]
+    if unsure and tone == "good":  # what is not known comes before what is not there
+        tone, headline, unsure = "unsure", unsure[0], [*unsure[1:], headline[:1].lower() + headline[1:]]
+    headline = "; ".join([headline[:1].upper() + headline[1:], *unsure])
     open_count = sum(counts.get(name, 0) for name in GRAVE)
     of_findings = Counter(f.get("outcome") for f in grave)
     by_outcome = {name: of_findings[name] for name in (LOST, BLOCKED, *AFFECTED, NO_OUTCOME) if of_findings[name]}

@@ -617,7 +617,7 @@ def _partly(then: Sequence[Values], now: Values) -> str:
     if not now.get("complete", True):
         return "part of the input could not be read"
     lacks = sorted({name for facts in then for name in _lacks(now, facts)})
-    return f"its input lacks {few(lacks)}, which an earlier run had" if lacks else ""
+    return f"the input lacks {few(lacks)}, which an earlier run had" if lacks else ""
 
 
 def why_unseen(shelf: Shelf, run: Run, was: KeptFinding) -> str:
@@ -641,9 +641,9 @@ def why_unseen_by_facts(then: Values, now: Values, log: Log, lacking: Callable[[
         return why
     less = lacking()
     if log in less:
-        return "its input lacks the log, which an earlier run had"
+        return "the input lacks the log, which an earlier run had"
     names = few(sorted(f"{topic}-{number}" for _, topic, number in less if topic in INTERNAL))
-    return f"its input lacks {names}, which an earlier run had" if names else ""
+    return f"the input lacks {names}, which an earlier run had" if names else ""
 
 
 def _since_whole(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Sequence[Run]:

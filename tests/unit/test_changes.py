@@ -42,7 +42,7 @@ def test_each_broker_s_copy_by_itself_tells_of_its_own(tmp_path: Path) -> None:
         ([], [], []), ([], [], ["7"]), ([], ["7"], []), (["5"], [], []),
     ]  # fmt: skip
     known = runs.committed(tmp_path)
-    assert runs.is_partial(known[:1], known[1]) == "its input lacks broker 1, which an earlier run had"
+    assert runs.is_partial(known[:1], known[1]) == "the input lacks broker 1, which an earlier run had"
     assert runs.is_partial((), known[0]) == runs.is_partial(known[:1], known[2]) == ""
 
 
@@ -55,14 +55,14 @@ def test_a_broker_that_is_missing_for_a_night_clears_nothing(
     keep(tmp_path, "c", 21, brokers=ONE)
     page = Page(Site(Shelf(tmp_path)).front())
     assert "0 new findings, 0 gone, 0 still there, 1 not looked for" in page.text
-    assert "its input lacks broker 2, which an earlier run had" in page.text
+    assert "the input lacks broker 2, which an earlier run had" in page.text
     assert page.all("header")[0]["class"] != "tone-good"
     story = Page(Site(Shelf(tmp_path)).page("finding/c5.html") or "")
-    assert "not looked for in the latest run its input lacks broker 2, which an earlier run had" in story.text
+    assert "not looked for in the latest run the input lacks broker 2, which an earlier run had" in story.text
     assert story.all("header")[0]["class"] == "tone-unsure"
     assert cli.main(["history", str(tmp_path)]) == 0
     assert [line.partition("batches")[2] for line in capsys.readouterr().out.splitlines()] == [
-        "", "  its input lacks broker 2, which an earlier run had",
+        "", "  the input lacks broker 2, which an earlier run had",
     ]  # fmt: skip
     keep(tmp_path, "c", 22, brokers=both | {"broker 2": 1})
     assert "lacks a log directory of broker 2" in (Site(Shelf(tmp_path)).page("finding/c5.html") or "")
@@ -117,4 +117,4 @@ def test_audits_of_one_broker_after_another_resolve_nothing(tmp_path: Path) -> N
         shutil.rmtree(folder)
     assert partition not in {(row["topic"], row["partition"]) for row in news("5", 1, 2, 3).gone}
     page = Page(Site(Shelf(history)).page(overview.finding(first.new[0]["fingerprint"])) or "")
-    assert "its input lacks the log, which an earlier run had" in page.text
+    assert "the input lacks the log, which an earlier run had" in page.text
