@@ -42,7 +42,8 @@ test-unit: setup ## the unit tests alone, a part of make test
 
 test-cluster: setup ## what starts a Spark cluster or real brokers: spark-submit, a worker killed, live audits (about 15 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "cluster and not airflow" tests/cluster tests/broker \
-	  --ignore tests/cluster/test_spark_versions.py
+	  --ignore tests/cluster/test_spark_versions.py \
+	  --ignore tests/broker/test_flink.py --ignore tests/broker/test_connect_and_streams.py
 
 test-spot: setup ## a Spark cluster whose machines come and go, and drivers that are killed and resumed (SPOT_RUNS=50 SPOT_POINTS=10: all day on a laptop)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -s -m cluster tests/cluster/test_spot_machines.py
