@@ -807,7 +807,8 @@ def wrong_snapshot(log: LogView, replica: ReplicaFacts, link: SnapshotLink, *, o
         ).unless(in_sync(log, sound.broker_id))
     if opened:
         return _without_snapshot(log, replica, link)
-    alone = log.cluster.replicas.get((log.topic, log.partition)) == 1
+    place = log.topic, log.partition
+    alone = log.cluster.replicas.get(place) == 1 or log.cluster.in_sync.get(place) == (replica.broker_id,)
     others = check(
         repairs.describe_topic(log.topic), f"the Isr of {name} lists a broker other than {replica.broker_id}"
     )

@@ -111,8 +111,16 @@ class FailingStore(ThreadingHTTPServer):
     def __init__(self, buckets: dict[str, Path], manner: Manner) -> None:
         super().__init__(("127.0.0.1", 0), _Answer)
         self.buckets, self.manner = buckets, manner
-        self.log: list[Request] = []
+        self.requests: list[Request] = []
         self.under_way = self.most = 0
+
+    @property
+    def log(self) -> list[Request]:
+        """The requests, once none is under way: they are noted behind their answers, which clients have before."""
+        until = time.monotonic() + 2
+        while self.under_way and time.monotonic() < until:
+            time.sleep(0.001)
+        return self.requests
 
     def environment(self) -> dict[str, str]:
         """The variables by which the standard credential chain finds it."""
@@ -189,7 +197,7 @@ class _Answer(BaseHTTPRequestHandler):
                 self._head(200, len(PAGE_IN_PLACE), Content_Type="text/html")
                 self.wfile.write(PAGE_IN_PLACE if self.command != "HEAD" else b"")
             elif what == ENDLESS:
-                self._xml(ENDLESS_LIST.format(len(self.server.log)))
+                self._xml(ENDLESS_LIST.format(len(self.server.requests)))
             elif method == "LIST":
                 self._list(bucket, query)
             elif method == "POST":
@@ -200,7 +208,7 @@ class _Answer(BaseHTTPRequestHandler):
                 start, size = self._changed(self.server.buckets[bucket], key, body, what)
             else:
                 start, size = self._object(self.server.buckets[bucket], key, what)
-        self.server.log.append(Request(method, key, start, size, what))
+        self.server.requests.append(Request(method, key, start, size, what))
 
     def _body(self) -> bytes:
         """What a PUT brings, which clients may send in chunks, and in chunks of Amazon's within these."""
