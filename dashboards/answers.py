@@ -892,10 +892,6 @@ def _expectations(given: Values) -> Fields:
 
 def timeline(given: Values) -> Fields:
     """Return a timeline with all keys, also of its transactions."""
-    row = {
-        **dict.fromkeys(TIMELINE),
-        "readable_end": given.get("log_end"),
-        **given,
-    }  # an earlier release had no such end
+    row: Fields = {**dict.fromkeys(TIMELINE), "readable_end": given.get("log_end"), **given}  # new in this release
     row["transactions"] = with_all_keys(row.get("transactions") or (), BAR)
     return row
