@@ -183,7 +183,7 @@ def test_the_keyboard_reaches_the_answers_first(pages: dict[str, Path], visit: V
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the answers"
     page.keyboard.press("Enter")
-    assert page.url.endswith("#answers")
+    page.wait_for_function("location.hash === '#answers'")
 
 
 def test_hostile_names_do_nothing_but_are_shown(pages: dict[str, Path], visit: Visit) -> None:
