@@ -403,9 +403,10 @@ class _Sight:
 
     def lacks(self, question: Question) -> str:
         log = (question.cluster_id, *question.place)
-        then = {} if self._live else self._then  # every broker of a running cluster answers for its leaders
         lacking = self._then_logs.keys() - self._now_logs
-        return runs.why_unseen_by_facts(then, self._now, log, lambda: lacking)
+        if self._live:  # every broker of a running cluster answers for its leaders, and it has its internal topics
+            return runs.why_unseen_by_facts({}, self._now, log, lambda: lacking & {log})
+        return runs.why_unseen_by_facts(self._then, self._now, log, lambda: lacking)
 
     def older(self) -> str:
         before, now = self._newest
