@@ -79,21 +79,21 @@ class OneFolder:
         *,
         records: bool = False,
         keep_ms: int | None = None,
-        anew: bool = False,
+        ignore_earlier: bool = False,
     ) -> None:
         """``whole``: whether a number of bytes of a segment are read, or headers alone (:meth:`Checksums.now`).
         ``records``: also take summaries of records, as for segments of which an earlier copy has them. ``keep_ms``:
         how long to retain what the broker deleted; None: retain what is retained until its time, and nothing more.
-        ``anew``: without what an earlier copy has."""
+        ``ignore_earlier``: without what an earlier copy has."""
         self.keep_ms = keep_ms
         self.target, self.folder, self.limits, self.whole = target, folder, limits, whole
         self.records = records and folder.topic != METADATA_TOPIC  # its records are copied anyway
         internal = folder.topic if folder.topic in COPIED else None
-        self.before = None if anew else target.list_of(folder.name)
+        self.before = None if ignore_earlier else target.list_of(folder.name)
         self.old = {item.name: item for item in self.before.files} if self.before is not None else {}
         blanks = Blanks(internal, limits) if internal else None
         self.segments = SegmentsTaken(target, folder.name, limits, blanks, self.before, records=self.records)
-        self.anew: set[str] = set()  # segments that were read from their start
+        self.reread: set[str] = set()  # segments that were read from their start
         self.closed = folder.closed()
         self.stats: dict[str, Stat | None] = {}  # of each file right before it was read
         self.moved: set[str] = set()  # files that were replaced since
@@ -192,7 +192,7 @@ class OneFolder:
             return None
         if old.refused is not None:
             return None
-        if old.like is not None and (old.like in self.anew or old.like not in self.segments.done):
+        if old.like is not None and (old.like in self.reread or old.like not in self.segments.done):
             return None  # its segment has other batches now than those that it was stored against
         return old if old.taken is None or not old.taken.damaged else None
 
@@ -214,7 +214,7 @@ class OneFolder:
             grown = self.whole(max(0, size - old.size), grown=True)
             if self.segments.go_on(log_dir, path, size, task, old, whole=grown):
                 return item
-        self.anew.add(name)
+        self.reread.add(name)
         why = self.segments.take(log_dir, path, size, task, whole=self.whole(size), records=self.records or had)
         return item if why is None else item._replace(refused=(why.reason, why.detail))
 
@@ -537,7 +537,7 @@ def _taken(folder: InputFolder, job: CopyJob, target: Target, to_verify: Checksu
                 one().take(took)
             except EarlierUnreadable:
                 took = CopyResult()
-                one(anew=True).take(took)
+                one(ignore_earlier=True).take(took)
             if not left or not took.moving:
                 break
             done.bytes_read += took.bytes_read
@@ -570,7 +570,7 @@ def _begin(target: Target, name: str) -> None:
     if (before := target.list_of(name)) is not None:
         try:
             _relist(target, name, before, before._replace(under_way=True))
-        except EarlierUnreadable:  # all of it is copied anew
+        except EarlierUnreadable:  # all of it is copied again
             SegmentsTaken(target, name, DEFAULT_LIMITS, None, None).finish(FolderList((), under_way=True))
 
 
