@@ -6,8 +6,9 @@ import base64
 import gzip
 import io
 import json
+import os
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +90,30 @@ def everything(copy: Path) -> Iterator[bytes]:
 def finds(copy: Path, secret: bytes) -> bool:
     """Whether a text is anywhere in a copy."""
     return any(secret in data for data in everything(copy))
+
+
+class _Killed(BaseException):
+    pass
+
+
+def breaks_off(copies: Callable[[], object], number: int) -> bool:
+    """Copy up to the change of the target that has this number, counted from 0; return whether there was one."""
+    left = [number]
+
+    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] < 0:
+                raise _Killed
+            return real(*args, **more)
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patched:
+        for name in ("replace", "unlink", "rename"):
+            patched.setattr(os, name, counted(getattr(os, name)))
+        try:
+            copies()
+        except _Killed:
+            return True
+    return False

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from auditor.connectors.stores.storage import StorageLocation
 from auditor.copying import folders, run, target
 from auditor.copying.folders import now_ms
 from tests import corpora
-from tests.copies import copied_here, copy_of, listed
+from tests.copies import breaks_off, copied_here, copy_of, listed
 from tests.facts import opened
 from tests.growing import CHANGES, NAME, appended, batches, broker, offsets, rolled, rows_of
 
@@ -189,7 +190,7 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(source: Pat
         copy = tmp_path / "copy"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(tmp_path / "before", copy)
-        if not _breaks_off(source.parent, copy, number):
+        if not breaks_off(partial(copy_of, source.parent, copy), number):
             break
         found = rows_of(copy)
         assert "decode_errors" not in found
@@ -199,33 +200,6 @@ def test_a_copy_that_breaks_off_anywhere_leaves_each_partition_whole(source: Pat
         assert rows_of(copy)["batches"] == states[1]
         assert not [path for path in whole(copy) if ".partial" in path]
     assert number == 4  # the mark that it is under way, two partitions, and that it has ended
-
-
-class _Killed(BaseException):
-    pass
-
-
-def _breaks_off(source: Path, copy: Path, number: int) -> bool:
-    """Copies up to the change of the target that has this number, counted from 0; whether there was one."""
-    left = [number]
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise _Killed
-            return real(*args, **more)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("replace", "unlink", "rename"):
-            patched.setattr(os, name, counted(getattr(os, name)))
-        try:
-            copy_of(source, copy)
-        except _Killed:
-            return True
-    return False
 
 
 def test_a_file_that_changed_just_now_is_read_again(

@@ -7,9 +7,8 @@ segments of five batches, the two oldest of which its retention deleted before a
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from auditor import cli
 from auditor.copying import run
 from auditor.copying.run import copy_logs
 from tests import corpora
-from tests.copies import LIST, copied_here, old_copies
+from tests.copies import LIST, breaks_off, copied_here, old_copies
 from tests.facts import opened
 from tests.growing import rows_of
 
@@ -95,10 +94,6 @@ def opened_beside(*paths: Path) -> Any:
     return opened_all([str(path) for path in paths])
 
 
-class _Killed(BaseException):
-    pass
-
-
 def test_killed_at_any_change_it_is_of_one_version_or_the_other(old: Path, tmp_path: Path) -> None:
     whole, number = tmp_path / "whole", 0
     shutil.copytree(old / "held", whole)
@@ -107,7 +102,7 @@ def test_killed_at_any_change_it_is_of_one_version_or_the_other(old: Path, tmp_p
     for number in range(100):
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(old / "held", work)
-        if not breaks_off(work, number):
+        if not breaks_off(partial(copy_logs, [], work), number):
             break
         for folder in {path.parent for path in work.rglob("*") if path.is_file()}:
             files = {path.name for path in folder.iterdir()}
@@ -116,28 +111,6 @@ def test_killed_at_any_change_it_is_of_one_version_or_the_other(old: Path, tmp_p
         assert rows_of(work) == wanted
         assert {path.name for path in work.rglob("*") if path.is_file()} == {LIST, README}
     assert number > 10
-
-
-def breaks_off(copy: Path, number: int) -> bool:
-    left = [number]
-
-    def counted(real: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] < 0:
-                raise _Killed
-            return real(*args, **more)
-
-        return call
-
-    with pytest.MonkeyPatch.context() as patched:
-        for name in ("replace", "unlink", "rename"):
-            patched.setattr(os, name, counted(getattr(os, name)))
-        try:
-            copy_logs([], copy)
-        except _Killed:
-            return True
-    return False
 
 
 def test_what_is_damaged_in_it_is_named_as_before(old: Path) -> None:
