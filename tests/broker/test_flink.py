@@ -178,10 +178,12 @@ def test_a_timeout_loses_what_the_checkpoint_counts(job: tuple[str, str], tmp_pa
         story.operator.audit("killed")
         due = named(story.blocked("killed"), story.job)
         assert max(due) > time.time()
-        while "Ongoing" in story.states().values():
-            assert time.time() < max(due) + 30
+        for _ in range(60):
+            if "Ongoing" not in story.states().values():
+                break
             time.sleep(1)
-        assert time.time() > min(due)
+        assert "Ongoing" not in story.states().values()
+        assert time.time() > min(due)  # not before the time that the audit names
         assert story.operator.audit("aborted") == []
 
         story.job.run(story.job.stored(f"chk-{LAST}"))
