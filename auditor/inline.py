@@ -408,7 +408,7 @@ class InlineRunner(Runner):
         def parts() -> dict[str, Path]:
             return self._written(audit, [name for name in derived_tables.NAMES if name in tables])
 
-        return query(text, table_parts.schemas(audit.options.include_payload), parts)
+        return query(text, derived_tables.all_columns(audit.options.include_payload), parts)
 
     def _written(self, audit: Audited, tables: Sequence[str]) -> dict[str, Path]:
         """Directories with the parts of each table, written once and kept until the runner closes."""

@@ -1,8 +1,10 @@
-"""The decoded tables: names, types and order of their columns."""
+"""Declarations of tables, those that are decoded, and Arrow tables from columns and rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
@@ -11,9 +13,10 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import LAST_MS, DecodeError
+from auditor.base.words import SEVERITIES
 
-# Declarations of tables: a line per column, with its name, type and meaning. They make the Arrow schemas and the
-# reference page, so that every column has a meaning.
+# Declarations of tables: what a row is, an example query, and a line per column with its name, type and meaning. All
+# else is derived: Arrow and Spark types, Parquet files, views, the suites' columns, completion and the reference page.
 
 
 TIME = pa.timestamp("ms", tz="UTC")
@@ -32,8 +35,6 @@ TYPES = {
     "json": pa.string(),
 }
 
-# The meaning of each column of each table; declared() fills it.
-MEANINGS: dict[str, dict[str, str]] = {}
 # Of columns with the same meaning in all tables.
 EVERYWHERE = {
     "cluster_id": "`cluster.id` of `meta.properties`; null where it does not say",
@@ -55,25 +56,6 @@ EVERYWHERE = {
     "topic_id": "id of the topic, as Kafka's tools print it (22 characters)",
 }
 
-
-def declared(table: str, key: list[pa.Field], text: str) -> pa.Schema:
-    """The schema of ``table``: the ``key``'s columns, then one per line of ``text``: ``name:type meaning``.
-
-    Names of :data:`EVERYWHERE` need no meaning.
-    """
-    lines = [line.strip().partition(" ") for line in text.strip().splitlines()]
-    columns = [(*word.split(":"), says.strip()) for word, _, says in lines]
-    MEANINGS[table] = {field.name: EVERYWHERE[field.name] for field in key}
-    MEANINGS[table] |= {name: says or EVERYWHERE[name] for name, _, says in columns}
-    fields = [pa.field(name, TYPES[kind], metadata=JSON if kind == "json" else None) for name, kind, _ in columns]
-    return pa.schema([*key, *fields])
-
-
-# The decoded tables as Arrow schemas, for Parquet, SQL and ``auditor decode``.
-#
-# Every log-level table starts with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
-# and sequences are as Kafka stores them (-1 for none). Contract section 4.
-
 # The source of a row. log_dir is relative to the deepest directory above all PATHs; broker_id and cluster_id are null
 # if meta.properties lacks them.
 LOG_KEY: list[pa.Field] = [
@@ -84,18 +66,96 @@ LOG_KEY: list[pa.Field] = [
     pa.field("partition", pa.int32()),
 ]
 DIR_KEY = LOG_KEY[:3]
-DECODED: dict[str, pa.Schema] = {}
 
 
-def _decoded(table: str, key: list[pa.Field], text: str) -> pa.Schema:
-    DECODED[table] = declared(table, key, text)
-    return DECODED[table]
+class MadeOf(Enum):
+    """What the rows of a table are made of, and so what asking for it costs."""
+
+    FILES = auto()  # decoded, file by file
+    METADATA = auto()  # decoded too, by the driver: what is in force at the end of ``__cluster_metadata``
+    LOG = auto()  # the facts of all replicas of one log
+    LOGS = auto()  # the facts of all logs together
+    POLICIES = auto()  # the facts of a what-if
+    FINDINGS = auto()  # what the rules found
+    RUN = auto()  # a run as the history keeps it, which no query names
 
 
-BATCHES = _decoded(
-    "batches",
-    LOG_KEY,
+@dataclass(frozen=True, slots=True)
+class DeclaredTable:
+    """A table: what a row is, an example query, its columns and what they hold, and what its rows are made of.
+
+    ``payload``: further columns, which only ``--include-payload`` asks for.
     """
+
+    row: str
+    example: str
+    columns: pa.Schema
+    payload: pa.Schema
+    meanings: dict[str, str]
+    made_of: MadeOf
+
+    def schema(self, payload: bool = False) -> pa.Schema:
+        """Return the columns, with those of the payload if asked."""
+        return pa.schema([*self.columns, *self.payload]) if payload else self.columns
+
+
+TABLES: dict[str, DeclaredTable] = {}  # every table, by name; declared() adds to it
+RowsOfLog = Callable[[Any], Iterator[pa.RecordBatch]]
+ROWS_OF_LOG: dict[str, RowsOfLog] = {}  # what makes the tables that are made of one log's facts, from its view
+
+
+def declared(name: str, text: str, *, of: MadeOf = MadeOf.FILES, key: Sequence[pa.Field] = tuple(LOG_KEY)) -> pa.Schema:
+    """Declare a table and return its columns, which begin with those of ``key``.
+
+    The lines of ``text``: what a row is, an example query, then a column per line: ``name:type meaning``. Names of
+    :data:`EVERYWHERE` need no meaning; a type that ends with ``?`` is a column of the payload.
+    """
+    row, example, *lines = (line.strip() for line in text.strip().splitlines())
+    columns = [(*word.split(":"), says.strip()) for word, _, says in (line.partition(" ") for line in lines)]
+    fields = [
+        pa.field(column, TYPES[kind.rstrip("?")], metadata=JSON if kind == "json" else None)
+        for column, kind, _ in columns
+    ]
+    optional = [kind.endswith("?") for _, kind, _ in columns]
+    meanings = {field.name: EVERYWHERE[field.name] for field in key}
+    TABLES[name] = DeclaredTable(
+        row,
+        example,
+        pa.schema([*key, *(field for field, left_out in zip(fields, optional, strict=True) if not left_out)]),
+        pa.schema([field for field, included in zip(fields, optional, strict=True) if included]),
+        meanings | {column: says or EVERYWHERE[column] for column, _, says in columns},
+        of,
+    )
+    return TABLES[name].columns
+
+
+def makes(table: str) -> Callable[[RowsOfLog], RowsOfLog]:
+    """Declare the decorated function as what makes the rows of a table about one log."""
+
+    def made(rows: RowsOfLog) -> RowsOfLog:
+        ROWS_OF_LOG[table] = rows
+        return rows
+
+    return made
+
+
+def names(*made_of: MadeOf) -> tuple[str, ...]:
+    """Return the names of the tables that are made of these; those that are not decoded in alphabetical order."""
+    return tuple(name for name in [*DECODED, *sorted(TABLES.keys() - DECODED)] if TABLES[name].made_of in made_of)
+
+
+# The decoded tables as Arrow schemas, for Parquet, SQL and ``auditor decode``.
+#
+# Every log-level table starts with :data:`LOG_KEY`. Times are UTC timestamps in milliseconds, sizes are bytes, offsets
+# and sequences are as Kafka stores them (-1 for none). Contract section 4.
+
+
+BATCHES = declared(
+    "batches",
+    """
+    a record batch of a segment, by its header
+    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches GROUP BY ALL ORDER BY bytes DESC \
+LIMIT 10
     file:string
     position:long
     size:long bytes of the batch in the file, its header counted
@@ -126,10 +186,11 @@ contradict each other, 32768: checksum, 65536: a wrapper that could not be opene
 null where there is none
 """,
 )
-RECORDS = _decoded(
+RECORDS = declared(
     "records",
-    LOG_KEY,
     """
+    a record of a batch, without key and value unless `--include-payload` is given
+    SELECT topic, partition, min(timestamp) AS oldest FROM records WHERE NOT is_control GROUP BY ALL
     file:string
     position:long byte in `file` where its batch begins
     base_offset:long first offset of its batch
@@ -145,17 +206,15 @@ RECORDS = _decoded(
     is_control:bool whether it is a marker's record
     flaws:int what is wrong with it, as bits; 0: nothing. 2: behind the declared records, 8: offset, 16: length, \
 32: a header without key, 64 to 512: no sound message inside a wrapper of magic 0 or 1
+    key:binary? its key; only with `--include-payload`
+    value:binary? its value; only with `--include-payload`
 """,
 )
-PAYLOAD = [pa.field("key", pa.binary()), pa.field("value", pa.binary())]  # only with --include-payload
-MEANINGS["records"] |= {
-    "key": "its key; only with `--include-payload`",
-    "value": "its value; only with `--include-payload`",
-}
-PRODUCER_SNAPSHOTS = _decoded(
+PRODUCER_SNAPSHOTS = declared(
     "producer_snapshots",
-    LOG_KEY,
     """
+    a producer in a `.snapshot` file
+    SELECT topic, partition, producer_id, max(snapshot_offset) AS newest FROM producer_snapshots GROUP BY ALL
     file:string
     snapshot_offset:long offset that the snapshot was taken at: it holds what came before (the file's name)
     producer_id:long
@@ -168,10 +227,11 @@ PRODUCER_SNAPSHOTS = _decoded(
     current_txn_first_offset:long first offset of its open transaction; -1: none is open
 """,
 )
-ABORTED_TRANSACTIONS = _decoded(
+ABORTED_TRANSACTIONS = declared(
     "aborted_transactions",
-    LOG_KEY,
     """
+    an entry of a `.txnindex` file
+    SELECT topic, partition, count(*) AS aborted FROM aborted_transactions GROUP BY ALL
     file:string
     position:long
     version:int version of the entry: 0
@@ -181,10 +241,11 @@ ABORTED_TRANSACTIONS = _decoded(
     last_stable_offset:long last stable offset once it was aborted
 """,
 )
-INDEX_ENTRIES = _decoded(
+INDEX_ENTRIES = declared(
     "index_entries",
-    LOG_KEY,
     """
+    an entry of an `.index` or `.timeindex` file; `kind`: offset or time
+    SELECT kind, count(*) AS entries FROM index_entries GROUP BY kind
     file:string
     position:long
     kind:string offset (`.index`) or time (`.timeindex`)
@@ -193,10 +254,11 @@ INDEX_ENTRIES = _decoded(
     timestamp:time of a time index: the largest timestamp up to that offset; null in an offset index
 """,
 )
-CHECKPOINTS = _decoded(
+CHECKPOINTS = declared(
     "checkpoints",
-    LOG_KEY,
     """
+    a line of a checkpoint; `kind`: recovery-point, high-watermark, log-start, cleaner, leader-epoch
+    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark'
     file:string
     kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
     offset:long the offset that it notes for the log; of a leader epoch, its first one
@@ -204,10 +266,11 @@ CHECKPOINTS = _decoded(
 """,
 )
 # status is the stored number, also an unknown one. What console text does not show is null.
-TRANSACTION_LOG = _decoded(
+TRANSACTION_LOG = declared(
     "transaction_log",
-    LOG_KEY,
     """
+    a record of `__transaction_state`
+    SELECT transactional_id, state, record_timestamp FROM transaction_log WHERE state = 'PrepareCommit'
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -232,10 +295,12 @@ PrepareEpochFence; null for a tombstone
     next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
 """,
 )
-OFFSET_COMMITS = _decoded(
+OFFSET_COMMITS = declared(
     "offset_commits",
-    LOG_KEY,
     """
+    a committed offset in `__consumer_offsets`
+    SELECT group_id, consumed_topic, consumed_partition, max(committed_offset) AS committed FROM offset_commits GROUP \
+BY ALL
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -257,10 +322,11 @@ OFFSET_COMMITS = _decoded(
 """,
 )
 # Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23).
-GROUP_METADATA = _decoded(
+GROUP_METADATA = declared(
     "group_metadata",
-    LOG_KEY,
     """
+    what `__consumer_offsets` says of a group of any kind
+    SELECT group_id, kind, count(*) AS records FROM group_metadata GROUP BY ALL
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -284,10 +350,11 @@ streams
 are null but with `--include-payload`
 """,
 )
-SHARE_GROUP_STATE = _decoded(
+SHARE_GROUP_STATE = declared(
     "share_group_state",
-    LOG_KEY,
     """
+    a record of `__share_group_state`
+    SELECT group_id, max(start_offset) AS start FROM share_group_state GROUP BY group_id
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long
@@ -310,10 +377,11 @@ SHARE_GROUP_STATE = _decoded(
 as `kafka-dump-log.sh` prints them
 """,
 )
-REMOTE_LOG_METADATA = _decoded(
+REMOTE_LOG_METADATA = declared(
     "remote_log_metadata",
-    LOG_KEY,
     """
+    a record of `__remote_log_metadata`: what was copied to tiered storage
+    SELECT tiered_topic, state, count(*) AS segments FROM remote_log_metadata GROUP BY ALL
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long
@@ -338,29 +406,46 @@ REMOTE_LOG_METADATA = _decoded(
     custom_metadata:binary what the storage plugin keeps with it
 """,
 )
-TOPICS = _decoded("topics", DIR_KEY, "topic:string its name\ntopic_id:string")
-TOPIC_CONFIGS = _decoded(
-    "topic_configs",
-    DIR_KEY,
+TOPICS = declared(
+    "topics",
     """
+    a topic in `__cluster_metadata`
+    SELECT topic, topic_id FROM topics ORDER BY topic
+    topic:string its name
+    topic_id:string
+""",
+    of=MadeOf.METADATA,
+    key=DIR_KEY,
+)
+TOPIC_CONFIGS = declared(
+    "topic_configs",
+    """
+    a setting of a topic
+    SELECT topic, value FROM topic_configs WHERE name = 'cleanup.policy'
     topic:string the topic
     name:string the setting, such as `retention.ms`
     value:string its value
 """,
+    of=MadeOf.METADATA,
+    key=DIR_KEY,
 )
-BROKER_CONFIGS = _decoded(
+BROKER_CONFIGS = declared(
     "broker_configs",
-    DIR_KEY,
     """
+    a setting of a broker; `entity` is its id, empty for the default of all
+    SELECT entity, name, value FROM broker_configs
     entity:string broker id; empty for the default of all brokers
     name:string the setting
     value:string its value; null where it is withheld, because it may be secret
 """,
+    of=MadeOf.METADATA,
+    key=DIR_KEY,
 )
-PARTITIONS = _decoded(
+PARTITIONS = declared(
     "partitions",
-    DIR_KEY,
     """
+    a partition as `__cluster_metadata` has it at its end
+    SELECT topic, partition, leader FROM partitions WHERE len(isr) < len(replicas)
     topic:string its topic
     partition:int its number
     topic_id:string
@@ -375,11 +460,15 @@ PARTITIONS = _decoded(
     last_known_elr:ints brokers that were eligible before, and may have lost something (KIP-966)
     leader_recovery_state:string RECOVERED; RECOVERING after an unclean election until the leader has seen to it
 """,
+    of=MadeOf.METADATA,
+    key=DIR_KEY,
 )
-METADATA_HISTORY = _decoded(
+METADATA_HISTORY = declared(
     "metadata_history",
-    LOG_KEY,
     """
+    a change that `__cluster_metadata` records
+    SELECT timestamp, topic, partition, leader, previous_leader FROM metadata_history WHERE leader <> previous_leader \
+ORDER BY timestamp
     offset:long offset of the record; null for what the oldest snapshot says, where the log begins behind it
     timestamp:time when the controller wrote it; of a snapshot, the snapshot's time
     record:string Kafka's name of it, such as PartitionChangeRecord
@@ -407,15 +496,96 @@ METADATA_HISTORY = _decoded(
     value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
 """,
 )
-DECODE_ERRORS = _decoded(
+DECODE_ERRORS = declared(
     "decode_errors",
-    LOG_KEY,
     """
+    a stretch of bytes that could not be read, and why
+    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors GROUP BY reason
     file:string
     position:long byte where it begins
     length:long bytes; -1: to the end of the file, or not known
     reason:string code, such as `crc_mismatch`, `truncated`, `bad_compression` or `unreadable`
     detail:string what was found, in words, never payload
+""",
+)
+DECODED = {name: table.columns for name, table in TABLES.items()}
+
+# What a kept run has beside its findings (``--history``).
+
+
+def _kept(table: str, text: str, key: Sequence[pa.Field] = ()) -> pa.Schema:
+    return declared(table, text, of=MadeOf.RUN, key=key)
+
+
+LOGS = _kept(
+    "logs",
+    """
+    a replica of a partition, and what was scanned of it
+    SELECT topic, partition, bytes_total FROM logs WHERE leader_copy
+    leader_copy:bool whether it is the replica that the log is judged by
+    log_start:long first offset of the log
+    log_end:long offset behind its last record
+    high_watermark:long its high watermark
+    last_stable_offset:long where read_committed readers are held
+    producers:long producers that it has records of
+    batches:long batches that were read
+    records:long records in them, by their headers
+    bytes_total:long bytes of its files
+    bytes_decoded:long those that were decoded
+    bytes_skipped:long those that were skipped, with a reason
+    bytes_error:long those that could not be decoded
+    offsets_data:long offsets from `log_start` to `log_end` of records that are not aborted
+    offsets_aborted:long those of records of aborted transactions
+    offsets_marker:long those of markers
+    offsets_compacted:long those that compaction removed
+    offsets_unreadable:long those in bytes that could not be read
+    offsets_missing:long those that are nowhere and should be
+    offsets_remote:long those in remote storage that was not read
+    offsets_left_out:long those that a filter excluded
+    offsets_not_reached:long those behind the place where reading ended
+    offsets_total:long all of them
+""",
+    LOG_KEY,
+)
+RUNS = _kept(
+    "runs",
+    f"""
+    a run
+    SELECT as_of, critical, error FROM runs
+    as_of:string the clock that it was judged by
+    tool_version:string the version of the auditor
+    summary:string `summary.json`, whole
+    {chr(10).join(f"{name}:long findings of that severity" for name in SEVERITIES)}
+    bytes:long bytes of the input
+    bytes_unreadable:long those that could not be read
+    batches:long batches that were read
+    records:long records in them, by their headers
+""",
+)
+REPORT = _kept(
+    "report",
+    """
+    what the report draws beside findings and summary
+    SELECT count(*) FROM report WHERE kind = 'open'
+    kind:string open (a transaction) or timeline
+    row:string what is drawn, as JSON
+""",
+)
+EXPECTATIONS = _kept(
+    "expectations",
+    """
+    an expectation and how it went
+    SELECT suite, says, broken FROM expectations WHERE NOT success
+    suite:string the table or view that it judges
+    expectation:string its type
+    column:string the columns that it is about
+    says:string what it expects
+    severity:string how much it matters
+    success:bool whether it is met
+    rows:long rows that were judged
+    broken:long rows that break it
+    where:string the first logs that break it
+    error:string why judging failed
 """,
 )
 

@@ -8,13 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from auditor.connectors import schema
-from auditor.pipeline.derived_tables import OF_FACTS
-from auditor.pipeline.summary import BLOCKED
-from auditor.pipeline.what_if_verdicts import VERDICTS
 from auditor.rules.expectations.measures import LOG, MEASURES
 
 Row = dict[str, Any]
-SCHEMAS = {**schema.DECODED, **OF_FACTS, "verdicts": VERDICTS, "blocked": BLOCKED}
 T = [datetime(2026, 11, 21, hour, tzinfo=UTC) for hour in range(3)]
 GOOD: dict[str, Row] = {
     "batches": {"magic": 2, "crc_ok": True, "compression": "none", "is_transactional": False, "is_control": False,
@@ -162,7 +158,7 @@ def rows_of(table: str) -> tuple[pa.Table, dict[str, set[str]]]:
     if MEASURES[table].key == LOG:
         rows = [{"topic": "t", "partition": 0} | row for row in rows]
     expected = {name: ({name} | ALSO.get((table, name), set())) - {"good"} for name in cases}
-    return pa.Table.from_pylist(rows, schema=SCHEMAS[table]), expected
+    return pa.Table.from_pylist(rows, schema=schema.TABLES[table].columns), expected
 
 
 def broken(counted: list[dict[str, Any]], table: str) -> dict[str, set[str]]:

@@ -27,7 +27,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import fits
 from auditor.base.words import plural
-from auditor.connectors.schema import MEANINGS, array_of
+from auditor.connectors.schema import TABLES, array_of
 from auditor.dashboards.finding_groups import LEAST, Selection
 from auditor.dashboards.wording import visible
 from auditor.outputs import publish
@@ -317,7 +317,7 @@ class Table(Tabular):
             shown = self._held.slice(0, MAX_ROWS)
             rows: list[tuple[Any, ...]] = list(zip(*(column.to_pylist() for column in shown.columns), strict=True))
             return table_html(repr(self).strip("<>"), self.columns, rows, self.num_rows - shown.num_rows)
-        means = MEANINGS.get(self.name, {})
+        means = TABLES[self.name].meanings if self.name in TABLES else {}
         rows = [(field.name, field.type, means.get(field.name, "")) for field in self.schema]
         return table_html(repr(self).strip("<>"), ("column", "type", "what it holds"), rows)
 

@@ -20,6 +20,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError, require
 from auditor.base.user_input import ClusterName
+from auditor.connectors import schema
 from auditor.connectors.live import client_properties
 from auditor.connectors.stores import storage
 from auditor.connectors.stores.results import ResultFolder
@@ -31,7 +32,6 @@ from auditor.pipeline import derived_tables
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 from auditor.pipeline.runner import Runner
-from auditor.pipeline.table_parts import schemas
 from auditor.pipeline.what_if_audit import AuditWithVerdicts, WhatIfAudit
 from auditor.pipeline.whole_audit import Audit, nobody
 
@@ -164,7 +164,7 @@ class OpenedAudit(AuditFrontEnd):
         _ = self._audit
         if name not in TABLES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(TABLES)}")
-        return self._table(name, schemas(self._opened.options.include_payload)[name])
+        return self._table(name, derived_tables.all_columns(self._opened.options.include_payload)[name])
 
     def _rows(self, name: str) -> pa.Table:
         if self._session() is None:
@@ -508,17 +508,17 @@ class ReplayedBatches(AuditFrontEnd):
     @property
     def events(self) -> Table:
         """The table ``events``: what was unusual in each replica."""
-        return self._table("events", schemas()["events"])
+        return self._table("events", schema.TABLES["events"].columns)
 
     @property
     def transactions(self) -> Table:
         """The table ``transactions``: one row per transaction of a producer in a replica."""
-        return self._table("transactions", schemas()["transactions"])
+        return self._table("transactions", schema.TABLES["transactions"].columns)
 
     @property
     def producers(self) -> Table:
         """The table ``producer_states``: the producer state at the end of each log."""
-        return self._table("producer_states", schemas()["producer_states"])
+        return self._table("producer_states", schema.TABLES["producer_states"].columns)
 
     @cached_property
     def findings(self) -> Findings:

@@ -181,9 +181,9 @@ def questions(interactive: bool) -> Iterator[str]:
 
 def words(payload: bool) -> list[str]:
     """Return the words to complete: keywords, tables, columns."""
-    from auditor.pipeline.table_parts import schemas
+    from auditor.pipeline import derived_tables
 
-    tables = schemas(payload)
+    tables = derived_tables.all_columns(payload)
     return sorted({*KEYWORDS, *tables, *(column for columns in tables.values() for column in columns.names)})
 
 

@@ -35,7 +35,6 @@ from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
-from auditor.pipeline.derived_tables import OF_FACTS
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -543,11 +542,6 @@ def recovery(audit: Audit, totals: LogTotals) -> list[Fields]:
 # ``auditor audit --expectations``: the suites of :mod:`auditor.rules.expectations`.
 
 
-EXPECTATIONS = pa.schema(
-    [(name, pa.string()) for name in ("suite", "expectation", "column", "says", "severity")]
-    + [("success", pa.bool_()), ("rows", pa.int64()), ("broken", pa.int64())]
-    + [("where", pa.string()), ("error", pa.string())]
-)
 SHOWN = ("severity", "suite", "says", "rows", "broken", "where", "error")
 DRIFT_LEAST = 100  # smaller counts show no drift
 _SAME_LOG = ["cluster_id", "broker_id", "topic", "partition"]
@@ -564,7 +558,7 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTa
     judged = {name: (frame, suites.expectations(name)) for name, frame in tables.items()}
     judged |= {} if tables_written is None else _of_tables(audit, tables_written)
     rows = suites.run(judged)
-    table = pa.Table.from_pylist(rows, schema=EXPECTATIONS)
+    table = pa.Table.from_pylist(rows, schema=schema.EXPECTATIONS)
     written(table, folder / "tables" / "expectations")
     failed = [row for row in rows if not row["success"]]
     return table, {
@@ -579,12 +573,11 @@ def judge(audit: Audit, summary: Values, folder: Path, tables_written: WrittenTa
 def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFrame, list[Any]]]:
     from auditor.rules.expectations import measures, suites
 
-    schemas = {**schema.DECODED, **OF_FACTS, "blocked": pipeline_summary.BLOCKED}
     out = {}
     for name in measures.MEASURES:
-        if not tables.has(name) or name not in schemas:
+        if not tables.has(name):
             continue
-        wanted = measures.columns_of(schemas[name])
+        wanted = measures.columns_of(schema.TABLES[name].columns)
         written_columns = measures.columns_of(tables.columns(name))
         counted = audit.runner.count(tables, name)
         out[name] = measures.frame_of(counted, name, written_columns), suites.expectations(name, wanted)

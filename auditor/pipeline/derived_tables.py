@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 import pickle
+import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,18 +17,18 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
+from auditor.connectors.schema import MadeOf, array_of, declared, from_columns, from_errors, lists, makes, texts
 from auditor.facts.coordinator_history import Transactions, first_rows, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
 from auditor.facts.replica_facts import ReplicaFacts, once
-from auditor.pipeline import cluster_settings, lag_table, space_table
+from auditor.pipeline import cluster_settings, lag_table, space_table, what_if_verdicts  # noqa: F401
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
 from auditor.rules.committed_offsets import CONSUMER_OFFSETS, watched
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import LogView
+from auditor.rules.seen.view import FIELDS, LogView
 from auditor.rules.transactions.making import around_each, marker_clocks, open_transactions
 from auditor.transactions.matching import naming, windows_of_markers
 from auditor.transactions.record import ITS_COORDINATORS
@@ -37,8 +38,10 @@ from auditor.transactions.record import ITS_COORDINATORS
 
 EVENTS = declared(
     "events",
-    LOG_KEY,
     """
+    something odd that the model of a correct broker met while it replayed a replica, which rules then judge; at most \
+10,000 of a kind in a replica
+    SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
     position:long
@@ -51,13 +54,19 @@ EVENTS = declared(
     leader_epoch:int epoch of the leader that appended it
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
+    of=MadeOf.LOG,
 )
 _NAMES = texts([kind.name.lower() for kind in EventKind])
 _NUMBERS = np.array([int(kind) for kind in EventKind], np.int64)  # ascending
 
 
-def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
-    """Return a row per event of a replica, at most 10,000 per kind."""
+@makes("events")
+def event_rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """Yield a row per event of each replica, at most 10,000 per kind."""
+    return map(_events, log.copies)
+
+
+def _events(replica: ReplicaFacts) -> pa.RecordBatch:
     events = replica.events
     columns = {name: events[name].copy() for name in PLACE if name in EVENTS.names}
     own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(events, *EventKind))
@@ -76,8 +85,11 @@ def event_rows(replica: ReplicaFacts) -> pa.RecordBatch:
 
 COORDINATED = declared(
     "coordinated_transactions",
-    LOG_KEY,
     """
+    a transaction as the coordinators' logs show it, with all its partitions; of those that they no longer have, \
+`transactions` has the branches
+    SELECT transactional_id, count(decided_at) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted FROM \
+coordinated_transactions GROUP BY ALL ORDER BY aborted DESC
     transactional_id:string `transactional.id` of the producer
     transaction_key:string joins it with its branches in `transactions`: producer id and `offset`
     producer_id:long
@@ -103,6 +115,7 @@ COORDINATED = declared(
     offset:long offset of its first record that is left in the coordinator's log; null in console text
     last_offset:long offset of its last record there; null in console text
 """,
+    of=MadeOf.LOGS,
 )
 CLIENT, TIMEOUT, FENCED, OPERATOR, COORDINATOR = "client", "timeout", "fenced", "operator", "coordinator"
 OPERATORS_TIMEOUT_MS = 1  # what Admin.fenceProducers asks an id's next producer for
@@ -403,12 +416,12 @@ def _by_key(windows: np.ndarray, which: np.ndarray, groups: list[list[str]]) -> 
 # Tables derived from facts: of the replay, the clusters' metadata and the judge step.
 
 
-COORDINATED_TRANSACTIONS = "coordinated_transactions"  # of all logs together: coordinated_table
 # What each replica's replay leaves of its producers, as a broker would hold it at the log's end.
 PRODUCER_STATES = declared(
     "producer_states",
-    LOG_KEY,
     """
+    a producer as a broker would hold it at the log's end
+    SELECT producer_id, transactional_id, max(last_timestamp) AS seen FROM producer_states GROUP BY ALL ORDER BY seen
     producer_id:long
     producer_epoch:int
     last_sequence:int sequence number of its last record; -1: none since its epoch began
@@ -427,12 +440,15 @@ PRODUCER_STATES = declared(
     last_seen_by_broker:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
     expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
 """,
+    of=MadeOf.LOG,
 )
 # One row a transaction of a producer in a replica.
 TRANSACTIONS = declared(
     "transactions",
-    LOG_KEY,
     """
+    a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says what it is: \
+active, late, hanging, orphan, ghost or undecidable
+    SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'
     producer_id:long
     producer_epoch:int
     transactional_id:string
@@ -458,8 +474,8 @@ TRANSACTIONS = declared(
     began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
     began_not_after:time the same, at the latest
 """,
+    of=MadeOf.LOG,
 )
-MadeOfLog = Callable[[LogView], Iterator[pa.RecordBatch]]
 UNOPENED = ("unreadable", "vanished")
 _KINDS = texts(["closed", "open", "marker_only"])
 
@@ -476,10 +492,8 @@ def listed(text: str) -> pa.Table | None:
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a derived table about one log, whose replicas explain each other."""
-    made = _OF_FACTS[table][1]
-    assert made is not None, table
     for of_topic, its_cluster in cluster.by_topic(replicas):
-        yield from made(LogView(of_topic, its_cluster))
+        yield from schema.ROWS_OF_LOG[table](LogView(of_topic, its_cluster))
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
@@ -513,6 +527,12 @@ def _owners(log: LogView, producer_ids: np.ndarray) -> pa.Array:
     return texts([log.owner(pid) for pid in ids.tolist()]).take(array_of(position.astype(np.int64)))
 
 
+@makes("producer_states")
+def state_rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """Yield a row per producer of each replica."""
+    return (_states(log, replica) for replica in log.copies)
+
+
 def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     rows = replica.producers
     columns = _columns(rows, PRODUCER_STATES)
@@ -539,6 +559,12 @@ def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
     idle = (rows["txn_first_offset"] < 0) & (rows["last_timestamp"] >= 0)
     out: np.ndarray = np.where(idle, rows["last_timestamp"] + allowed, -1)
     return out
+
+
+@makes("transactions")
+def transaction_rows(log: LogView) -> Iterator[pa.RecordBatch]:
+    """Yield a row per transaction of a producer in each replica."""
+    return (_transactions(log, replica) for replica in log.copies)
 
 
 def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
@@ -597,20 +623,96 @@ def _place(row: np.void) -> tuple[int, int, int]:
     return int(row["producer_id"]), marker, int(row["first_offset"]) if marker < 0 else -1
 
 
-def _of_copies(made: Callable[[LogView, ReplicaFacts], pa.RecordBatch]) -> MadeOfLog:
-    return lambda log: (made(log, replica) for replica in log.copies)
+# Tables of what the rules found. A finding has the fields of ``findings.jsonl``, whose JSON Schema says what each is:
+# here `timestamp` is one, `evidence` and `advice` are JSON, and more is added that SQL groups by.
 
 
-# The tables that are made of facts: their columns, and who makes the rows about one log; nobody of all logs together.
-_OF_FACTS: dict[str, tuple[pa.Schema, MadeOfLog | None]] = {
-    "producer_states": (PRODUCER_STATES, _of_copies(_states)),
-    "transactions": (TRANSACTIONS, _of_copies(_transactions)),
-    "events": (EVENTS, _of_copies(lambda _, replica: event_rows(replica))),
-    COORDINATED_TRANSACTIONS: (COORDINATED, None),
-    "lag": (lag_table.LAG, lag_table.rows),
-    "space": (space_table.SPACE, space_table.space_rows),
-    "cleaner": (space_table.CLEANER, space_table.cleaner_rows),
-}
-OF_FACTS = {name: columns for name, (columns, _) in _OF_FACTS.items()}
-OF_METADATA = ("topics", "topic_configs", "broker_configs", "partitions")
-NAMES = (*schema.DECODED, *OF_FACTS, "verdicts", "findings", "blocked")
+_NUMBERED = dict.fromkeys(("broker_id", "partition", "producer_epoch"), "int")
+_NUMBERED |= dict.fromkeys(("offset", "last_offset", "producer_id", "position"), "long")
+
+
+def _finding_columns() -> str:
+    """A line per field of a finding, as :func:`declared` takes it."""
+    fields = json.loads(pkgutil.get_data("auditor.outputs", "finding.schema.json") or "")["properties"]
+    types = _NUMBERED | {"timestamp": "time"}
+    about = ((name, fields[name]["description"].rstrip(".")) for name in FIELDS)
+    return "\n".join(f"{name}:{types.get(name, 'string')} {text[0].lower()}{text[1:]}" for name, text in about)
+
+
+FINDINGS_TABLE = declared(
+    "findings",
+    f"""
+    a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON
+    SELECT rule, severity, count(*) AS found FROM findings WHERE confidence = 'proved' GROUP BY ALL
+    {_finding_columns()}
+    cluster_id:string the cluster whose log it is about; null where no `meta.properties` says
+    run_id:string the run, as `--history` keeps it; null where it is not kept
+    confidence:string proved, likely or undecidable, from the evidence; null where the rule says none
+""",
+    of=MadeOf.FINDINGS,
+    key=(),
+)
+# The partitions that a transaction holds, as the report's cards have them.
+BLOCKED = declared(
+    "blocked",
+    """
+    a partition that an open transaction keeps from being read, in the order of the report's cards: blocked ones \
+first
+    SELECT topic, partition, transactional_id, since, remedy FROM blocked WHERE standing <> 'waiting'
+    status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
+    certainty:string of the status: proved, likely or inconclusive
+    standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
+    class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
+    transactional_id:string
+    framework:string whose the id is, by how it is named: Flink, Kafka Connect, MirrorMaker, …; null where it shows none
+    application:string its application: prefix, group or application.id
+    application_part:string the part of it with this id: subtask and checkpoint, connector and task, thread, …
+    framework_certainty:string proved by a second sign in the cluster, or likely
+    framework_why:string the class that names ids so, and the second sign
+    producer_id:long
+    producer_epoch:int
+    since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells
+    since_not_before:time the same, at the earliest, by brokers' clocks
+    since_not_after:time the same, at the latest
+    since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
+    age_ms:long for how long, by the clock of the audit
+    at_least:bool whether it may be longer: nobody said what time it is now
+    held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
+    timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
+    beyond_timeout:bool whether it is open for longer than that; null where that is not known
+    state:string last state of the id in the coordinator's log; null where there is none
+    why:string what the class rests on
+    first_offset:long offset of the transaction's first record; null where no replica is in the input
+    last_offset:long offset of its last record
+    last_stable_offset:long how far readers get that read committed records alone
+    high_watermark:long high watermark of the partition
+    log_end:long end of its log
+    readable_end:long how far they would get without the transaction
+    batches:long batches of the transaction
+    records:long records in them
+    bytes:long bytes of these batches
+    others:int further producers with an open transaction there
+    readers:strings consumer groups with offsets in the topic, at most 20 of a partition of `__consumer_offsets`
+    severity:string of the finding that says it; null where there is none
+    if_true:string severity that it would have, where it is not known whether it is held still
+    rule:string kind of that finding
+    fingerprint:string of the gravest finding about its holder
+    accepted:bool whether a baseline accepts it
+    left_out:bool whether only a rule that did not run would report it
+    remedy:string what to do
+    advice:json the same with its conditions and commands one by one
+""",
+    of=MadeOf.FINDINGS,
+)
+
+
+# All tables that a query may name are declared now.
+
+
+OF_FACTS = schema.names(MadeOf.LOG, MadeOf.LOGS)
+NAMES = schema.names(*(made_of for made_of in MadeOf if made_of is not MadeOf.RUN))
+
+
+def all_columns(payload: bool = False) -> dict[str, pa.Schema]:
+    """Return the columns of each of them; ``payload``: with the keys and values of records."""
+    return {name: schema.TABLES[name].schema(payload) for name in NAMES}

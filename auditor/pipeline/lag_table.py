@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.connectors.codec import batches as walking
-from auditor.connectors.schema import LOG_KEY, declared, from_dicts
+from auditor.connectors.schema import MadeOf, declared, from_dicts, makes
 from auditor.facts.batch_sums import touches
 from auditor.facts.offsets import SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -69,8 +69,10 @@ class ReadCluster(Cluster):
 
 LAG = declared(
     "lag",
-    LOG_KEY,
     """
+    a group's position in a partition, and what it has left to read from there on: records, not offsets; see [three \
+questions](three-questions.md#what-has-a-group-left)
+    SELECT group_id, topic, partition, offsets, committed_records FROM lag WHERE offsets > 0
     group_id:string
     kind:string consumer (a committed offset, whatever the protocol) or share (the start offset of a share group)
     committed_offset:long the position that its coordinator has; null where it has none that counts yet
@@ -102,6 +104,7 @@ LAG = declared(
     held_since:time when it began
     undecided:string why the numbers may be wrong; null where they are exact
 """,
+    of=MadeOf.LOG,
 )
 STANDS = {
     lag_counts.RECORD: "record",
@@ -127,6 +130,7 @@ LEFT = (
 CONTRADICTORY = "the counts contradict each other: record counts or transactions of this log are wrong"
 
 
+@makes("lag")
 def rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """Yield the rows about one log; of a coordinator's log also its groups' positions in logs outside of the input."""
     cluster = log.cluster

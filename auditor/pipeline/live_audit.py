@@ -36,7 +36,7 @@ from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentF
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_records
 from auditor.connectors.schema import Key, from_errors
 from auditor.connectors.tables.input_splits import LeftOut
-from auditor.connectors.tables.rows import batch_rows, record_rows, table_schema
+from auditor.connectors.tables.rows import batch_rows, record_rows
 from auditor.evidence.cluster_clocks import at_least_ms
 from auditor.evidence.horizons import is_compacted
 from auditor.facts.coordinator_history import NONE, CoordinatorHistory, join
@@ -77,7 +77,7 @@ class Tables:
     def __enter__(self) -> Self:
         if self.folder is not None:
             for name in PASSING if self.options.records else PASSING[:-1]:
-                columns = table_schema(name, self.options.include_payload)
+                columns = schema.TABLES[name].schema(self.options.include_payload)
                 (self.folder / name).mkdir(parents=True)
                 self.writers[name] = ParquetFile(self.folder / name / PART, columns)
         return self

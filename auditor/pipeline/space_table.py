@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError, setting_number
-from auditor.connectors.schema import LOG_KEY, declared, from_dicts
+from auditor.connectors.schema import MadeOf, declared, from_dicts, makes
 from auditor.evidence.cluster_clocks import at_most_ms
 from auditor.facts.batch_sums import touches
 from auditor.facts.events import EventKind, events_of
@@ -103,8 +103,10 @@ def setting(cluster: Cluster, broker_id: int | None, topic: str, name: str) -> T
 
 SPACE = declared(
     "space",
-    LOG_KEY,
     """
+    a segment on a broker's own disk, and what keeps it there; see [three \
+questions](three-questions.md#why-is-the-disk-not-freed)
+    SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space GROUP BY ALL
     file:string
     base_offset:long its first offset
     size:long bytes of the segment file, without its indexes
@@ -123,11 +125,13 @@ SPACE = declared(
     held_from:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
     undecided:string why this may be wrong; null where nothing speaks against it
 """,
+    of=MadeOf.LOG,
 )
 REMOTE_METADATA, METADATA = "__remote_log_metadata", "__cluster_metadata"  # which goes by metadata.* of its own
 BY_FILE = "a broker that has KAFKA-20609 goes by the file's time of change where a tiered segment is stamped ahead"
 
 
+@makes("space")
 def space_rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """Yield a row per local segment of every replica."""
     for replica in () if log.is_gone else log.replicas:
@@ -269,8 +273,10 @@ class _ReplicaSpace:
 
 CLEANER = declared(
     "cleaner",
-    LOG_KEY,
     """
+    a replica of a compacted log, and where its broker's log cleaner stands in it; see [three \
+questions](three-questions.md#where-does-the-cleaner-stand)
+    SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean'
     stands:string held (segments wait), faulty (it may stop), due (at the next pass), below_ratio, clean or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
@@ -298,6 +304,7 @@ CLEANER = declared(
     fault_position:long byte in it
     undecided:string why this may be wrong; null where nothing speaks against it
 """,
+    of=MadeOf.LOG,
 )
 THROWS = ("bad_size", "bad_magic", "truncated", "zero_filled")  # bytes at which it does
 OURS = ("unreadable", "vanished", "limit", "batch_limit")  # what only this program did not look at
@@ -306,6 +313,7 @@ SPLIT = f"{OVERFLOW}, which the cleaner first splits"
 OLDER = "the broker's release is not known: before 2.0 the cleaner stops where offsets overflow a segment"
 
 
+@makes("cleaner")
 def cleaner_rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """Yield a row per replica of a compacted log."""
     for replica in () if log.is_gone else log.replicas:

@@ -18,12 +18,13 @@ from auditor.base.errors import AuditInputError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LOG_KEY, TIME, array_of, declared, lists, texts
+from auditor.connectors.schema import LOGS, REPORT, RUNS, array_of, lists, texts
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
 from auditor.pipeline import lag_table, space_table
+from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
 from auditor.replay.task import ReplicaTask
@@ -31,7 +32,7 @@ from auditor.rules.catalogue import registry
 from auditor.rules.committed_offsets import watched
 from auditor.rules.resolution.resolve import cluster_of
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
-from auditor.rules.seen.view import FIELDS, GRAVE, OUT_OF_RANGE, SEVERITIES, Finding, LogView, iso
+from auditor.rules.seen.view import FIELDS, GRAVE, OUT_OF_RANGE, Finding, LogView, iso
 from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
@@ -287,113 +288,26 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-INTEGERS = {"broker_id": pa.int32(), "partition": pa.int32(), "producer_epoch": pa.int32()}
-INTEGERS |= {name: pa.int64() for name in ("offset", "last_offset", "producer_id", "position")}
-FINDINGS_SCHEMA = pa.schema([pa.field(name, INTEGERS.get(name, pa.string())) for name in FIELDS])
-# The findings as data: the fields, `timestamp` as one, `evidence` and `advice` as JSON, and what SQL groups by.
-FURTHER = {
-    "cluster_id": "the cluster whose log it is about; null where no `meta.properties` says",
-    "run_id": "the run, as `--history` keeps it; null where it is not kept",
-    "confidence": "proved, likely or undecidable, from the evidence; null where the rule says none",
-}
-FINDINGS_TABLE = pa.schema(
-    [pa.field(f.name, TIME) if f.name == "timestamp" else f for f in FINDINGS_SCHEMA]
-    + [pa.field(name, pa.string()) for name in FURTHER]
-)
-# The partitions that a transaction holds, as the report's cards have them.
-BLOCKED = declared(
-    "blocked",
-    LOG_KEY,
-    """
-    status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
-    certainty:string of the status: proved, likely or inconclusive
-    standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
-    class:string of the transaction: active, late, hanging, orphan, ghost or undecidable
-    transactional_id:string
-    framework:string whose the id is, by how it is named: Flink, Kafka Connect, MirrorMaker, …; null where it shows none
-    application:string its application: prefix, group or application.id
-    application_part:string the part of it with this id: subtask and checkpoint, connector and task, thread, …
-    framework_certainty:string proved by a second sign in the cluster, or likely
-    framework_why:string the class that names ids so, and the second sign
-    producer_id:long
-    producer_epoch:int
-    since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells
-    since_not_before:time the same, at the earliest, by brokers' clocks
-    since_not_after:time the same, at the latest
-    since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
-    age_ms:long for how long, by the clock of the audit
-    at_least:bool whether it may be longer: nobody said what time it is now
-    held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
-    timeout_ms:int `transaction.timeout.ms` of the producer, ms; null where it is not known
-    beyond_timeout:bool whether it is open for longer than that; null where that is not known
-    state:string last state of the id in the coordinator's log; null where there is none
-    why:string what the class rests on
-    first_offset:long offset of the transaction's first record; null where no replica is in the input
-    last_offset:long offset of its last record
-    last_stable_offset:long how far readers get that read committed records alone
-    high_watermark:long high watermark of the partition
-    log_end:long end of its log
-    readable_end:long how far they would get without the transaction
-    batches:long batches of the transaction
-    records:long records in them
-    bytes:long bytes of these batches
-    others:int further producers with an open transaction there
-    readers:strings consumer groups with offsets in the topic, at most 20 of a partition of `__consumer_offsets`
-    severity:string of the finding that says it; null where there is none
-    if_true:string severity that it would have, where it is not known whether it is held still
-    rule:string kind of that finding
-    fingerprint:string of the gravest finding about its holder
-    accepted:bool whether a baseline accepts it
-    left_out:bool whether only a rule that did not run would report it
-    remedy:string what to do
-    advice:json the same with its conditions and commands one by one
-""",
-)
-SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
-FINDINGS = pa.schema([pa.field("cluster_id", pa.string()), *FINDINGS_SCHEMA])
-OFFSET_KINDS = (
-    "data",
-    "aborted",
-    "marker",
-    "compacted",
-    "unreadable",
-    "missing",
-    "remote",
-    "left_out",
-    "not_reached",
-    "total",
-)
-_SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
-_AT_ONCE = 10_000  # rows that are Python's
-_AT = ("log_start", "log_end", "high_watermark", "last_stable_offset", "producers")
-# One row a copy of a partition; offsets_*: how many offsets of [log_start, log_end) are of each kind.
-LOGS = pa.schema(
-    [
-        *LOG_KEY,
-        pa.field("leader_copy", pa.bool_()),
-        *(pa.field(name, pa.int64()) for name in (*_AT, *_SUMS, *(f"offsets_{kind}" for kind in OFFSET_KINDS))),
-    ]
-)
-# One row a run. summary: summary.json whole.
-RUNS = pa.schema(
-    [pa.field(name, pa.string()) for name in ("as_of", "tool_version", "summary")]
-    + [pa.field(name, pa.int64()) for name in (*SEVERITIES, "bytes", "bytes_unreadable", "batches", "records")]
-)
-
-
-# What the report draws beside findings and summary. kind: open (transactions) or timeline; row: JSON.
-REPORT = pa.schema([pa.field("kind", pa.string()), pa.field("row", pa.string())])
 # The entries of the run's baseline that its findings have. over: why one does not count any more; null where it does.
 BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
+SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
+# The findings as runs keep them: the fields alone, `timestamp` as text.
+FINDINGS = pa.schema(
+    [FINDINGS_TABLE.field("cluster_id")]
+    + [pa.field(n, pa.string()) if n == "timestamp" else FINDINGS_TABLE.field(n) for n in FIELDS]
+)
+OFFSET_KINDS = [name.removeprefix("offsets_") for name in LOGS.names if name.startswith("offsets_")]
+_SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
+_AT_ONCE = 10_000  # rows that are Python's
 
 
 def findings_table(audit: Audited) -> pa.Table:
-    """Return the findings as the table of that name (:data:`FINDINGS_TABLE`), in their order."""
+    """Return the findings as the table of that name, in their order."""
     return table_of(_findings_rows(audit), FINDINGS_TABLE)
 
 
 def blocked_table(audit: Audited) -> pa.Table:
-    """Return the blocked partitions as the table of that name (:data:`BLOCKED`).
+    """Return the blocked partitions as the table of that name.
 
     In the order of the report's cards: blocked too long first, the longest of these first.
     """

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from auditor.base.errors import AuditInputError, DecodeError
-from auditor.connectors.schema import DECODED
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
-from auditor.connectors.tables.rows import How, Piece, table_schema
-from auditor.pipeline import derived_tables, summary, table_tasks, what_if_verdicts
+from auditor.connectors.tables.rows import How, Piece
+from auditor.pipeline import derived_tables, table_tasks
 from auditor.pipeline.table_tasks import NOT_SHARED, TableRequest, WrittenPart, WrittenTables
 from auditor.processes.isolation import Pool
 
@@ -141,14 +140,3 @@ def lists(audit: Audited, wanted: TableRequest, slots: int, pool: Pool, refused:
         pieces = plan(options.split_size)
     size = sum(map(input_splits.size, pieces))
     return input_splits.spread(pieces, max(1, min(slots * LISTS_PER_SLOT, size // LEAST_BYTES), size // MOST_BYTES))
-
-
-# Columns of every table.
-
-
-def schemas(payload: bool = False) -> dict[str, pa.Schema]:
-    """Return the columns of each table by name; ``payload``: with the keys and values of records."""
-    of = {name: table_schema(name, payload) for name in DECODED}
-    of |= derived_tables.OF_FACTS
-    of |= {"verdicts": what_if_verdicts.VERDICTS, "findings": summary.FINDINGS_TABLE, "blocked": summary.BLOCKED}
-    return {name: of[name] for name in derived_tables.NAMES}

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from auditor.connectors.schema import for_spark
+from auditor.connectors import schema
+from auditor.connectors.schema import MadeOf, for_spark
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
-from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
+from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.pipeline import derived_tables
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class TableRequest:
     @property
     def of_logs(self) -> list[str]:
         """The derived tables whose rows come from one log at a time."""
-        return [name for name in self.derived if name != derived_tables.COORDINATED_TRANSACTIONS]
+        return [name for name in self.derived if schema.TABLES[name].made_of is MadeOf.LOG]
 
     @property
     def of_all(self) -> bool:
@@ -150,7 +151,7 @@ class TableRequest:
 
     def columns(self, table: str) -> pa.Schema:
         """Return the columns of one of the tables."""
-        return derived_tables.OF_FACTS.get(table) or table_schema(table, self.how.payload)
+        return schema.TABLES[table].schema(self.how.payload)
 
 
 class WrittenTables(NamedTuple):
@@ -265,7 +266,7 @@ def gather(
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
     number, partitions = numbered
     rows = (
-        (derived_tables.COORDINATED_TRANSACTIONS, batch)
+        ("coordinated_transactions", batch)
         for join_key, partition, shares in partitions
         for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
     )

@@ -13,7 +13,7 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import Evidence, read
-from auditor.connectors.schema import LOG_KEY, declared
+from auditor.connectors.schema import MadeOf, declared
 from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
 from auditor.model.policies import (
     DRAFT,
@@ -38,8 +38,9 @@ DUPLICATE_NAME = "DUPLICATE"  # no error: success with the offsets of a batch th
 # One row a run of stored batches, or a marker, that another policy would have answered with ``error``.
 VERDICTS = declared(
     "verdicts",
-    LOG_KEY,
     """
+    a run of stored batches that another broker policy would have answered otherwise
+    SELECT policy, error, sum(batches) AS batches FROM verdicts GROUP BY ALL
     file:string
     position:long byte in `file` where the first batch of the run begins
     policy:string the broker policy that is asked
@@ -61,6 +62,7 @@ VERDICTS = declared(
     records:long records of the run
     stored_before:bool whether it repeats sequence numbers that the producer had stored before in this epoch
 """,
+    of=MadeOf.POLICIES,
 )
 
 

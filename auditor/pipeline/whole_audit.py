@@ -21,6 +21,7 @@ from auditor.base.errors import VENDOR, AuditInputError, DecodeError, Made, atte
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.base.words import SEVERITIES, few, plural
+from auditor.connectors import schema
 from auditor.connectors.kafka_names import (
     CHECKPOINT_KINDS,
     COPY_LIST,
@@ -753,7 +754,8 @@ class Audit(JudgedAudit):
             return summary.findings_table(self)
         if table == "blocked":
             return summary.blocked_table(self)
-        return derived_tables.of_metadata(self.settings, table) if table in derived_tables.OF_METADATA else None
+        held = schema.TABLES[table].made_of is schema.MadeOf.METADATA
+        return derived_tables.of_metadata(self.settings, table) if held else None
 
     def written_tables(self) -> list[str]:
         """Return the tables that ``--tables`` writes; ``records`` only with ``--records``.

@@ -168,7 +168,7 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
             ):
                 yield for_spark(rows)
 
-    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
+    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(schema.TABLES[table].columns))
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
@@ -231,7 +231,7 @@ def frame(spark: SparkSession, audit: Audited, facts: DataFrame | None, table: s
     """Return any table of an audit; ``facts`` for the derived ones."""
     if table in derived_tables.OF_FACTS and audit.held(table) is None:
         assert facts is not None
-        if table == derived_tables.COORDINATED_TRANSACTIONS:
+        if schema.TABLES[table].made_of is schema.MadeOf.LOGS:
             return _coordinated(facts, audit.clusters)
         return from_facts(facts, summary.clusters_for(audit, (table,)), table)
     return decoded(spark, audit, table)

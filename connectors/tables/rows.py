@@ -208,7 +208,7 @@ def record_rows(
     key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the records of ``batches``, a run at a time; with ``payload``, also columns ``key`` and ``value``."""
-    wanted = pa.schema([*schema.RECORDS, *schema.PAYLOAD]) if payload else schema.RECORDS
+    wanted = schema.TABLES["records"].schema(payload)
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
         columns: Fields = {
@@ -329,12 +329,6 @@ def read_piece(piece: Piece, wanted: frozenset[str], how: How) -> Rows:
     else:
         tables = _small(piece, how)
     return (item for item in tables if item[0] in wanted and item[1].num_rows)
-
-
-def table_schema(table: str, payload: bool = False) -> pa.Schema:
-    """The schema of a decoded table; ``payload`` as in :class:`How`."""
-    wanted = schema.DECODED[table]
-    return pa.schema([*wanted, *schema.PAYLOAD]) if payload and table == "records" else wanted
 
 
 def chosen(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -151,7 +151,7 @@ class TableSource(DataSource):
     def schema(self) -> StructType:
         """The table's columns."""
         options = ours("connectors.tables.source_options")
-        columns = ours("connectors.tables.rows").table_schema(self.table, options.how_of(self.options).payload)
+        columns = ours("connectors.schema").TABLES[self.table].schema(options.how_of(self.options).payload)
         if wanted := options.columns_of(self.options):
             columns = ours("connectors.tables.rows").chosen(columns, wanted)
         schema: StructType = ours("connectors.tables.sources").spark_schema(columns)

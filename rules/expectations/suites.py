@@ -19,6 +19,7 @@ from great_expectations.expectations.metrics.map_metric_provider import (
 )
 
 from auditor.base.at_rest import Fields, Values
+from auditor.connectors.schema import LOGS
 from auditor.rules.catalogue import registry
 from auditor.rules.expectations.measures import DIALECTS, DUCKDB, MACROS, MEASURES, counting
 from auditor.rules.seen.view import FIELDS, SEVERITIES
@@ -79,18 +80,10 @@ class ExpectPartsToSumToWhole(MulticolumnMapExpectation):
 # The suites: expectations of the counts of each table, of the findings, of each log and of the run.
 
 
-BYTE_PARTS = ["bytes_decoded", "bytes_skipped", "bytes_error"]
-OFFSET_PARTS = [
-    "offsets_data",
-    "offsets_aborted",
-    "offsets_marker",
-    "offsets_compacted",
-    "offsets_unreadable",
-    "offsets_missing",
-    "offsets_remote",
-    "offsets_left_out",
-    "offsets_not_reached",
-]
+BYTE_PARTS, OFFSET_PARTS = (
+    [name for name in LOGS.names if name.startswith(whole) and not name.endswith("_total")]
+    for whole in ("bytes_", "offsets_")
+)
 FRESH_MS = 24 * 3_600_000
 
 

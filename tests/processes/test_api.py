@@ -17,7 +17,7 @@ import pytest
 
 import auditor
 from auditor import cli, inline
-from auditor.pipeline.table_parts import schemas
+from auditor.pipeline.derived_tables import all_columns
 from tests import corpora
 from tests.conftest import ROOT
 
@@ -44,7 +44,7 @@ def test_findings_are_objects_that_point_at_what_the_broker_did(audit: auditor.O
 
 def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.OpenedAudit) -> None:
     table = audit.findings.to_arrow()
-    assert table.schema == schemas()["findings"]
+    assert table.schema == all_columns()["findings"]
     for row, finding, name in zip(table.to_pylist(), audit.findings, audit.findings.fingerprints, strict=True):
         at = row.pop("timestamp")
         assert at == finding.timestamp
@@ -59,14 +59,14 @@ def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.Open
     assert str(audit.findings.to_pandas()["timestamp"].dtype) == "datetime64[ms, UTC]"
 
 
-@pytest.mark.parametrize("name", schemas())
+@pytest.mark.parametrize("name", all_columns())
 def test_every_table_has_its_columns(audit: auditor.OpenedAudit, name: str) -> None:
     assert name in audit.tables
     table = audit.table(name)
-    assert table.columns == tuple(schemas()[name].names)
+    assert table.columns == tuple(all_columns()[name].names)
     shown = table._repr_html_()
     assert all(f">{column}<" in shown for column in table.columns)  # with what it holds: nothing was read
-    assert table.to_arrow().schema == table.schema == schemas()[name]
+    assert table.to_arrow().schema == table.schema == all_columns()[name]
     assert table.num_rows == len(table.to_dicts()) == len(table.to_pandas()) == pa.table(table).num_rows
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import auditor
-from auditor.pipeline.table_parts import schemas
+from auditor.pipeline.derived_tables import all_columns
 from tests import corpora
 from tests.cookbook import Recipe, plain, recipes
 from tests.facts import opened
@@ -37,7 +37,7 @@ def test_findings_are_a_frame(spark: SparkSession) -> None:
     assert len(found) >= 4
 
 
-@pytest.mark.parametrize("name", schemas())
+@pytest.mark.parametrize("name", all_columns())
 def test_a_table_is_the_same_by_either_way(name: str, spark: SparkSession) -> None:
     """Columns and types, and the rows of the frame too."""
     given = {"as_of": corpora.manifest("hanging-36")["copied_at"]}

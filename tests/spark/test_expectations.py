@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from auditor import running
+from auditor.connectors import schema
 from auditor.outputs.publish import logs
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
@@ -16,7 +17,7 @@ from auditor.rules.expectations.measures import MEASURES, columns_of, frame_of
 from auditor.spark import spark_tables
 from auditor.spark.spark_tables import count
 from tests import corpora
-from tests.broken_rows import SCHEMAS, broken, rows_of
+from tests.broken_rows import broken, rows_of
 from tests.facts import opened
 
 if TYPE_CHECKING:
@@ -30,8 +31,8 @@ def test_rows_are_counted_where_they_break_a_check(table: str, spark: SparkSessi
 
 
 def test_an_empty_table_still_has_its_columns_judged(spark: SparkSession) -> None:
-    frame = spark_tables.local(spark, SCHEMAS["topics"].empty_table())
-    rows = frame_of(count(frame, "topics"), "topics", columns_of(SCHEMAS["topics"])).to_dict("records")
+    frame = spark_tables.local(spark, schema.TABLES["topics"].columns.empty_table())
+    rows = frame_of(count(frame, "topics"), "topics", columns_of(schema.TABLES["topics"].columns)).to_dict("records")
     assert [(row["columns"], row["rows"], row["duplicate_topics"]) for row in rows] == [
         ("cluster_id string, broker_id int, log_dir string, topic string, topic_id string", 0, 0)
     ]
