@@ -66,7 +66,7 @@ def test_wheels_exist_for_every_python(version: str, tmp_path: Path) -> None:
     wanted = {*extras["dependencies"], *extras["optional-dependencies"]["all"]}
     platforms = [f"--platform=manylinux{name}_x86_64" for name in ("_2_28", "_2_17", "2014")]
     ran(
-        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet", "--target", str(tmp_path),
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q", "--target", str(tmp_path),
          "--only-binary=:all:", f"--python-version={version}", "--implementation=cp", *platforms,
          *sorted(one for one in wanted if not one.startswith("pyspark"))],
         tmp_path,
