@@ -10,9 +10,16 @@ environment. What belongs to the installation comes from the environment of Airf
     KAFKA_AUDIT_CLUSTERS  many clusters, as JSON: {"name": ["path", ...], ...}, as default of the parameter
     KAFKA_AUDIT_OUT       folder of the results, which the worker and the Spark driver share, or a URI such as
                           s3://bucket/audits; default of the parameter
+    KAFKA_AUDIT_WORK      folder or URI for what was read, which Spark's workers share (default: OUT/work)
     KAFKA_AUDIT_CONN      the connection by which Airflow's own tasks open a URI; without it as its provider does
+    KAFKA_AUDIT_NAME      the DAG's id, with which the names of its assets begin (default: kafka_log_audit)
+    KAFKA_AUDIT_POOL      the Airflow pool of the tasks that submit jobs (default: default_pool)
+    KAFKA_AUDIT_TIMEOUT   minutes until such a task is stopped with its job and fails (default: 720)
     KAFKA_AUDIT_PY_FILES, KAFKA_AUDIT_ARCHIVES   the project's zip and the packed environment, for bare executors
     AIRFLOW_CONN_SPARK_DEFAULT                   the Spark master
+
+A variable with a mistake fails the task ``clusters``, which says what is wrong; the DAG stays. With a mistake in
+KAFKA_AUDIT_SCHEDULE it starts daily, so that somebody sees it.
 
 A URI is opened by Airflow's object storage, which needs the provider of its scheme (for ``s3://``
 ``apache-airflow-providers-amazon[s3fs]``); the job opens it by the auditor's own drivers, with the credentials that
@@ -24,7 +31,8 @@ every task is there once a cluster, by its name: one that fails stands as failed
 dashboard`` over the history are written to ``OUT/dashboard``, for any web server or bucket; they say which is overdue.
 Findings never fail the audit, but the judge. A retry of the audit submits nothing when the results of its run are
 whole already, and on YARN, Kubernetes and standalone masters in cluster mode finds the job that it left running;
-clear ``inventory`` too to audit again.
+clear ``inventory`` too to audit again. What an earlier try has read of each partition is in ``KAFKA_AUDIT_WORK``, and
+is not read twice.
 """
 
 from __future__ import annotations
@@ -32,13 +40,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Asset, ObjectStoragePath, Param, TriggerRule, dag, get_current_context, task, task_group
+from airflow.sdk import DAG, Asset, ObjectStoragePath, Param, TriggerRule, dag, get_current_context, task, task_group
 from airflow.sdk.exceptions import AirflowFailException
 
 JOB = os.environ.get("KAFKA_AUDIT_JOB", str(Path(__file__).resolve().parents[1] / "auditor" / "job.py"))
@@ -48,9 +57,70 @@ PUBLISHED = ("report.html", "findings.jsonl", "metrics.prom", "summary.json")
 SUMMARY = "summary.json"  # written last: where it is, all results are
 SHOWN = 10  # findings in the judge's message
 
-RESULTS = Asset("kafka_log_audit_results")  # the history of runs
-REPORT = Asset("kafka_log_audit_report")  # the newest report, and the metrics for a node exporter
-DASHBOARD = Asset("kafka_log_audit_dashboard")  # the pages over all runs
+CHANNELS = ("slack", "pagerduty", "webhook")
+OF_THE_DAG = ("--out", "--history", "--run-id", "--fail-on", "--work", "--as-of", "--format", "--plan")
+MISTAKES: list[str] = []  # in the variables of the installation
+
+
+def setting(name: str, parse: Callable[[str], Any], default: Any) -> Any:
+    """Return a variable's value as ``parse`` gives it, or the default; a mistake is added to ``MISTAKES``."""
+    text = os.environ.get(name)
+    if not text:
+        return default
+    try:
+        return parse(text)
+    except Exception as error:  # noqa: BLE001 - else the DAG would vanish from the list of DAGs
+        MISTAKES.append(f"{name}={text!r}: {error}")
+        return default
+
+
+def paths_by_cluster(text: str) -> dict[str, list[str]]:
+    """Parse KAFKA_AUDIT_CLUSTERS. Errors: ValueError."""
+    given = json.loads(text)
+    lists = given.values() if isinstance(given, dict) else [None]
+    if not all(isinstance(paths, list) and all(isinstance(path, str) for path in paths) for paths in lists):
+        raise ValueError('give JSON such as {"name": ["path", ...]}')
+    return dict(given)
+
+
+def schedule(text: str) -> str:
+    """Return a cron expression or preset. Errors: Airflow's for an invalid one."""
+    DAG("schedule", schedule=text).timetable.validate()
+    return text
+
+
+def dag_name(text: str) -> str:
+    """Return the DAG's id. Errors: Airflow's for an invalid one."""
+    return str(DAG(text).dag_id)
+
+
+def minutes(text: str) -> timedelta:
+    """Parse a time of more than no minutes. Errors: ValueError."""
+    if (duration := timedelta(minutes=float(text))) <= timedelta():
+        raise ValueError("give minutes above 0")
+    return duration
+
+
+NAME = setting("KAFKA_AUDIT_NAME", dag_name, "kafka_log_audit")
+SCHEDULE = setting("KAFKA_AUDIT_SCHEDULE", schedule, None)
+if MISTAKES and SCHEDULE is None and os.environ.get("KAFKA_AUDIT_SCHEDULE"):
+    SCHEDULE = "@daily"
+RESULTS = Asset(f"{NAME}_results")  # the history of runs
+REPORT = Asset(f"{NAME}_report")  # the newest report, and the metrics for a node exporter
+DASHBOARD = Asset(f"{NAME}_dashboard")  # the pages over all runs
+SUBMITTING = {  # arguments of both tasks that submit a job
+    "application": JOB,
+    "py_files": os.environ.get("KAFKA_AUDIT_PY_FILES"),
+    "archives": os.environ.get("KAFKA_AUDIT_ARCHIVES"),
+    "execution_timeout": setting("KAFKA_AUDIT_TIMEOUT", minutes, timedelta(hours=12)),
+    "pool": os.environ.get("KAFKA_AUDIT_POOL") or "default_pool",
+}
+
+
+def texts(description: str, **more: Any) -> Param:
+    """Return a parameter that is a list of texts, empty by default."""
+    return Param([], type="array", items={"type": "string", "minLength": 1} | more, description=description)
+
 
 PARAMS = {
     "paths": Param(
@@ -60,7 +130,7 @@ PARAMS = {
         description="Log directories, folders above some, or URIs; as the worker and Spark see them",
     ),
     "clusters": Param(
-        json.loads(os.environ.get("KAFKA_AUDIT_CLUSTERS") or "{}"),
+        setting("KAFKA_AUDIT_CLUSTERS", paths_by_cluster, {}),
         type="object",
         additionalProperties={"type": "array", "items": {"type": "string"}},
         description="In place of paths: those of each cluster by its name, an audit each",
@@ -75,6 +145,19 @@ PARAMS = {
     ),
     "records": Param(False, type="boolean", description="Look into every record too (KIP-467)"),
     "expectations": Param(False, type="boolean", description="Run the great-expectations suites over the results"),
+    "tables": Param(False, type="boolean", description="Write the decoded and derived tables as Parquet, too"),
+    "work": Param(
+        os.environ.get("KAFKA_AUDIT_WORK", ""),
+        type="string",
+        description="Folder or URI for what was read, which Spark's workers share (default: work in 'out')",
+    ),
+    "baseline": Param("", type="string", description="File of findings that are accepted, as the job sees it"),
+    "config": Param("", type="string", description="File of options, as the job sees it"),
+    "cluster_name": Param("", type="string", description="What people call the one cluster of 'paths'"),
+    "alert": texts("Where alerts go; secrets are in the job's environment", enum=list(CHANNELS)),
+    "remote": texts("Remote parts of tiered topics"),
+    "topic": texts("Read only these topics (globs)"),
+    "extra_args": texts("Further arguments of 'auditor audit', a word each, such as --max-findings, 100"),
 }
 
 
@@ -125,6 +208,8 @@ class AuditOperator(SparkSubmitOperator):
 @task
 def clusters() -> list[dict[str, Any]]:
     """What is to be audited: a name and paths a cluster, one without a name where there is no list of them."""
+    if MISTAKES:
+        raise AirflowFailException("; ".join(MISTAKES))
     params = get_current_context()["params"]
     return [{"name": name, "paths": paths} for name, paths in sorted(params["clusters"].items())] or [
         {"name": "", "paths": params["paths"]}
@@ -145,6 +230,8 @@ def inventory(cluster: dict[str, Any]) -> list[str]:
     missing = [path for path in paths if "://" not in path and not Path(path).exists()]
     if missing:
         raise AirflowFailException(f"not there: {', '.join(missing)}")
+    if refused := [word for word in params["extra_args"] if word.partition("=")[0] in (*OF_THE_DAG, "--")]:
+        raise AirflowFailException(f"extra_args has {', '.join(refused)}, which the DAG gives itself")
     folder = results_of(params, run_id, name)
     with contextlib.suppress(FileNotFoundError):
         (opened(folder) / SUMMARY).unlink()  # from here on, results are those of this run
@@ -152,8 +239,13 @@ def inventory(cluster: dict[str, Any]) -> list[str]:
     args += ["--history", below(params["out"], "history"), "--run-id", f"{run_id} {name}".rstrip()]
     if params["as_of"] == "run_after":  # not the logical date, which runs started by hand or by assets lack
         args += ["--as-of", context["dag_run"].run_after.isoformat()]
-    args += [f"--{name}" for name in ("records", "expectations") if params[name]]
-    return [*args, "--", *paths]
+    work = below(params["work"] or below(params["out"], "work"), *([named(name)] if name else []))
+    given = {"--work": work, "--cluster-name": name or params["cluster_name"]}
+    given |= {f"--{one}": params[one] for one in ("baseline", "config")}
+    args += [word for option, value in given.items() if value for word in (option, value)]
+    args += [f"--{one}" for one in ("records", "expectations", "tables") if params[one]]
+    args += [word for one in ("alert", "remote", "topic") for value in params[one] for word in (f"--{one}", value)]
+    return [*args, *params["extra_args"], "--", *paths]
 
 
 @task(trigger_rule=TriggerRule.ALL_DONE)
@@ -219,12 +311,10 @@ def dashboard() -> SparkSubmitOperator:
     """
     out = "{{ params.out.rstrip('/') }}"
     return SparkSubmitOperator(
+        **SUBMITTING,
         task_id="dashboard",
-        application=JOB,
         application_args=["dashboard", f"{out}/history", "--export", f"{out}/dashboard"],
         name="kafka-log-audit-dashboard",
-        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
-        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
         trigger_rule=TriggerRule.ALL_DONE,
         outlets=[DASHBOARD],
     )
@@ -234,20 +324,18 @@ def dashboard() -> SparkSubmitOperator:
 def of_cluster(cluster: dict[str, Any]) -> None:
     """Inventory, then the audit, then its judgement and the publishing side by side."""
     audit = AuditOperator(
+        **SUBMITTING,
         task_id="audit",
-        application=JOB,
         application_args=inventory(cluster),
         name="kafka-log-audit",
-        py_files=os.environ.get("KAFKA_AUDIT_PY_FILES"),
-        archives=os.environ.get("KAFKA_AUDIT_ARCHIVES"),
         outlets=[RESULTS],
     )
     audit >> [judge(cluster), publish(cluster)]
 
 
 @dag(
-    dag_id="kafka_log_audit",
-    schedule=os.environ.get("KAFKA_AUDIT_SCHEDULE") or None,
+    dag_id=NAME,
+    schedule=SCHEDULE,
     catchup=False,
     max_active_runs=1,
     params=PARAMS,

@@ -143,6 +143,11 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 def _guarded(args: argparse.Namespace) -> int:
     """Run the command. Unexpected exceptions become an :class:`AuditFailure`, except for a closed pipe."""
     try:
+        if paths := getattr(args, "paths", ()):
+            from auditor.base.user_input import existing  # late: it imports numpy
+
+            for path in paths:
+                existing(path)
         return int(args.run(args))
     except (AuditInputError, AuditFailure, BrokenPipeError, KeyboardInterrupt, SystemExit):
         raise

@@ -38,9 +38,12 @@ def runner_for(master: str | None, spark: SparkSession | None = None) -> Runner:
     ``master`` None: Spark on this machine, or inline without it. Errors: :class:`AuditInputError` for an invalid
     master, or Spark's where it is not installed.
     """
+    from auditor.base.user_input import check_master
     from auditor.spark import session
 
     submitted = bool(os.environ.get(session.SUBMITTED))
+    if master is not None:
+        check_master(master)
     if spark is None and not submitted and (master or INSTALLED).startswith(("inline", "local")):
         _say_first()
     if master is not None and master.startswith("inline") and spark is None and not submitted:
@@ -92,7 +95,7 @@ def missing_for_spark() -> str:
 
 def slots_of(master: str | None) -> Slots:
     """Return how a master would run, without starting anything. Errors: as of :func:`runner_for`."""
-    from auditor.base.user_input import processes_of
+    from auditor.base.user_input import check_master, processes_of
     from auditor.pipeline.plan import LISTS_PER_CORE, Slots
     from auditor.spark import session
 
@@ -100,6 +103,7 @@ def slots_of(master: str | None) -> Slots:
         return Slots("Spark", None, LISTS_PER_CORE)
     if master is None:
         master = "inline" if missing_for_spark() else INSTALLED
+    check_master(master)
     if master.startswith("inline"):
         return Slots("inline", processes_of(master), 0)
     local = session.LOCAL.fullmatch(master)

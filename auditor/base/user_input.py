@@ -132,6 +132,21 @@ def parsed(uri: str) -> urllib.parse.SplitResult:
         raise AuditInputError(f"a URI that cannot be parsed; {hint}") from None
 
 
+def existing(path: str) -> str | None:
+    """Return the real path of a local path or a ``file:`` URI; None for any other URI.
+
+    Errors: :class:`AuditInputError` where it does not exist.
+    """
+    parts = parsed(path)
+    if "://" in path and parts.scheme != "file":
+        return None
+    local = os.path.realpath(os.path.expanduser(urllib.parse.unquote(parts.path) if "://" in path else path))
+    if not os.path.lexists(local):
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise AuditInputError(f"{shown}: no such file or directory; check the path")
+    return local
+
+
 def shown_uri(text: str) -> str:
     r"""A path or URI to print: bytes that are not UTF-8 as ``\xNN``, and no user, password or options of a URI."""
     scheme, is_uri, rest = os.fsencode(text).decode("utf-8", "backslashreplace").partition("://")
@@ -283,13 +298,24 @@ def _asks_for(scope: Scope, topic: str, partition: int | None) -> bool:
 
 
 MASTER = re.compile(r"inline(?:\[(\*|[1-9]\d{0,3})\])?")
+COUNT = r"(\*|[1-9]\d*)"
+OF_SPARK = re.compile(rf"local(\[{COUNT}(,[1-9]\d*)?\])?|local-cluster\[.+\]|yarn|(spark|k8s|sc)://.+")
+
+
+def check_master(master: str) -> None:
+    """Errors: :class:`AuditInputError` for what is neither ``inline`` nor a master of Spark 4."""
+    if not MASTER.fullmatch(master) and not OF_SPARK.fullmatch(master):
+        raise AuditInputError(
+            f"--master {master!r} is not valid; give inline, inline[N], local[N], yarn, spark://HOST:PORT, "
+            "k8s://URL or sc://HOST:PORT"
+        )
 
 
 def processes_of(master: str) -> int:
     """The number of processes for ``inline``, ``inline[*]`` or ``inline[N]``. Errors: :class:`AuditInputError`."""
     match = MASTER.fullmatch(master)
     if match is None:
-        raise AuditInputError(f"--master {master!r} is none; give inline, inline[N], local[N] or the URL of a Spark")
+        raise AuditInputError(f"--master {master!r} is not valid; give inline or inline[N]")
     if match[1] in (None, "*"):
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(match[1])

@@ -187,13 +187,8 @@ def place(path: str) -> StorageLocation:
 
     Errors: :class:`AuditInputError` if no driver opens its scheme or it does not exist.
     """
-    parts = user_input.parsed(path)
-    if "://" not in path or parts.scheme == "file":
-        local = urllib.parse.unquote(parts.path) if parts.scheme == "file" and "://" in path else path
-        location = StorageLocation("", os.path.realpath(os.path.expanduser(local)))
-        if not os.path.lexists(location.path):
-            raise AuditInputError(f"{printable(path)}: no such file or directory; check the path")
-        return location
+    if (local := user_input.existing(path)) is not None:
+        return StorageLocation("", local)
     location = remote_place(path)
     if not is_there(location):
         raise AuditInputError(f"{location.shown}: no such object or folder; check the URI and its credentials")

@@ -22,9 +22,9 @@ def load() -> Any:
     from airflow.dag_processing.dagbag import DagBag
 
     bag = DagBag(str(DAGS))
-    if bag.import_errors or set(bag.dags) != {"kafka_log_audit"}:
+    if bag.import_errors or len(bag.dags) != 1:
         raise SystemExit(f"{bag.import_errors} {sorted(bag.dags)}")
-    return bag.dags["kafka_log_audit"]
+    return next(iter(bag.dags.values()))
 
 
 def submits(dag: Any, context: dict[str, Any]) -> bool:
@@ -44,13 +44,15 @@ def main() -> None:
     if sys.argv[1] == "import":
         outlets = {t.task_id: [outlet.name for outlet in t.outlets] for t in dag.tasks}
         below = {t.task_id: sorted(t.downstream_task_ids) for t in dag.tasks}
-        print("\n" + json.dumps({"outlets": outlets, "below": below, "catchup": dag.catchup}))
+        print("\n" + json.dumps({"id": dag.dag_id, "outlets": outlets, "below": below, "catchup": dag.catchup}))
         return
     for name in ABSENT:
         del sys.modules[name]
     if sys.argv[1] == "retry":
         print("\n" + json.dumps({"submitted": submits(dag, json.loads(sys.argv[2]))}))
         return
+    for each in dag.tasks:
+        each.retries = 0  # behind a minute each; the scheduler's test has some
     run = dag.test(run_conf=json.loads(sys.argv[2]))
     found = run.get_task_instances()
     many = max(instance.map_index for instance in found) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -18,7 +19,7 @@ import pytest
 from pyarrow import fs
 
 from auditor.outputs import runs
-from tests import corpora, store
+from tests import corpora, failing_store, small_tasks, store
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("in_airflow.py")
@@ -80,7 +81,7 @@ def run_dag(env: dict[str, str], **conf: Any) -> dict[str, Any]:
     lines = airflow(env, str(SCRIPT), "test", json.dumps(conf)).splitlines()
     sys.stdout.writelines(f"{line}\n" for line in lines)  # pytest shows it where the test fails
     found: dict[str, Any] = json.loads(lines[-1])
-    return found
+    return found | {"printed": "\n".join(lines[:-1])}
 
 
 def findings(out: Path) -> bytes:
@@ -88,11 +89,13 @@ def findings(out: Path) -> bytes:
 
 
 def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str]) -> None:
-    found = json.loads(airflow(env, str(SCRIPT), "import").splitlines()[-1])
+    """Its id and the names of its assets are the installation's."""
+    found = json.loads(airflow(env | {"KAFKA_AUDIT_NAME": "west"}, str(SCRIPT), "import").splitlines()[-1])
     assert found == {
+        "id": "west",
         "outlets": {
-            "clusters": [], "inventory": [], "audit": ["kafka_log_audit_results"], "judge": [],
-            "publish": ["kafka_log_audit_report"], "dashboard": ["kafka_log_audit_dashboard"],
+            "clusters": [], "inventory": [], "audit": ["west_results"], "judge": [],
+            "publish": ["west_report"], "dashboard": ["west_dashboard"],
         },
         "below": {
             "clusters": ["inventory", "judge", "publish"], "inventory": ["audit"],
@@ -100,6 +103,73 @@ def test_the_dag_is_imported_without_the_auditors_libraries(env: dict[str, str])
         },
         "catchup": False,
     }  # fmt: skip
+
+
+MISTAKEN = {
+    "KAFKA_AUDIT_SCHEDULE": "every night",
+    "KAFKA_AUDIT_CLUSTERS": '{"berlin": "/copies"}',
+    "KAFKA_AUDIT_TIMEOUT": "-5",
+    "KAFKA_AUDIT_NAME": "kafka audit",
+}
+
+
+def test_mistakes_in_variables_are_a_failed_task_that_names_each(env: dict[str, str], tmp_path: Path) -> None:
+    found = run_dag(env | MISTAKEN, paths=[str(corpora.unpack("healthy-41"))], out=str(tmp_path))
+    assert found["state"] == "failed"
+    assert found["tasks"]["clusters"] == "failed"
+    assert [name for name, text in MISTAKEN.items() if f"{name}={text!r}: " not in found["printed"]] == []
+
+
+def test_options_reach_the_audit(env: dict[str, str], tmp_path: Path) -> None:
+    """A baseline that accepts all, a name, one topic, tables, and an option that the DAG does not know."""
+    copy, out = corpora.unpack("hanging-36"), tmp_path / "out"
+    baseline, config = tmp_path / "accepted.json", tmp_path / "options.toml"
+    words = ["audit", str(copy), "--out", str(tmp_path / "first"), "--master", "inline", "--fail-on", "never"]
+    subprocess.run([sys.executable, "-m", "auditor.cli", *words, "--quiet"], check=True)
+    words = ["baseline", "--out", str(tmp_path / "first"), "--baseline", str(baseline), "--reason", "known"]
+    subprocess.run([sys.executable, "-m", "auditor.cli", *words], check=True)
+    config.write_text("max-findings = 7\n")
+    found = run_dag(
+        env, paths=[str(copy)], out=str(out), severity="never", tables=True, baseline=str(baseline),
+        config=str(config), cluster_name="Bergen", topic=["bank.*"], extra_args=["--whole"],
+    )  # fmt: skip
+    assert found["state"] == "success", found["printed"][-3000:]
+    (folder,) = (out / "runs").iterdir()
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["baseline"]["accepted"]
+    assert [one["name"] for one in summary["clusters"]] == ["Bergen"]
+    assert summary["scope"]["topics"] == ["bank.*"]
+    assert summary["scope"]["whole"] is True
+    assert {path.name for path in (folder / "tables").iterdir()} >= {"batches", "transactions"}
+    assert list((out / "work").glob("*.arrow"))
+    refused = run_dag(env, paths=[str(copy)], out=str(out), extra_args=["--out=/elsewhere"])
+    assert refused["tasks"]["inventory"] == "failed"
+    assert "which the DAG gives itself" in refused["printed"]
+
+
+def test_an_audit_that_takes_too_long_ends_with_its_job(env: dict[str, str], tmp_path: Path) -> None:
+    """The store never answers in time; no process of the job is left."""
+    with failing_store.failing(copies=corpora.unpack("hanging-36")) as server:
+        server.manner.latency_s = 20.0
+        slow = env | server.environment() | {"KAFKA_AUDIT_TIMEOUT": "0.4"}
+        found = run_dag(slow, paths=["s3://copies"], out=str(tmp_path), severity="critical")
+    assert found["tasks"]["audit"] != "success"
+    assert "AirflowTaskTimeout" in found["printed"]
+    end = time.monotonic() + 60
+    while (left := processes_with(str(tmp_path))) and time.monotonic() < end:
+        time.sleep(1)
+    assert not left
+
+
+def processes_with(text: str) -> dict[int, str]:
+    """Processes whose command line has a text."""
+    lines = {}
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if text in words:
+                lines[int(path.parent.name)] = words
+    return lines
 
 
 def test_findings_fail_the_judge_and_not_the_audit(env: dict[str, str], tmp_path: Path) -> None:
@@ -205,25 +275,51 @@ def test_a_path_that_is_not_there_ends_in_the_inventory(env: dict[str, str], tmp
     assert not (tmp_path / "history").exists()
 
 
-def test_a_scheduler_runs_it(env: dict[str, str], tmp_path: Path) -> None:
-    """The run is asked for at the API's side, planned by the scheduler, and run by its executor."""
-    log = tmp_path / "standalone.log"
-    with log.open("wb") as out:
+def test_a_scheduler_runs_it_and_a_retry_reads_nothing_twice(env: dict[str, str], tmp_path: Path) -> None:
+    """The run is asked for at the API's side, planned by the scheduler, and run by its executor. The first driver is
+    killed once it has kept a part of what it read."""
+    with failing_store.failing(copies=corpora.unpack("hanging-36")) as server:
+        server.manner.latency_s = 0.2
+        path = small_tasks.python_path(tmp_path, 1000)
+        _scheduled(env | server.environment() | {"PYTHONPATH": path}, tmp_path, server)
+
+
+def _scheduled(env: dict[str, str], tmp_path: Path, server: failing_store.FailingStore) -> None:
+    log, out = tmp_path / "standalone.log", tmp_path / "out"
+    with log.open("wb") as standalone:
         process = subprocess.Popen(
-            [str(AIRFLOW), "-m", "airflow", "standalone"], env=env, stdout=out, stderr=out, start_new_session=True
-        )
+            [str(AIRFLOW), "-m", "airflow", "standalone"], env=env, stdout=standalone, stderr=standalone,
+            start_new_session=True,
+        )  # fmt: skip
     try:
         wait(lambda: DAG in airflow(env, "-m", "airflow", "dags", "list", "-o", "plain"), log, 180)
-        conf = {"paths": [str(corpora.unpack("hanging-36"))], "out": str(tmp_path / "out"), "severity": "never"}
+        conf = {"paths": ["s3://copies"], "out": str(out), "severity": "never"}
         airflow(env, "-m", "airflow", "dags", "unpause", DAG)
         airflow(env, "-m", "airflow", "dags", "trigger", DAG, "--run-id", "by+hand", "--conf", json.dumps(conf))
+        wait(lambda: list((out / "work").glob("*.arrow")), log, 300, pause_s=0.01)
+        for pid in processes_with(f"--out {out}"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(2)  # what the killed ones asked last
+        before = {request.key for request in server.log if is_segment(request)}
+        kept, since = len(list((out / "work").glob("*.arrow"))), len(server.log)
         wait(lambda: state(env) in ("success", "failed"), log, 600)
         assert state(env) == "success", log.read_text(errors="replace")[-5000:]
     finally:
         os.killpg(process.pid, signal.SIGKILL)  # SIGTERM, handed around among its parts, was seen to end this test too
         process.wait()
-    assert b'"rule":"hanging-transaction"' in findings(tmp_path / "out")
-    assert [run.run_id for run in runs.committed(tmp_path / "out" / "history")] == ["by+hand"]
+    assert b'"rule":"hanging-transaction"' in findings(out)
+    assert [run.run_id for run in runs.committed(out / "history")] == ["by+hand"]
+    after = [request.key for request in server.log[since:] if is_segment(request)]
+    copy = corpora.unpack("hanging-36")
+    every = {p.relative_to(copy).as_posix() for p in copy.rglob("*.log") if p.stat().st_size}
+    assert before | set(after) == every
+    assert kept
+    assert len(set(after)) <= len(every) - kept, "a task a partition, each of whose facts are kept in a file"
+
+
+def is_segment(request: failing_store.Request) -> bool:
+    return request.method == "GET" and request.key.endswith(".log")
 
 
 def state(env: dict[str, str]) -> str:
@@ -231,8 +327,8 @@ def state(env: dict[str, str]) -> str:
     return next((str(row["state"]) for row in rows if row["run_id"] == "by+hand"), "none")
 
 
-def wait(done: Any, log: Path, timeout_s: float) -> None:
+def wait(done: Any, log: Path, timeout_s: float, pause_s: float = 5) -> None:
     end = time.monotonic() + timeout_s
     while not done():
         assert time.monotonic() < end, log.read_text(errors="replace")[-5000:]
-        time.sleep(5)
+        time.sleep(pause_s)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -55,3 +57,17 @@ def test_make_dist_and_docs_build(copy: Path) -> None:
     assert ".whl" in ran(["make", "dist"], copy)
     ran(["make", "docs"], copy)
     assert (copy / "build" / "site" / "index.html").is_file()
+
+
+@pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
+def test_wheels_exist_for_every_python(version: str, tmp_path: Path) -> None:
+    """Of all that the extras need. pyspark has no wheel: it is built without a compiler on any Python."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = {*extras["dependencies"], *extras["optional-dependencies"]["all"]}
+    platforms = [f"--platform=manylinux{name}_x86_64" for name in ("_2_28", "_2_17", "2014")]
+    ran(
+        [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q", "--target", str(tmp_path),
+         "--only-binary=:all:", f"--python-version={version}", "--implementation=cp", *platforms,
+         *sorted(one for one in wanted if not one.startswith("pyspark"))],
+        tmp_path,
+    )  # fmt: skip

@@ -118,6 +118,26 @@ def test_a_wrong_master_is_a_mistake(master: str) -> None:
         processes_of(master)
 
 
+@pytest.mark.parametrize(
+    "master", ["yarnn", "local[0]", "local[x]", "inline[0]", "spark:/h:7077", "sc:", "mesos://h:1"]
+)
+@pytest.mark.parametrize("plan", [[], ["--plan"]])
+def test_a_wrong_master_is_one_line(
+    master: str, plan: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call = ["audit", str(corpora.unpack("remedied-43")), "--out", str(tmp_path / "out"), "--master", master, *plan]
+    assert cli.main(call) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"auditor: --master {master!r} is not valid; give inline")
+
+
+@pytest.mark.parametrize("more", [[], ["--master", "yarnn"], ["--as-of", "yesterday"], ["--format", "table", "--plan"]])
+def test_a_path_that_does_not_exist_comes_first(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["audit", "/not/there", *more]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "auditor: /not/there: no such file or directory; check the path"
+
+
 def test_sql_by_duckdb() -> None:
     pytest.importorskip("duckdb")
 
