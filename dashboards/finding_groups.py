@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,22 +17,15 @@ from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
-    advice_lines,
     clip,
-    fact,
     in_words,
-    indented,
-    instant,
     kind,
     log_name,
     offsets,
-    outcome_of,
     short_fingerprint,
-    step_lines,
     value,
     visible,
     who,
-    wrap,
 )
 
 if TYPE_CHECKING:
@@ -453,54 +445,6 @@ def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
     """Whether any of the values matches any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
-
-
-# One finding as text.
-
-
-def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
-    """Return the lines of one finding with its evidence.
-
-    ``row``: the contract's fields and ``fingerprint``; ``page``: title and sections of its rule, empty if it no longer
-    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
-    """
-    from auditor.dashboards import page as pages  # only now: it loads the engine of templates
-
-    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
-    span = offsets(row["offset"], row["last_offset"])
-    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
-    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
-    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
-    for name, text in (
-        ("Outcome", outcome_of(row)),
-        ("Where", place),
-        ("File", file),
-        ("Who", who(row)),
-        ("When", pages.when(row) or ""),
-        ("What", row["message"]),
-    ):
-        lines += [f"{name}:", *indented(text, width, 2)] if text else []
-    lines.append("Evidence:")
-    for name, content in sorted((row["evidence"] or {}).items()):
-        if content is not None and name != "also":
-            lines += indented(f"{name}: {fact(name, content)}", width, 2)
-    also = Counter((f["severity"], f["rule"], f["message"]) for f in read(Evidence, row["evidence"]).get("also", ()))
-    lines += ["Also found, of the same cause:"] if also else []
-    for (severity, rule, text), count in also.items():
-        times = f" ({count:,} times)" if count > 1 else ""
-        lines += indented(f"{severity} {rule}: {text}{times}", width, 2)
-    if did := pages.around(events or (), row):
-        lines.append("What the cluster did:")
-        for entry in did:
-            lines += indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
-    elif row["partition"] is not None:
-        lines += ["What the cluster did:", *indented(f"not known: {pages.unknown(events, row)}", width, 2)]
-    lines.append("What to do:")
-    lines += step_lines(advice_lines(row.get("advice"), row["remedy"] or ""), width)
-    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
-        if name in page:
-            lines += [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)]
-    return lines
 
 
 # The message for the owner of a producer, ready to be pasted.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -19,6 +18,7 @@ from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     clip,
+    escaped,
     kind,
     log_name,
     offsets,
@@ -33,7 +33,6 @@ from auditor.dashboards.wording import (
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
 def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
@@ -62,11 +61,6 @@ def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> It
     yield f"|{' --- |' * len(heads)}\n"
     for row in rows:
         yield f"| {' | '.join('' if cell is None else escaped(str(cell)) for cell in row)} |\n"
-
-
-def escaped(text: str) -> str:
-    """Escape a text for Markdown, on one line."""
-    return _SIGNS.sub(r"\\\1", visible(text))
 
 
 # SARIF 2.1.0 (OASIS).

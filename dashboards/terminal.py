@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TextIO
 
 from auditor.base.advice import WORDS, Verdict, whole
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.dashboards import answers, finding_groups
+from auditor.dashboards import answers, finding_groups, page
 from auditor.dashboards.finding_groups import ALL, LEAST, SHOWN, Selection
 from auditor.dashboards.wording import (
     GRAVE,
@@ -599,3 +601,17 @@ def _encodable(line: str, encoding: str) -> str:
     except UnicodeEncodeError:
         return line.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
     return line
+
+
+# One finding.
+
+
+def explained(row: Values, rule: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
+    """Return the lines of one finding with its evidence.
+
+    ``row``: the contract's fields and ``fingerprint``; ``rule``: title and sections of its rule, empty if it no longer
+    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
+    """
+    also = Counter((f["severity"], f["rule"], f["message"]) for f in read(Evidence, row["evidence"]).get("also", ()))
+    did, unknown = page.around(events or (), row), page.unknown(events, row)
+    return page.lines("finding.txt.j2", width, row=row, page=rule, also=also, did=did, unknown=unknown)

@@ -41,12 +41,18 @@ _CODE = re.compile(
     r"`([^`\n]+)`"
     r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)|list(?= ;|\.|$)))*)"
 )
+_SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def visible(text: str) -> str:
     r"""Return ``text`` with control, bidirectional and invisible characters escaped as ``\xNN`` or ``\uNNNN``."""
     return _HIDDEN.sub(_escape, text)
+
+
+def escaped(text: str) -> str:
+    """Escape a text for Markdown, on one line."""
+    return _SIGNS.sub(r"\\\1", visible(text))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
