@@ -26,6 +26,7 @@ from auditor.dashboards.wording import (
     log_name,
     parsed_time,
     sentences,
+    short_fingerprint,
     size,
     unsaid,
     visible,
@@ -153,6 +154,11 @@ class Open:
     def fingerprint(self) -> str | None:
         """The fingerprint of its finding; in a run of an earlier release that of the first one."""
         return self.row.get("fingerprint") or next((f.get("fingerprint") for f in self.findings), None)
+
+    @property
+    def finding_id(self) -> str:
+        """The ID of its first finding that has one, else empty."""
+        return next((name for f in self.findings if (name := short_fingerprint(f))), "")
 
     @property
     def left_out(self) -> bool:

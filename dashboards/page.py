@@ -131,6 +131,11 @@ def lines(template: str, width: int | None = None, **content: object) -> list[st
     return made
 
 
+def laid_out(lines: Iterable[str]) -> Markup:
+    """Return what :func:`lines` and the functions of a terminal made, as a value of a template that keeps it so."""
+    return Markup("\n".join(_AS_IS + line for line in lines))
+
+
 def _wrapped(line: str, width: int | None) -> list[str]:
     content = line.lstrip(" ")
     by = len(line) - len(content)
