@@ -31,6 +31,7 @@ from auditor.dashboards.wording import (
     unsaid,
     visible,
     were,
+    who,
 )
 
 # Blocked partitions: what blocks them and what is safe to do.
@@ -87,6 +88,31 @@ class Open:
     def name(self) -> str:
         """Topic and partition."""
         return log_name(self.row)
+
+    @property
+    def by(self) -> str:
+        """Whose transaction it is, in words."""
+        return who(self.row) or "an unknown producer"
+
+    @property
+    def age(self) -> str:
+        """For how long it is open, in words."""
+        return aged(self.row)
+
+    @property
+    def began(self) -> str:
+        """Since when it is open, in words; empty if unknown."""
+        return begun(self.row)
+
+    @property
+    def status(self) -> str:
+        """The status of its partition, in words."""
+        return standing_text(self)
+
+    @property
+    def readers(self) -> Sequence[str]:
+        """Groups that read committed records of its topic."""
+        return self.row.get("readers") or ()
 
     @property
     def lso(self) -> int | None:

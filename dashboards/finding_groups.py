@@ -118,7 +118,7 @@ class ProducerPartitions:
     @property
     def readers(self) -> list[str]:
         """Groups that read committed records of their topics."""
-        return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
+        return sorted({str(name) for row in self.rows for name in row.holder.readers})
 
     @property
     def groups(self) -> list[str]:

@@ -158,18 +158,15 @@ def _environment(kind: str) -> Environment:
     )
     names = (
         "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
-        "outcome_of", "place", "fact", "advice_lines",
-        "short_fingerprint",
+        "outcome_of", "place", "fact", "advice_lines", "short_fingerprint",
     )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "aged": answers.aged,
-        "begun": answers.begun,
-        "stands": answers.standing_text,
         "when": when,
         "baseline_said": wording.baseline,
         "advised": answers.advised,
         "are": wording.are,
+        "visible": lambda text: Markup(wording.visible(text)),
         "as_is": lambda line: Markup(_AS_IS + wording.visible(line)),
         "cells": _cells,
     }

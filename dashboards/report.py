@@ -97,7 +97,7 @@ def table(
 def _note(holder: Open) -> str:
     if holder.left_out:
         return "only a rule that was left out reports it"
-    return answers.standing_text(holder) if _endless(holder) or holder.standing == "unknown" else ""
+    return holder.status if _endless(holder) or holder.standing == "unknown" else ""
 
 
 def _endless(holder: Open) -> bool:
@@ -163,7 +163,6 @@ def render_report(
         counts=counts,
         verdict=(decided.tone, decided.headline),
         clock=answers.clock(summary),
-        stands=answers.standing_text,
         chained=chained,
         counted=counted,
         groups=grouped,

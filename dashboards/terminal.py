@@ -215,13 +215,11 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
-    return alike(
-        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.steps]) for row in rows]
-    )
+    return alike([(names(row.holder.row), [("", row.holder.status), *row.holder.steps]) for row in rows])
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
-    starting, reading = _all(row.groups for row in rows), _all(row.holder.row.get("readers") or () for row in rows)
+    starting, reading = _all(row.groups for row in rows), _all(row.holder.readers for row in rows)
     lines = page.lines(
         "blocked.txt.j2", width, rows=rows, group=group, places=_places, starting=starting, reading=reading
     )
@@ -423,7 +421,7 @@ def _answer(
     unsure: dict[str, list[answers.BlockedSummary]] = {}
     for row in named:
         if every or row.holder.standing != "waiting" or row.holder.left_out:
-            unsure.setdefault(answers.standing_text(row.holder), []).append(row)
+            unsure.setdefault(row.holder.status, []).append(row)
     about = [f for row in held for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
     answered = set() if every else {id(finding) for finding in about}
     lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, every)
