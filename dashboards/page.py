@@ -125,7 +125,7 @@ def lines(template: str, width: int | None = None, **content: object) -> list[st
     all_lines = text(template, **content).removesuffix("\n").split("\n")
     for is_row, group in itertools.groupby(all_lines, lambda line: _CELL in line):
         if is_row:
-            made += [line.rstrip("\n") for line in wording.aligned([row.split(_CELL) for row in group])]
+            made += wording.aligned([row.split(_CELL) for row in group])
         else:
             made += [part for line in group for part in _wrapped(line, width)]
     return made

@@ -36,7 +36,6 @@ from auditor.dashboards.wording import (
     place,
     short_fingerprint,
     shortened,
-    step_lines,
     values_in_lines,
     visible,
     wrap,
@@ -317,7 +316,7 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     group = alike(advices)[0]
     for member in group.members:
         printed.by.setdefault(advices[member][1], _name(first))
-    lines = step_lines(group.parts, width) + values_in_lines(group, width, CAUSE_VALUES)
+    lines = page.lines("steps.txt.j2", width, parts=group.parts) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines

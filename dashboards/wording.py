@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,14 +53,6 @@ def visible(text: str) -> str:
 def escaped(text: str) -> str:
     """Escape a text for Markdown, on one line."""
     return _SIGNS.sub(r"\\\1", visible(text))
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines of aligned columns, separated by two spaces; hidden characters are escaped."""
-    shown = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
 
 
 def clip(text: str, limit: int) -> str:
@@ -144,14 +136,6 @@ def are(count: int) -> str:
 def were(count: int) -> str:
     """Return the verb of so many in the past."""
     return "was" if count == 1 else "were"
-
-
-def step_lines(parts: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Format the parts of :func:`advice_lines`: text wrapped and indented by 2, commands by 4 and never wrapped."""
-    lines: list[str] = []
-    for kind, text in parts:
-        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
-    return lines
 
 
 def log_name(row: Values) -> str:
@@ -284,7 +268,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def cells(text: str) -> int:
     """Return the width of ``text`` on a terminal: wide characters take two columns, combining ones none."""
-    return sum(_cell(sign) for sign in text)
+    return len(text) if text.isascii() else sum(_cell(sign) for sign in text)
 
 
 def pad(text: str, width: int) -> str:
@@ -323,12 +307,13 @@ def indented(text: str, width: int, by: int) -> list[str]:
     return [" " * by + line for line in wrap(visible(text), width - by) if line]
 
 
-def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped."""
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped. Hidden characters are
+    escaped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     wides = [max(map(cells, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(pad, row, wides)).rstrip() for row in shown]
-    return [part for line in lines for part in ([line] if cells(line) <= width else wrap(line, width))]
+    return [part for line in lines for part in ([line] if width is None or cells(line) <= width else wrap(line, width))]
 
 
 def _split(word: str, width: int) -> list[str]:
@@ -438,7 +423,7 @@ def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
     table, most = [group.columns, *group.values], max(3, most)
     if not {*group.columns} <= {TOPIC, NUMBER}:
         fits = most + 1 if len(group.values) > most + 1 else len(table)
-        lines = [f"    {line}" for line in aligned_cells(table[:fits], width - 4)]
+        lines = [f"    {line}" for line in aligned(table[:fits], width - 4)]
         rest = len(table) - fits
         return lines + (indented(f"… {rest:,} more: --verbose", width, 4) if rest else [])
     shown = ", ".join("-".join(row) for row in group.values[: 2 * most])
