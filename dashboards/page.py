@@ -119,7 +119,8 @@ def lines(template: str, width: int | None = None, **content: object) -> list[st
     """Render a text template as lines.
 
     A line of the template is wrapped at ``width`` columns and keeps its indentation; an indented one without text is
-    omitted. Rows of ``cells`` that follow each other are aligned.
+    omitted. Rows of ``cells`` that follow each other are aligned. What is ``as_is`` is a line that is not wrapped;
+    ``as_made`` are lines that this function returned, or another that escapes hidden characters.
     """
     made: list[str] = []
     all_lines = text(template, **content).removesuffix("\n").split("\n")
@@ -129,11 +130,6 @@ def lines(template: str, width: int | None = None, **content: object) -> list[st
         else:
             made += [part for line in group for part in _wrapped(line, width)]
     return made
-
-
-def laid_out(lines: Iterable[str]) -> Markup:
-    """Return what :func:`lines` and the functions of a terminal made, as a value of a template that keeps it so."""
-    return Markup("\n".join(_AS_IS + line for line in lines))
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
@@ -169,6 +165,7 @@ def _environment(kind: str) -> Environment:
         "visible": lambda text: Markup(wording.visible(text)),
         "as_is": lambda line: Markup(_AS_IS + wording.visible(line)),
         "cells": _cells,
+        "as_made": lambda lines: Markup("\n".join(_AS_IS + line for line in lines)),
     }
     environment.globals["in_words"] = timeline.in_words
     return environment

@@ -173,7 +173,7 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
 # What to do about blocked partitions, each text once.
 
 
-BLOCKED_SHOWN, NAMED, NUMBERS = 5, 10, 20
+BLOCKED_SHOWN, NUMBERS = 5, 20
 COMPARED = 1000  # partitions whose texts are compared
 LINES = 51  # about blocked partitions; sixty with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
@@ -340,27 +340,27 @@ def _told(finding: Finding) -> AdviceText:
 # escaped.
 
 
-TOP, NOTES, UNREADABLE = 20, 3, 5
+TOP = 20
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
 
 
 class TerminalAnswer(NamedTuple):
-    """What is printed between the headline and the number of findings. Text that is laid out: ``lost``: causes with
-    lost records, ``table`` of blocked partitions, ``advice`` about them, ``others``: the other causes.
+    """What is printed between the headline and the number of findings. Lines: ``lost``: causes with lost records,
+    ``table`` of blocked partitions, ``advice`` about them, ``others``: the other causes.
 
     ``hidden``: how many blocked partitions the selection excludes; ``unsure``: tables of partitions of unknown status
     by what is unknown; ``calm``: names of partitions within their timeout; ``accepted``: blocked ones that the baseline
     suppresses; ``more_causes``: how many are not printed; ``omitted``: whether any advice is not printed.
     """
 
-    lost: str
-    table: str
-    advice: str
+    lost: Sequence[str]
+    table: Sequence[str]
+    advice: Sequence[str]
     hidden: int
-    unsure: Sequence[tuple[str, str]]
+    unsure: Sequence[tuple[str, Sequence[str]]]
     calm: str
     accepted: Sequence[answers.Open]
-    others: str
+    others: Sequence[str]
     more_causes: int
     omitted: bool
 
@@ -374,32 +374,36 @@ def print_findings(
     verbose: bool = False,
     now: datetime.datetime | None = None,
     shown: Selection = ALL,
+    brief: bool = False,
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
     The run's findings are in the contract's order, with what their rules declare;
     ``width``: of the terminal in columns; ``color``: colour severities, unless ``NO_COLOR`` is set; ``report``: where
     the report was written; ``verbose``: print every finding and partition by itself; ``now``: the system time, for the
-    age of the copy; ``shown``: which findings. Infos are only counted unless ``shown`` or ``verbose`` asks for them;
-    suppressed findings are not printed. Cost: what is shown, and one pass over all.
+    age of the copy; ``shown``: which findings; ``brief``: the headline, the clock and the closing lines alone. Infos
+    are only counted unless ``shown`` or ``verbose`` asks for them; suppressed findings are not printed. Cost: what is
+    shown, and one pass over all.
     """
     width = max(width, 30)
-    listed, notes = _listed(run.findings, shown, verbose)
-    answer = _answer(run, listed, width, shown, verbose, painter(color))
+    listed, notes = _listed(run.findings, shown, verbose or brief)
     named = [f for row in run.verdict.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
-    _print(run, out, width, report, now, shown, listed, notes, named, answer)
-
-
-def print_verdict(
-    run: answers.RunReport,
-    out: TextIO,
-    width: int,
-    report: str | None,
-    now: datetime.datetime | None,
-    shown: Selection,
-) -> None:
-    """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
-    _print(run, out, max(width, 30), report, now, shown, _listed(run.findings, shown, True)[0])
+    lines = page.lines(
+        "terminal.txt.j2",
+        width,
+        run=run,
+        clock=answers.clock(run.full, now),
+        answer=None if brief else _answer(run, listed, width, shown, verbose, painter(color)),
+        counted=_counted(run.counts, notes),
+        shown=shown,
+        listed=listed,
+        undecided=len(answers.undecided(run.findings)),
+        hints=_hints(listed if brief else (*listed, *named), run, report),
+        fits=lambda *words: cells(" ".join(words)) <= width,
+        report=report,
+    )
+    encoding = getattr(out, "encoding", None) or "utf-8"
+    out.writelines(f"{_encodable(line, encoding)}\n" for line in lines)
 
 
 def _answer(
@@ -426,52 +430,17 @@ def _answer(
     lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, every)
     printed = PrintedAdvice(None if every else SHOWN, _advice_for(held))
     return TerminalAnswer(
-        page.laid_out(_of_causes(lost, width, printed, paint)),
-        page.laid_out(table),
-        page.laid_out(_advice_of_blocked(held, width, every, LINES - len(table) - 1)),
+        _of_causes(lost, width, printed, paint),
+        table,
+        _advice_of_blocked(held, width, every, LINES - len(table) - 1),
         len(decided.held) - len(held),
-        [(why, page.laid_out(blocked_table_lines(rows, as_of, width, every))) for why, rows in unsure.items()],
+        [(why, blocked_table_lines(rows, as_of, width, every)) for why, rows in unsure.items()],
         _places(named) if named and not unsure else "",
         [row.holder for row in accepted],
-        page.laid_out(_of_causes(others if every else others[:TOP], width, printed, paint)),
+        _of_causes(others if every else others[:TOP], width, printed, paint),
         0 if every else max(0, len(others) - TOP),
         printed.omitted,
     )
-
-
-def _print(
-    run: answers.RunReport,
-    out: TextIO,
-    width: int,
-    report: str | None,
-    now: datetime.datetime | None,
-    shown: Selection,
-    listed: Sequence[Finding],
-    notes: int = 0,
-    named: Sequence[Finding] = (),
-    answer: TerminalAnswer | None = None,
-) -> None:
-    # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
-    lines = page.lines(
-        "terminal.txt.j2",
-        width,
-        run=run,
-        summary=run.full,
-        clock=answers.clock(run.full, now),
-        answer=answer,
-        counted=_counted(run.counts, notes),
-        shown=shown,
-        listed=listed,
-        undecided=len(answers.undecided(run.findings)),
-        hints=_hints((*listed, *named), run, report),
-        fits=lambda *words: cells(" ".join(words)) <= width,
-        report=report,
-        most_accepted=NAMED,
-        most_unreadable=UNREADABLE,
-        most_notes=NOTES,
-    )
-    encoding = getattr(out, "encoding", None) or "utf-8"
-    out.writelines(f"{_encodable(line, encoding)}\n" for line in lines)
 
 
 def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple[list[Finding], int]:

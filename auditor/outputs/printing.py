@@ -83,7 +83,7 @@ def show(done: Audit, printing: Printing, run: answers.RunReport) -> None:
         rules = {name: row | {"hidden": hidden[name]} for name, row in _rules(done.kinds).items()}
         sys.stdout.writelines(output_formats.rendered(printing.format, picked, run, rules, done.options.fail_on))
     sys.stdout.flush()
-    terminal.print_verdict(run, sys.stderr, width, report, now, shown)
+    terminal.print_findings(run, sys.stderr, width, False, report, now=now, shown=shown, brief=True)
 
 
 def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
