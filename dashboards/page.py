@@ -26,7 +26,6 @@ from auditor.dashboards.wording import log_name
 # Events and findings of a partition by time.
 
 
-MAX_STORIES = 20  # partitions on a page
 MAX_FINDINGS = 20  # of a partition among its events
 AROUND = 5  # events before and after a finding, as text
 
