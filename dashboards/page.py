@@ -5,15 +5,12 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
-import importlib.metadata
-import inspect
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from auditor.base.at_rest import Values
@@ -22,6 +19,9 @@ from auditor.base.evidence_keys import OpenTransactionEvidence, read
 from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, FileSystemBytecodeCache
 
 # Events and findings of a partition by time.
 
@@ -142,6 +142,8 @@ def _wrapped(line: str, width: int | None) -> list[str]:
 
 @functools.cache
 def _environment(kind: str) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only now: commands that print nothing start faster
+
     environment = Environment(
         loader=PackageLoader("auditor.dashboards"),
         autoescape=kind == "html",
@@ -175,6 +177,11 @@ def _kept_templates() -> FileSystemBytecodeCache | None:
     folder = folder_for(__name__, __file__)
     if folder is None:
         return None
+    import importlib.metadata
+    import inspect
+
+    from jinja2 import FileSystemBytecodeCache
+
     source = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
     return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(source.encode()).hexdigest()[:16]}-%s.cache")
 
