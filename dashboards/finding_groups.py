@@ -6,13 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.advice import Advice, Verdict, lead, whole
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
-from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.user_input import fits, is_of
-from auditor.base.words import plural
-from auditor.dashboards.answers import BlockedSummary, Open, badness, begun, unaccepted
+from auditor.dashboards.answers import BlockedSummary, Open, badness, unaccepted
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
@@ -445,68 +442,3 @@ def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
     """Whether any of the values matches any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
-
-
-# The message for the owner of a producer, ready to be pasted.
-
-
-BLANK = "____"  # for the time of the abort, to be filled in by hand
-# A sentence per verdict; {why} is that of the advice.
-_DONE = {
-    Verdict.SAFE_TO_ABORT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its "
-    "records. {again}.",
-    Verdict.COMMIT_IT: "It was not aborted by us. {why}",
-    Verdict.DO_NOT_ABORT: "It was not aborted by us: it may hold records that were committed. When will its client end "
-    "its open transaction?",
-    Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
-    **dict.fromkeys(
-        (Verdict.INVESTIGATE_FIRST, Verdict.NOTIFY_OWNER, Verdict.ACT, Verdict.NONE),
-        "It was not aborted by us so far. Is its client still at work?",
-    ),
-}
-
-
-def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
-    """Return the message for the owner of a producer on one line, empty if no id is named.
-
-    ``holder``: the open transaction of the finding, if any; ``cluster``: its name; ``link``: of the finding's page.
-    """
-    name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
-    if name is None and group is None and (holder is None or producer is None):
-        return ""
-    owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
-    ids = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
-    place = f" in cluster {cluster}" if cluster else ""
-    if holder is None:
-        text = f"about your {owned}{ids}{place}: {finding['message']}"
-    else:
-        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder)}"
-    text = text[:1].upper() + text[1:]
-    return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
-
-
-def _epoch(row: Values) -> str:
-    return "" if row.get("producer_epoch") is None else f", epoch {row['producer_epoch']}"
-
-
-def _left(row: Values) -> str:
-    records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
-    span = offsets(row.get("first_offset"), row.get("last_offset"))
-    since = f" since {begun(row)}" if begun(row) else ""
-    more = f", and in {plural(row['more_partitions'], 'more partition')}" if row.get("more_partitions") else ""
-    return f"{records}an open transaction in {log_name(row)}{f' at offsets {span}' if span else ''}{since}{more}"
-
-
-def _waited(holder: Open) -> str:
-    if not holder.waiting or holder.lso is None:
-        return ""
-    many = plural(holder.waiting, "offset")
-    return f" Behind it read_committed consumers stand at offset {holder.lso}; the LSO lag is {many}."
-
-
-def _done(holder: Open) -> str:
-    given, whose = whole(holder.advice) or Advice(Verdict.INVESTIGATE_FIRST).row(), IdOrigin.of(holder.row)
-    return _DONE[Verdict(given["verdict"])].format(
-        why=lead(given).partition(": ")[2],
-        again=guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again",
-    )

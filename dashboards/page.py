@@ -133,10 +133,11 @@ def lines(template: str, width: int | None = None, **content: object) -> list[st
 
 def _wrapped(line: str, width: int | None) -> list[str]:
     content = line.lstrip(" ")
-    by = len(line) - len(content)
+    by, content = len(line) - len(content), content.replace(_NO_INDENT, "")
     if width is None or content.startswith(_AS_IS):
-        return [" " * by + content.lstrip(_AS_IS + _NO_INDENT)] if content or not by else []
-    parts = wording.wrap(content.replace(_NO_INDENT, ""), width - by)
+        parts = [content.removeprefix(_AS_IS)]
+    else:
+        parts = wording.wrap(content, width - by)
     return [" " * by + part for part in parts if part or not by]
 
 

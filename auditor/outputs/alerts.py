@@ -20,7 +20,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import ClusterName
 from auditor.base.words import SEVERITIES, plural
-from auditor.dashboards import finding_groups, overview
+from auditor.dashboards import overview
 from auditor.dashboards.answers import Open
 from auditor.dashboards.wording import advice_lines, are, outcome_of, short_fingerprint, visible, who
 from auditor.outputs import runs
@@ -80,7 +80,7 @@ class News:
 
     def owner(self, row: Values) -> str:
         """Return the message for the owner of the producer that a finding names; empty if it names none."""
-        return finding_groups.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
+        return overview.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
 
 
 def where(row: Values) -> str:
