@@ -183,6 +183,39 @@ def who(row: Values) -> str:
     return " · ".join(parts)
 
 
+def ageless(row: Values) -> bool:
+    """Whether the age of an open transaction is unknown: at least 0 is no age, since the newest time is its own."""
+    return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
+
+
+def aged(row: Values) -> str:
+    """Return the age of an open transaction in words."""
+    if ageless(row):
+        return "an unknown time"
+    if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
+        least = "about " if row.get("at_least") else "at most "
+    else:
+        least = "at least " if row.get("at_least") else ""
+    return f"{least}{duration(row['age_ms'])}"
+
+
+def begun(row: Values) -> str:
+    """Return since when a transaction is open, in words; empty if unknown. Where the producer's clock contradicts
+    the brokers' times around it, both are given."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
+    text, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != text else []
+    bounds += [f"no later than {most}"] if most and most != text else []
+    text += " at the earliest" if text == least else " at the latest" if text == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
+
+
 FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
 
 
