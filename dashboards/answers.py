@@ -20,16 +20,21 @@ from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     advice_lines,
+    aged,
+    ageless,
     are,
+    begun,
     counted,
     instant,
     log_name,
     parsed_time,
     sentences,
+    short_fingerprint,
     size,
     unsaid,
     visible,
     were,
+    who,
 )
 
 # Blocked partitions: what blocks them and what is safe to do.
@@ -86,6 +91,31 @@ class Open:
     def name(self) -> str:
         """Topic and partition."""
         return log_name(self.row)
+
+    @property
+    def by(self) -> str:
+        """Whose transaction it is, in words."""
+        return who(self.row) or "an unknown producer"
+
+    @property
+    def age(self) -> str:
+        """For how long it is open, in words."""
+        return aged(self.row)
+
+    @property
+    def began(self) -> str:
+        """Since when it is open, in words; empty if unknown."""
+        return begun(self.row)
+
+    @property
+    def status(self) -> str:
+        """The status of its partition, in words."""
+        return standing_text(self)
+
+    @property
+    def readers(self) -> Sequence[str]:
+        """Groups that read committed records of its topic."""
+        return self.row.get("readers") or ()
 
     @property
     def lso(self) -> int | None:
@@ -153,6 +183,11 @@ class Open:
     def fingerprint(self) -> str | None:
         """The fingerprint of its finding; in a run of an earlier release that of the first one."""
         return self.row.get("fingerprint") or next((f.get("fingerprint") for f in self.findings), None)
+
+    @property
+    def finding_id(self) -> str:
+        """The ID of its first finding that has one, else empty."""
+        return next((name for f in self.findings if (name := short_fingerprint(f))), "")
 
     @property
     def left_out(self) -> bool:
@@ -686,7 +721,7 @@ def _headline(
     if left_out:
         return "unsure", f"{_partitions_are(left_out)} blocked, which only a rule that was left out reports"
     if unknown:
-        lacking = "for how long" if any(_ageless(row.holder.row) for row in unknown) else "whether that is normal"
+        lacking = "for how long" if any(ageless(row.holder.row) for row in unknown) else "whether that is normal"
         return "unsure", f"{_partitions_are(unknown)} held by an open transaction, and nothing shows {lacking}"
     if empty := summary.get("empty_input"):
         reason = empty[:1].upper() + empty[1:]
@@ -755,7 +790,7 @@ def standing_text(holder: Open) -> str:
     row, standing = holder.row, holder.standing
     if standing == "unknown" and row["class"] in STUCK:
         return "it looks abandoned, or its marker was written after this log was copied: a newer copy shows which"
-    if standing == "unknown" and not _ageless(row):
+    if standing == "unknown" and not ageless(row):
         lacking = "" if row.get("timeout_ms") else "its time-out, or "
         return f"nothing in the input shows {lacking}whether it is open still"
     if standing in ("waiting", "overdue") and row.get("timeout_ms") == NO_TIMEOUT_MS:
@@ -763,38 +798,6 @@ def standing_text(holder: Open) -> str:
     if standing == "waiting" and holder.blocks:
         return "within its time-out, which is longer than readers should wait"
     return f"probably {STANDINGS[standing]}" if holder.certainty == "likely" else STANDINGS[standing]
-
-
-def _ageless(row: Values) -> bool:
-    return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
-
-
-def aged(row: Values) -> str:
-    """Return the age of an open transaction in words. An age of at least 0 is unknown: the newest time is its own."""
-    if _ageless(row):
-        return "an unknown time"
-    if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
-        least = "about " if row.get("at_least") else "at most "
-    else:
-        least = "at least " if row.get("at_least") else ""
-    return f"{least}{duration(row['age_ms'])}"
-
-
-def begun(row: Values) -> str:
-    """Return since when a transaction is open, in words; empty if unknown. Where the producer's clock contradicts
-    the brokers' times around it, both are given."""
-    if not row.get("since"):
-        return ""
-    if not row.get("since_by_producer"):
-        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
-    text, least, most = (
-        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
-    )
-    bounds = [f"no earlier than {least}"] if least and least != text else []
-    bounds += [f"no later than {most}"] if most and most != text else []
-    text += " at the earliest" if text == least else " at the latest" if text == most else ""
-    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
-    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
 
 
 # The shapes that pages are made from, complete with nulls: a key that a run could not fill must not fail the report.

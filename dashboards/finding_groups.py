@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from auditor.base.advice import Advice, Verdict, lead, whole
 from auditor.base.at_rest import Values
 from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
-from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.user_input import fits, is_of
-from auditor.base.words import plural
-from auditor.dashboards.answers import BlockedSummary, Open, badness, begun, unaccepted
+from auditor.dashboards.answers import BlockedSummary, Open, badness, unaccepted
 from auditor.dashboards.wording import (
     GRAVE,
     SEVERITIES,
     Finding,
-    advice_lines,
     clip,
-    fact,
     in_words,
-    indented,
-    instant,
     kind,
     log_name,
     offsets,
-    outcome_of,
     short_fingerprint,
-    step_lines,
     value,
     visible,
     who,
-    wrap,
 )
 
 if TYPE_CHECKING:
@@ -126,7 +115,7 @@ class ProducerPartitions:
     @property
     def readers(self) -> list[str]:
         """Groups that read committed records of their topics."""
-        return sorted({str(name) for row in self.rows for name in row.holder.row.get("readers") or ()})
+        return sorted({str(name) for row in self.rows for name in row.holder.readers})
 
     @property
     def groups(self) -> list[str]:
@@ -453,116 +442,3 @@ def named(values: Iterable[Any], globs: Iterable[str]) -> bool:
     """Whether any of the values matches any of the globs."""
     texts = [str(value) for value in values if value is not None]
     return any(fits(text, glob) for glob in globs for text in texts)
-
-
-# One finding as text.
-
-
-def explained(row: Values, page: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
-    """Return the lines of one finding with its evidence.
-
-    ``row``: the contract's fields and ``fingerprint``; ``page``: title and sections of its rule, empty if it no longer
-    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
-    """
-    from auditor.dashboards import page as pages  # only now: it loads the engine of templates
-
-    lines = wrap(visible(f"{row['severity']} {row['rule']} · {row['fingerprint']}"), width)
-    span = offsets(row["offset"], row["last_offset"])
-    broker = "" if row["broker_id"] is None else f" on broker {row['broker_id']}"
-    place = f"{log_name(row) or 'the cluster'}{f' at offsets {span}' if span else ''}{broker}"
-    file = "" if row["file"] is None else f"{row['file']}" + (f" at byte {row['position']}" if row["position"] else "")
-    for name, text in (
-        ("Outcome", outcome_of(row)),
-        ("Where", place),
-        ("File", file),
-        ("Who", who(row)),
-        ("When", pages.when(row) or ""),
-        ("What", row["message"]),
-    ):
-        lines += [f"{name}:", *indented(text, width, 2)] if text else []
-    lines.append("Evidence:")
-    for name, content in sorted((row["evidence"] or {}).items()):
-        if content is not None and name != "also":
-            lines += indented(f"{name}: {fact(name, content)}", width, 2)
-    also = Counter((f["severity"], f["rule"], f["message"]) for f in read(Evidence, row["evidence"]).get("also", ()))
-    lines += ["Also found, of the same cause:"] if also else []
-    for (severity, rule, text), count in also.items():
-        times = f" ({count:,} times)" if count > 1 else ""
-        lines += indented(f"{severity} {rule}: {text}{times}", width, 2)
-    if did := pages.around(events or (), row):
-        lines.append("What the cluster did:")
-        for entry in did:
-            lines += indented(f"{instant(entry.time) if entry.time else 'before'}: {entry.says}", width, 2)
-    elif row["partition"] is not None:
-        lines += ["What the cluster did:", *indented(f"not known: {pages.unknown(events, row)}", width, 2)]
-    lines.append("What to do:")
-    lines += step_lines(advice_lines(row.get("advice"), row["remedy"] or ""), width)
-    for name in ("Title", "Checks", "Why it matters", "Can be wrong", "Source"):
-        if name in page:
-            lines += [f"{'The rule' if name == 'Title' else name}:", *indented(page[name], width, 2)]
-    return lines
-
-
-# The message for the owner of a producer, ready to be pasted.
-
-
-BLANK = "____"  # for the time of the abort, to be filled in by hand
-# A sentence per verdict; {why} is that of the advice.
-_DONE = {
-    Verdict.SAFE_TO_ABORT: f"It was aborted by us at {BLANK} (UTC): read_committed consumers will never get its "
-    "records. {again}.",
-    Verdict.COMMIT_IT: "It was not aborted by us. {why}",
-    Verdict.DO_NOT_ABORT: "It was not aborted by us: it may hold records that were committed. When will its client end "
-    "its open transaction?",
-    Verdict.WAIT: "It was not aborted by us: it is within its time-out. Is its client still at work?",
-    **dict.fromkeys(
-        (Verdict.INVESTIGATE_FIRST, Verdict.NOTIFY_OWNER, Verdict.ACT, Verdict.NONE),
-        "It was not aborted by us so far. Is its client still at work?",
-    ),
-}
-
-
-def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
-    """Return the message for the owner of a producer on one line, empty if no id is named.
-
-    ``holder``: the open transaction of the finding, if any; ``cluster``: its name; ``link``: of the finding's page.
-    """
-    name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
-    if name is None and group is None and (holder is None or producer is None):
-        return ""
-    owned = f"transactional id {name}" if name is not None else f"group {group}" if group is not None else "client"
-    ids = "" if producer is None else f" (producer {producer}{_epoch(finding)})"
-    place = f" in cluster {cluster}" if cluster else ""
-    if holder is None:
-        text = f"about your {owned}{ids}{place}: {finding['message']}"
-    else:
-        text = f"your {owned}{ids} left {_left(holder.row)}{place}.{_waited(holder)} {_done(holder)}"
-    text = text[:1].upper() + text[1:]
-    return visible(f"{text}{'' if text.endswith(('.', '?')) else '.'}{f' More: {link}' if link else ''}")
-
-
-def _epoch(row: Values) -> str:
-    return "" if row.get("producer_epoch") is None else f", epoch {row['producer_epoch']}"
-
-
-def _left(row: Values) -> str:
-    records = "" if row.get("records") is None else f"{plural(row['records'], 'record')} of "
-    span = offsets(row.get("first_offset"), row.get("last_offset"))
-    since = f" since {begun(row)}" if begun(row) else ""
-    more = f", and in {plural(row['more_partitions'], 'more partition')}" if row.get("more_partitions") else ""
-    return f"{records}an open transaction in {log_name(row)}{f' at offsets {span}' if span else ''}{since}{more}"
-
-
-def _waited(holder: Open) -> str:
-    if not holder.waiting or holder.lso is None:
-        return ""
-    many = plural(holder.waiting, "offset")
-    return f" Behind it read_committed consumers stand at offset {holder.lso}; the LSO lag is {many}."
-
-
-def _done(holder: Open) -> str:
-    given, whose = whole(holder.advice) or Advice(Verdict.INVESTIGATE_FIRST).row(), IdOrigin.of(holder.row)
-    return _DONE[Verdict(given["verdict"])].format(
-        why=lead(given).partition(": ")[2],
-        again=guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again",
-    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -14,18 +13,18 @@ from xml.etree import ElementTree as ET
 from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.dashboards import answers, finding_groups, wording
+from auditor.dashboards import answers, finding_groups, page
 from auditor.dashboards.wording import (
     SEVERITIES,
     Finding,
     clip,
+    escaped,
     kind,
     log_name,
     offsets,
     outcome_of,
     place,
     visible,
-    who,
 )
 
 # CSV and Markdown. Names come from untrusted input: in CSV an apostrophe precedes what a spreadsheet would take for a
@@ -33,7 +32,6 @@ from auditor.dashboards.wording import (
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 
 
 def csv_lines(heads: Sequence[str], rows: Iterable[Values]) -> Iterator[str]:
@@ -62,11 +60,6 @@ def markdown_lines(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> It
     yield f"|{' --- |' * len(heads)}\n"
     for row in rows:
         yield f"| {' | '.join('' if cell is None else escaped(str(cell)) for cell in row)} |\n"
-
-
-def escaped(text: str) -> str:
-    """Escape a text for Markdown, on one line."""
-    return _SIGNS.sub(r"\\\1", visible(text))
 
 
 # SARIF 2.1.0 (OASIS).
@@ -254,7 +247,9 @@ def rendered(
     if kind == "csv":
         yield from csv_lines(answers.FINDING, findings)
     elif kind == "markdown":
-        yield from _markdown(findings, run.verdict, run.full)
+        remedies = finding_groups.remedies(findings, run.verdict.held)[: finding_groups.SHOWN]
+        clock = answers.clock(run.full)
+        yield page.text("findings.md.j2", run=run, clock=clock, findings=findings, remedies=remedies)
     elif kind == "sarif":
         yield sarif(findings, run.full, rules, run.verdict.headline)
     else:
@@ -270,36 +265,3 @@ def list_lines(kind: str, rows: Sequence[Values]) -> Iterator[str]:
         yield from csv_lines(heads, rows)
     elif rows:
         yield from markdown_lines(heads, ([row[head] for head in heads] for row in rows))
-
-
-def _markdown(findings: Sequence[Finding], decided: answers.RunVerdict, summary: Values) -> Iterator[str]:
-    yield f"# {escaped(decided.headline)}\n\n{escaped(answers.clock(summary))}\n"
-    for row in decided.held:
-        holder = row.holder
-        since = f", since {answers.begun(holder.row)}" if holder.row.get("since") else ""
-        by = escaped(who(holder.row) or "an unknown producer")
-        stands = f"for {answers.aged(holder.row)}{since}: {answers.standing_text(holder)}"
-        yield f"\n## {escaped(holder.name)} is blocked by {by}\n\n{escaped(stands)}\n\n"
-        yield from _steps(holder.steps)
-    if decided.accepted:
-        names = ", ".join(row.holder.name for row in decided.accepted)
-        yield f"\nBlocked, which the baseline accepts: {escaped(names)}\n"
-    for one in finding_groups.remedies(findings, decided.held)[: finding_groups.SHOWN]:
-        where = log_name(one.first) or one.first["file"] or "the cluster"
-        more = f" and {plural(one.count - 1, 'more finding')}" if one.count > 1 else ""
-        yield f"\n## {escaped(' and '.join(one.rules))}: {escaped(where)}{more}\n\n"
-        yield from _steps(wording.advice_lines(one.first["advice"], one.text))
-    yield "\n## Findings\n\n"
-    if not findings:
-        yield "None.\n"
-        return
-    heads = ("severity", "outcome", "rule", "where", "who", "what", "fingerprint")
-    digits = wording.short_fingerprint
-    rows = ((f["severity"], outcome_of(f), f["rule"], place(f), who(f), f["message"], digits(f)) for f in findings)
-    yield from markdown_lines(heads, rows)
-
-
-def _steps(parts: Sequence[tuple[str, str]]) -> Iterator[str]:
-    # Indented by four, a command is code whatever characters it has.
-    lines = [f"    {visible(text)}\n" if kind == "command" else f"{escaped(text)}\n" for kind, text in parts]
-    yield "\n".join(lines)

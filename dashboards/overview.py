@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
+from auditor.base.transactional_ids import IdOrigin, guidance, is_flinks
 from auditor.base.words import duration, plural
-from auditor.dashboards import answers, finding_groups, page, timeline
-from auditor.dashboards.answers import AFFECTED, BlockedSummary, RunVerdict, badness
+from auditor.dashboards import answers, page, timeline
+from auditor.dashboards.answers import AFFECTED, BlockedSummary, Open, RunVerdict, badness
 from auditor.dashboards.timeline import TrendLane, axis, milliseconds
 from auditor.dashboards.wording import GRAVE, SEVERITIES, Finding, fact, instant, log_name, short_fingerprint
 
@@ -493,8 +494,30 @@ def render_finding(story: FindingOverRuns, links: Links, as_of: str | None) -> s
         tone=story.state[0] if story.gone else "unsure" if story.accepted else _TONES[row["severity"]],
         trend=timeline.draw_trend(steps, [step.at for step in steps], lanes),
         digits=short_fingerprint(row),
-        message=finding_groups.message(row, holder, story.cluster.name),
+        message=message(row, holder, story.cluster.name),
     )
 
 
 _TONES = {"critical": "bad", "error": "bad", "warning": "warn", "info": "unsure"}
+
+
+# The message for the owner of a producer, ready to be pasted.
+
+
+BLANK = "____"  # for the time of the abort, to be filled in by hand
+
+
+def message(finding: Finding, holder: Open | None, cluster: str, link: str = "") -> str:
+    """Return the message for the owner of a producer on one line, empty if no id is named.
+
+    ``holder``: the open transaction of the finding, if any; ``cluster``: its name; ``link``: of the finding's page.
+    """
+    name, group, producer = (finding.get(key) for key in ("transactional_id", "group_id", "producer_id"))
+    if name is None and group is None and (holder is None or producer is None):
+        return ""
+    whose = None if holder is None else IdOrigin.of(holder.row)
+    again = guidance(whose, "hanging") if is_flinks(whose) else "If they matter, send them again"
+    lines = page.lines(
+        "owner.txt.j2", finding=finding, holder=holder, cluster=cluster, link=link, again=again, blank=BLANK
+    )
+    return " ".join(lines)

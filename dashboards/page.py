@@ -1,18 +1,16 @@
-"""Templates of all pages, and what the cluster did to a partition."""
+"""Templates of all outputs, and what the cluster did to a partition."""
 
 from __future__ import annotations
 
 import base64
 import functools
 import hashlib
-import importlib.metadata
-import inspect
+import itertools
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from jinja2 import Environment, FileSystemBytecodeCache, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from auditor.base.at_rest import Values
@@ -22,10 +20,12 @@ from auditor.base.words import duration, plural
 from auditor.dashboards import answers, timeline, wording
 from auditor.dashboards.wording import log_name
 
+if TYPE_CHECKING:
+    from jinja2 import Environment, FileSystemBytecodeCache
+
 # Events and findings of a partition by time.
 
 
-MAX_STORIES = 20  # partitions on a page
 MAX_FINDINGS = 20  # of a partition among its events
 AROUND = 5  # events before and after a finding, as text
 
@@ -91,40 +91,83 @@ def around(events: Iterable[Values], finding: Values) -> list[TimelineEntry]:
     return before[-AROUND:] + entries[len(before) :][:AROUND]
 
 
-# Templates, which escape by default. Style and script are inline; the content security policy permits only them, by
-# their hashes. The script sorts, filters and copies; it writes no markup.
+# Templates. Hidden characters of every value are escaped; in pages HTML is, too, and in Markdown what is special there.
+# Style and script are inline; the content security policy permits only them, by their hashes. The script sorts, filters
+# and copies; it writes no markup.
+
+
+# Marks of the layout of text, which no value can have: control characters in values are escaped.
+_AS_IS = "\x01"  # before a line that is not wrapped
+_CELL = "\t"  # between the cells of a row
+_NO_INDENT = "\x02"  # before a value that begins with a space
 
 
 def render(template: str, **content: object) -> str:
     """Render a whole page as text, to be written as UTF-8. A name that ``template`` uses and ``content`` lacks
     raises."""
     style, script = _asset("report.css"), _asset("report.js")
-    return _environment().get_template(template).render(**content, style=style, script=script, policy=content_policy())
+    return text(template, **content, style=style, script=script, policy=content_policy())
+
+
+def text(template: str, **content: object) -> str:
+    """Render a template of the kind that its name says: html, md or txt."""
+    return _environment(template.split(".")[1]).get_template(template).render(content)
+
+
+def lines(template: str, width: int | None = None, **content: object) -> list[str]:
+    """Render a text template as lines.
+
+    A line of the template is wrapped at ``width`` columns and keeps its indentation; an indented one without text is
+    omitted. Rows of ``cells`` that follow each other are aligned. What is ``as_is`` is a line that is not wrapped;
+    ``as_made`` are lines that this function returned, or another that escapes hidden characters.
+    """
+    made: list[str] = []
+    all_lines = text(template, **content).removesuffix("\n").split("\n")
+    for is_row, group in itertools.groupby(all_lines, lambda line: _CELL in line):
+        if is_row:
+            made += wording.aligned([row.split(_CELL) for row in group])
+        else:
+            made += [part for line in group for part in _wrapped(line, width)]
+    return made
+
+
+def _wrapped(line: str, width: int | None) -> list[str]:
+    content = line.lstrip(" ")
+    by, content = len(line) - len(content), content.replace(_NO_INDENT, "")
+    if width is None or content.startswith(_AS_IS):
+        parts = [content.removeprefix(_AS_IS)]
+    else:
+        parts = wording.wrap(content, width - by)
+    return [" " * by + part for part in parts if part or not by]
 
 
 @functools.cache
-def _environment() -> Environment:
+def _environment(kind: str) -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # only now: commands that print nothing start faster
+
     environment = Environment(
         loader=PackageLoader("auditor.dashboards"),
-        autoescape=True,
+        autoescape=kind == "html",
         undefined=StrictUndefined,
-        finalize=_finalize,
+        finalize=functools.partial(_finalize, {"html": wording.visible, "md": wording.escaped, "txt": _inside}[kind]),
         trim_blocks=True,
         lstrip_blocks=True,
         bytecode_cache=_kept_templates(),
     )
     names = (
         "number", "size", "instant", "value", "log_name", "offsets", "who", "pieces", "unsaid", "new_in", "clip",
-        "outcome_of",
-        "short_fingerprint",
+        "outcome_of", "place", "fact", "advice_lines", "short_fingerprint",
     )  # fmt: skip
     environment.filters |= {name: getattr(wording, name) for name in names} | {"plural": plural, "duration": duration}
     environment.filters |= {
-        "aged": answers.aged,
-        "begun": answers.begun,
         "when": when,
         "baseline_said": wording.baseline,
         "advised": answers.advised,
+        "are": wording.are,
+        "visible": lambda text: Markup(wording.visible(text)),
+        "as_is": lambda line: Markup(_AS_IS + wording.visible(line)),
+        "cells": _cells,
+        "as_made": lambda lines: Markup("\n".join(_AS_IS + line for line in lines)),
     }
     environment.globals["in_words"] = timeline.in_words
     return environment
@@ -135,15 +178,28 @@ def _kept_templates() -> FileSystemBytecodeCache | None:
     folder = folder_for(__name__, __file__)
     if folder is None:
         return None
+    import importlib.metadata
+    import inspect
+
+    from jinja2 import FileSystemBytecodeCache
+
     source = importlib.metadata.version("jinja2") + inspect.getsource(sys.modules[__name__])
     return FileSystemBytecodeCache(str(folder), f"page-{hashlib.sha256(source.encode()).hexdigest()[:16]}-%s.cache")
 
 
-def _finalize(content: object) -> object:
-    # Runs on every expression before it is escaped.
+def _finalize(escape: Callable[[str], str], content: object) -> object:
+    # Runs on every expression before it is escaped as HTML.
     if content is None:
         return "–"
-    return wording.visible(content) if isinstance(content, str) and not isinstance(content, Markup) else content
+    return escape(content) if isinstance(content, str) and not isinstance(content, Markup) else content
+
+
+def _cells(row: Iterable[object]) -> Markup:
+    return Markup(_CELL.join("–" if cell is None else wording.visible(str(cell)) for cell in row))
+
+
+def _inside(content: str) -> str:
+    return (_NO_INDENT if content.startswith(" ") else "") + wording.visible(content)
 
 
 @functools.cache

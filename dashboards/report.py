@@ -97,7 +97,7 @@ def table(
 def _note(holder: Open) -> str:
     if holder.left_out:
         return "only a rule that was left out reports it"
-    return answers.standing_text(holder) if _endless(holder) or holder.standing == "unknown" else ""
+    return holder.status if _endless(holder) or holder.standing == "unknown" else ""
 
 
 def _endless(holder: Open) -> bool:
@@ -111,7 +111,7 @@ def _key(entry: Open) -> tuple[object, ...]:
 # The page: self-contained, complete without script, and reproducible (no clock, no random order).
 
 
-MAX_TIMELINES, MAX_OPEN, MAX_ALIKE, MAX_OPEN_ROWS = 40, 300, 50, 25
+MAX_TIMELINES, MAX_OPEN = 40, 300
 
 
 # A timeline, its picture, and a picture of the whole log if the first shows a part of it.
@@ -149,37 +149,28 @@ def render_report(
         "report.html.j2",
         summary=summary,
         glossary=GLOSSARY,
-        held=decided.held,
         holders=finding_groups.holders(decided.held),
-        named=decided.named,
         remedies=asked,
-        affected=decided.affected,
         calm="unsure" if summary["unchecked"] else decided.calm,
-        grave=decided.open,
         anchors=anchors,
         about={rule: f"do-about-{n}" for n, one in enumerate(asked[: finding_groups.SHOWN], 1) for rule in one.rules},
         open=everything,
         table=table(decided, everything, asked[: finding_groups.SHOWN], anchors),
         counts=counts,
-        verdict=(decided.tone, decided.headline),
+        decided=decided,
         clock=answers.clock(summary),
-        stands=answers.standing_text,
         chained=chained,
         counted=counted,
         groups=grouped,
         unshown=finding_groups.unshown(grouped),
         undecided=answers.undecided(findings),
         missing=answers.missing(findings),
-        settings=summary["prevention"],
         pictures=_pictures(timelines, everything),
         more_timelines=max(0, len(timelines) - MAX_TIMELINES),
         stories=page.stories(summary["cluster_events"], findings),
-        max_stories=page.MAX_STORIES,
         asides=table_lines.cards(summary["asides"]),
         classes=answers.KINDS,
         max_open=MAX_OPEN,
-        max_alike=MAX_ALIKE,
-        max_open_rows=MAX_OPEN_ROWS,
         max_table=words.MOST,
     )
 

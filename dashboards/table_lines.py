@@ -9,12 +9,17 @@ from typing import NamedTuple
 from auditor.base.advice import pieces
 from auditor.base.at_rest import Values
 from auditor.base.words import duration, plural
-from auditor.dashboards.wording import aligned, instant, log_name, number, size, step_lines, visible, wrap
+from auditor.dashboards import page
+from auditor.dashboards.wording import instant, log_name, number, size
+
+
+def _lines(template: str, **content: object) -> Iterator[str]:
+    return (f"{line}\n" for line in page.lines(template, None, **content))
+
 
 # ``auditor cleaner``.
 
 
-CLEANER_HEADS = ("partition", "broker", "stands", "cleaned to", "dirty", "ratio", "cleanable", "left alone", "note")
 HELD = {
     "active_segment": "",
     "last_stable_offset": "the last stable offset",
@@ -24,40 +29,15 @@ HELD = {
 
 def cleaner_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """Yield the sums and one line per replica with something to clean, or, with ``every``, for all."""
-    if not rows:
-        yield "No compacted log is in the input.\n"
-        return
     rows = sorted(rows, key=lambda row: row["stands"] != "held")
-    counts = Counter(row["stands"] for row in rows)
-    yield f"{plural(len(rows), 'compacted log')}: {', '.join(f'{n} {s}' for s, n in counts.items())}\n"
-    for why, n in Counter(row["undecided"] for row in rows if row["undecided"]).items():
-        yield f"not sure of {plural(n, 'log')}: {visible(why)}\n"
     shown = [row for row in rows if every or cleaner_row_matters(row)]
-    if shown:
-        yield "\n"
-        yield from aligned([CLEANER_HEADS, *(cleaner_cells(row) for row in shown)])
-    if more := len(rows) - len(shown):
-        yield f"\n{plural(more, 'log')} with nothing to clean but the active segment: --all lists them\n"
+    counts, unsure = Counter(row["stands"] for row in rows), Counter(filter(None, (row["undecided"] for row in rows)))
+    return _lines("cleaner.txt.j2", rows=rows, shown=shown, counts=counts, unsure=unsure, note=cleaner_note)
 
 
 def cleaner_row_matters(row: Values) -> bool:
     """Whether more than the active segment is to be cleaned, or something prevents it."""
     return row["stands"] != "clean" or row["held_by"] != "active_segment"
-
-
-def cleaner_cells(row: Values) -> tuple[str, ...]:
-    """Return a row under :data:`CLEANER_HEADS`."""
-    return (
-        log_name(row),
-        str(row["broker_id"]) if row["broker_id"] is not None else "–",
-        row["stands"],
-        "–" if row["checkpoint"] is None else str(row["checkpoint"]),
-        number(row["dirty_offsets"]),
-        f"{row['dirty_ratio']:.2f} of {row['min_dirty_ratio']:.2f}",
-        size(row["cleanable_bytes"]),
-        size(row["uncleanable_bytes"]),
-        visible(cleaner_note(row)),
-    )
 
 
 def cleaner_note(row: Values) -> str:
@@ -100,40 +80,33 @@ CAUSES = {
     "empty": "active and empty",
     "no_timestamps": "no timestamps: the file's time of change decides",
 }
-SPACE_HEADS = ("segment", "broker", "size", "what becomes of it", "when", "setting", "note")
 MOST = 20  # topics and producers that are listed
 
 
 def space_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """Yield sums by cause, topic and producer, then one line per segment that is retained unusually, or, with
     ``every``, for all."""
-    if not rows:
-        yield "No segment is in the input.\n"
-        return
-    aborted = sum(row["aborted_bytes"] for row in rows)
-    whole = sum(row["size"] for row in rows)
-    yield f"{plural(len(rows), 'segment')}, {size(whole)}, of which {size(aborted)} of aborted transactions\n\n"
-    yield from _sums("cause", rows, lambda row: CAUSES[cause(row)])
-    yield from _sums("topic and cause", rows, lambda row: f"{row['topic']}: {CAUSES[cause(row)]}")
     in_future = [row for row in rows if row["kept_by"] == "timestamp_in_the_future"]
-    yield from _sums("producer of the newest timestamp, in the future", in_future, producer)
-    yield from _sums("not sure, since", [row for row in rows if row["undecided"]], lambda row: row["undecided"])
+    tables = (
+        ("cause", _sums(rows, cause)),
+        ("topic and cause", _sums(rows, lambda row: f"{row['topic']}: {cause(row)}")),
+        ("producer of the newest timestamp, in the future", _sums(in_future, producer)),
+        ("not sure, since", _sums([row for row in rows if row["undecided"]], lambda row: row["undecided"])),
+    )
     shown = [row for row in rows if every or space_row_matters(row)]
-    if shown:
-        yield from aligned([SPACE_HEADS, *(space_cells(row) for row in shown)])
-    if more := len(rows) - len(shown):
-        yield f"{plural(more, 'segment')} that retention takes, or leaves, as is normal: --all lists them\n"
+    return _lines("space.txt.j2", rows=rows, shown=shown, tables=tables, cause=cause, note=space_note, most=MOST)
 
 
 def cause(row: Values) -> str:
-    """Return why a segment is deleted or retained, a key of :data:`CAUSES`."""
-    return str(row["goes"] or row["kept_by"])
+    """Return why a segment is deleted or retained, in words."""
+    return CAUSES[row["goes"] or row["kept_by"]]
 
 
 def space_row_matters(row: Values) -> bool:
     """Whether something other than its age and the limits retains a segment."""
-    return cause(row) in ("timestamp_in_the_future", "older_segment", "no_timestamps") or (
-        cause(row) in ("high_watermark", "not_in_remote_storage") and not row["active"]
+    kept_by = row["goes"] or row["kept_by"]
+    return kept_by in ("timestamp_in_the_future", "older_segment", "no_timestamps") or (
+        kept_by in ("high_watermark", "not_in_remote_storage") and not row["active"]
     )
 
 
@@ -142,21 +115,6 @@ def producer(row: Values) -> str:
     if row["producer_id"] < 0:
         return "none (not idempotent)"
     return row["transactional_id"] or f"producer {row['producer_id']}"
-
-
-def space_cells(row: Values) -> tuple[str, ...]:
-    """Return a row under :data:`SPACE_HEADS`."""
-    when = "" if row["goes_at"] is None else f"{instant(row['goes_at'])}"
-    by = "" if row["setting"] is None else f"{row['setting']} ({row['setting_by']})"
-    return (
-        f"{log_name(row)}/{row['base_offset']}",
-        "–" if row["broker_id"] is None else str(row["broker_id"]),
-        size(row["size"]),
-        CAUSES[cause(row)],
-        "next check" if row["goes"] else when,
-        by,
-        visible(space_note(row)),
-    )
 
 
 def space_note(row: Values) -> str:
@@ -171,77 +129,30 @@ def space_note(row: Values) -> str:
     return "; ".join(notes)
 
 
-def _sums(title: str, rows: Sequence[Values], of: Callable[[Values], str]) -> Iterator[str]:
-    if not rows:
-        return
+def _sums(rows: Sequence[Values], of: Callable[[Values], str]) -> list[tuple[str, int, int]]:
+    # The bytes and the number of segments by name, the largest first.
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         sums[of(row)][0] += row["size"]
         sums[of(row)][1] += 1
-    largest = sorted(sums.items(), key=lambda item: (-item[1][0], item[0]))
-    yield from aligned(
-        [("size", "segments", title), *((size(b), str(n), visible(name)) for name, (b, n) in largest[:MOST])]
-    )
-    if (more := len(largest) - MOST) > 0:
-        yield f"and {more} more\n"
-    yield "\n"
+    return [(name, sums[name][0], sums[name][1]) for name in sorted(sums, key=lambda name: (-sums[name][0], name))]
 
 
 # ``auditor lag``.
 
 
-LAG_HEADS = ("group", "partition", "position", "offsets", "committed", "uncommitted", "behind a hold", "since", "note")
-
-
 def lag_lines(rows: Sequence[Values], every: bool) -> Iterator[str]:
     """Yield the sums and one line per position with lag, or, with ``every``, for all."""
-    if not rows:
-        yield "No group has an offset in these logs.\n"
-        return
-    yield f"{summary(rows)}\n"
     shown = [row for row in rows if every or lag_row_matters(row)]
-    if shown:
-        yield "\n"
-        yield from aligned([LAG_HEADS, *(lag_cells(row) for row in shown)])
-    if more := len(rows) - len(shown):
-        yield f"\n{plural(more, 'position')} at the end, with nothing left: --all lists them\n"
-
-
-def summary(rows: Sequence[Values]) -> str:
-    """Return the sums of all positions in a sentence."""
-    groups = len({row["group_id"] for row in rows})
-    committed, uncommitted, offsets = (
-        sum(row[name] or 0 for row in rows) for name in ("committed_records", "uncommitted_records", "offsets")
-    )
     undecided = sum(row["undecided"] is not None for row in rows)
-    text = (
-        f"{plural(groups, 'group')}, {plural(len(rows), 'position')}: {plural(offsets, 'offset')} left, of which "
-        f"read_committed readers get {plural(committed, 'record')} at present, read_uncommitted ones "
-        f"{number(uncommitted)}"
+    return _lines(
+        "lag.txt.j2", rows=rows, shown=shown, undecided=undecided, between=_between, since=since, note=lag_note
     )
-    return text + (f"; {plural(undecided, 'position')} not decided" if undecided else "")
 
 
 def lag_row_matters(row: Values) -> bool:
     """Whether a position has lag or is invalid."""
     return bool(row["offsets"]) or row["undecided"] is not None or row["stands"] in ("beyond_end", "before_start")
-
-
-def lag_cells(row: Values) -> tuple[str, ...]:
-    """Return a row under :data:`LAG_HEADS`."""
-    offset = row["committed_offset"]
-    behind = (row["waiting_records"] or 0) + (row["open_records"] or 0)
-    return (
-        row["group_id"] + (" (share)" if row["kind"] == "share" else ""),
-        log_name(row),
-        "–" if offset is None else str(offset),
-        number(row["offsets"]),
-        _between(row["committed_records"], row["committed_most"]),
-        _between(row["uncommitted_records"], row["uncommitted_most"]),
-        number(behind) if row["held_producer_id"] is not None else "",
-        since(row),
-        visible(lag_note(row)),
-    )
 
 
 def since(row: Values) -> str:
@@ -288,54 +199,7 @@ MOST_DIRS = 20
 
 def plan_lines(plan: Values) -> Iterator[str]:
     """Yield the lines of a plan of :mod:`auditor.pipeline.plan`."""
-    dirs = plan["log_dirs"]
-    rows = [("log directory", "broker", "partitions", "segments", "files", "size")]
-    rows += [
-        (
-            d["log_dir"],
-            "–" if d["broker_id"] is None else str(d["broker_id"]),
-            number(d["partitions"]),
-            number(d["segments"]),
-            number(d["files"]),
-            size(d["bytes"]),
-        )
-        for d in dirs[:MOST_DIRS]
-    ]
-    yield from aligned(rows)
-    if len(dirs) > MOST_DIRS:
-        yield f"and {plural(len(dirs) - MOST_DIRS, 'more log directory')}; --format json lists all\n"
-    topics = [("topics", "partitions", "segments", "size")]
-    topics += [(t["kind"], number(t["partitions"]), number(t["segments"]), size(t["bytes"])) for t in plan["topics"]]
-    yield "\n"
-    yield from aligned(topics)
-    yield "\n"
-    sentences = (*_beside(plan), _tasks(plan["tasks"]), *_estimate(plan["estimate"]))
-    yield from (f"{line}\n" for line in sentences)
-    yield from (f"note: {visible(note)}\n" for note in plan["notes"])
-
-
-def _beside(plan: Values) -> Iterator[str]:
-    if plan["remote"]["files"]:
-        yield f"beside these {plural(plan['remote']['files'], 'remote file')}, {size(plan['remote']['bytes'])}"
-    if plan["not_read"]["files"]:
-        left = plan["not_read"]
-        yield f"not read: {plural(left['files'], 'file')}, {size(left['bytes'])}"
-    if (left := plan["left_out"])["files"]:
-        begun = f", {plural(left['begun'], 'copy')} from a later segment on" if left["begun"] else ""
-        yield f"left out by the scope: {plural(left['files'], 'file')}, {size(left['bytes'])}{begun}"
-    if plan["unreadable"]:
-        yield f"cannot be read: {plural(plan['unreadable'], 'file')} (the audit will end with status 3)"
-
-
-def _tasks(tasks: Values) -> str:
-    if tasks["count"] is None:
-        how = "shared out when the cluster says how many tasks run at a time"
-    else:
-        how = f"in {plural(tasks['count'], 'task')}, {tasks['slots']} at a time ({tasks['way']})"
-    parts = f", {number(tasks['in_parts'])} of them in parts" if tasks["in_parts"] else ""
-    largest = tasks["largest"]
-    last = f"; the largest is {visible(largest['name'])}, {size(largest['bytes'])}" if largest else ""
-    return f"{plural(tasks['replicas'], 'partition copy')} {how}{parts}{last}"
+    return _lines("plan.txt.j2", plan=plan, most=MOST_DIRS, span=_span)
 
 
 def _span(values: list[float]) -> str:
@@ -343,52 +207,22 @@ def _span(values: list[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _estimate(estimate: Values) -> Iterator[str]:
-    large, small = (size(value) for value in estimate["batches_of_bytes"])
-    yield f"Estimates, from batches of {large} to batches of {small}; they depend on the machine:"
-    if estimate["seconds"] is None:
-        yield f"  time: {_span(estimate['cpu_seconds'])} of one core; divide by the cores of the cluster"
-    else:
-        yield f"  time: {_span(estimate['seconds'])} ({_span(estimate['cpu_seconds'])} of one core)"
-    yield f"  a disk of 500 MiB/s gives these bytes in {_span([estimate['disk_seconds']] * 2)}"
-    memory = estimate["memory_bytes"]
-    yield f"  memory: driver {size(memory['driver'])}, each worker {size(memory['worker'])}"
-    if memory["comparing"]:
-        least, most = map(size, memory["comparing"])
-        yield f"  the worker that compares the replicas of the largest partition: {least} to {most}"
-
-
 # ``auditor recheck``.
 
 
-def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> Iterator[str]:
-    """Yield the counts by answer, then each question with its answer and, if it is still open, what to do; each advice
+def recheck_lines(rows: Sequence[Values], notes: Sequence[str], width: int) -> list[str]:
+    """Return the counts by answer, then each question with its answer and, if it is still open, what to do; each advice
     once.
 
     ``rows``: of :meth:`auditor.outputs.recheck.AnsweredQuestion.row`; ``notes``: what was not compared.
     """
-    printed = []
-    counts = Counter(row["answer"] for row in rows)
-    yield f"{len(rows)} compared: " + ", ".join(f"{count} {answer}" for answer, count in counts.items())
+    answered, printed = [], set()
     for row in rows:
-        yield ""
-        yield from wrap(visible(f"{str(row['answer']).upper()}  {_about(row)}: {row['why']}"), width)
-        advice = _advice(row)
-        if advice in printed:
-            continue
-        printed.append(advice)
-        yield from step_lines(advice, width)
-    yield ""
-    for note in notes:
-        yield from wrap(f"{note[0].upper()}{note[1:]}.", width)
-
-
-def _about(row: Values) -> str:
-    place = f"{row['topic']}-{row['partition']}"
-    place += "" if row["first_offset"] is None else f" at offset {row['first_offset']}"
-    if row["fingerprint"] is not None:
-        return f"{row['severity']} {row['rule']} {row['fingerprint'][:12]}{f', {place}' if row['topic'] else ''}"
-    return f"{place}, by {row['transactional_id'] or 'producer ' + str(row['producer_id'])}"
+        advice = tuple(_advice(row))
+        answered.append((row, () if advice in printed else advice))
+        printed.add(advice)
+    counts = Counter(row["answer"] for row in rows)
+    return page.lines("recheck.txt.j2", width, rows=answered, counts=counts, notes=notes)
 
 
 def _advice(row: Values) -> list[tuple[str, str]]:

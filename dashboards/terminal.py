@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import os
 import shlex
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TextIO
 
 from auditor.base.advice import WORDS, Verdict, whole
 from auditor.base.at_rest import Values
+from auditor.base.evidence_keys import Evidence, read
 from auditor.base.words import plural
-from auditor.dashboards import answers, finding_groups
+from auditor.dashboards import answers, finding_groups, page
 from auditor.dashboards.finding_groups import ALL, LEAST, SHOWN, Selection
 from auditor.dashboards.wording import (
     GRAVE,
@@ -22,8 +24,6 @@ from auditor.dashboards.wording import (
     Names,
     advice_lines,
     alike,
-    are,
-    baseline,
     cells,
     clip,
     indented,
@@ -36,13 +36,12 @@ from auditor.dashboards.wording import (
     place,
     short_fingerprint,
     shortened,
-    size,
-    step_lines,
     values_in_lines,
     visible,
-    who,
     wrap,
 )
+
+AdviceText = tuple[tuple[str, str], ...]
 
 # Blocked partitions as a table: one row per partition and one per further open transaction.
 
@@ -88,7 +87,6 @@ def blocked_table_lines(
 
 def _rows(group: finding_groups.ProducerPartitions, as_of: str) -> list[TableCells]:
     first, holder = group.rows[0], group.first
-    fingerprint = next((name for f in holder.findings if (name := short_fingerprint(f))), "")
     rows = [
         TableCells(
             visible(holder.name),
@@ -96,7 +94,7 @@ def _rows(group: finding_groups.ProducerPartitions, as_of: str) -> list[TableCel
             _holder(holder.row),
             number(group.waiting),
             holder.word,
-            fingerprint,
+            holder.finding_id,
             len(group.rows) - 1,
         )
     ]
@@ -172,67 +170,13 @@ def _shared(left: int, right: int, room: int) -> tuple[int, int]:
     return (left, room - left) if left <= half else (room - half, half)
 
 
-# The first lines: headline, blocked partitions, what to do, each text once.
+# What to do about blocked partitions, each text once.
 
 
-BLOCKED_SHOWN, NAMED, NUMBERS = 5, 10, 20
+BLOCKED_SHOWN, NUMBERS = 5, 20
 COMPARED = 1000  # partitions whose texts are compared
 LINES = 51  # about blocked partitions; sixty with the lines around them
 BLOCKED_VALUES = 20  # partitions whose values are listed
-
-
-@dataclass(slots=True)
-class FirstLines:
-    """The first lines, the findings that they cover, and for each printed advice the partition that it is for."""
-
-    lines: list[str]
-    findings: list[Finding]
-    advice_of: dict[tuple[tuple[str, str], ...], str]
-
-
-def top(decided: answers.RunVerdict, summary: Values, width: int, now: datetime.datetime | None) -> list[str]:
-    """Return the headline, the evaluation time and the clusters."""
-    headline = decided.headline.upper() if decided.tone == "bad" else decided.headline
-    lines = [*wrap(headline, width), *wrap(visible(answers.clock(summary, now)), width)]
-    for row in summary["clusters"]:
-        owner = f", of {row['owner']}" if row["owner"] else ""
-        lines += wrap(visible(f"Cluster {row['name']}{owner}{': ' if row['link'] else ''}{row['link']}"), width)
-    return lines
-
-
-def first_answer(
-    decided: answers.RunVerdict, summary: Values, width: int, shown: Selection = ALL, every: bool = False
-) -> FirstLines:
-    """Return the status of each blocked partition and what to do. ``width``: in columns.
-
-    Partitions with the same text share it; ``every``: each partition by itself, with whole commands, also those within
-    their timeout; ``shown``: which partitions.
-    """
-    blocked, named, accepted = (
-        [row for row in rows if shown.holds(dict(row.holder.row))]
-        for rows in (decided.held, decided.named, decided.accepted)
-    )
-    as_of = summary["as_of"]
-    lines = ["", *blocked_table_lines(blocked, as_of, width, every)] if blocked else []
-    lines += _advice_of_blocked(blocked, width, every, LINES - len(lines))
-    if hidden := len(decided.held) - len(blocked):
-        lines += ["", *wrap(f"Not printed: {plural(hidden, 'more partition')} that {are(hidden)} blocked", width)]
-    unsure = [row for row in named if every or row.holder.standing != "waiting" or row.holder.left_out]
-    lines += _not_known(unsure, as_of, width, every)
-    if named and not unsure:
-        lines += ["", *wrap(f"Held, as is normal: {_places(named)}", width)]
-    if accepted:
-        lines += ["", *wrap("Blocked, which the baseline accepts:", width)]
-        lines += [line for row in accepted[:NAMED] for line in indented(_brief(row), width, 2)]
-        if more := accepted[NAMED:]:
-            lines += wrap(f"… {plural(len(more), 'more partition')}: see summary.json", width)
-    about = [f for row in blocked for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
-    partition_of = {tuple(row.holder.steps): row.holder.name for row in blocked}
-    for row in blocked:
-        same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
-        texts = (tuple(advice_lines(f["advice"], "")) for f in same)
-        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.steps[0]}
-    return FirstLines(lines, about, partition_of)
 
 
 def _blocks(finding: Finding) -> bool:
@@ -240,15 +184,14 @@ def _blocks(finding: Finding) -> bool:
     return (finding.get("declared") or {}).get("blocks") is not None
 
 
-def _not_known(rows: Sequence[answers.BlockedSummary], as_of: str | None, width: int, every: bool) -> list[str]:
-    by_reason: dict[str, list[answers.BlockedSummary]] = {}
+def _advice_for(rows: Sequence[answers.BlockedSummary]) -> dict[AdviceText, str]:
+    # For each advice about blocked partitions, the partition that it is printed for.
+    partition_of = {tuple(row.holder.steps): row.holder.name for row in rows}
     for row in rows:
-        by_reason.setdefault(answers.standing_text(row.holder), []).append(row)
-    lines = []
-    for reason, group in by_reason.items():
-        heading = f"Held, but not known to be blocked for longer than is normal: {reason}"
-        lines += ["", *wrap(heading, width), *blocked_table_lines(group, as_of, width, every)]
-    return lines
+        same = (f for f in row.holder.findings if _blocks(f) and f["advice"])
+        texts = (tuple(advice_lines(f["advice"], "")) for f in same)
+        partition_of |= {text: row.holder.name for text in texts if text[0] == row.holder.steps[0]}
+    return partition_of
 
 
 def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every: bool, room: int) -> list[str]:
@@ -271,39 +214,17 @@ def _advice_of_blocked(rows: Sequence[answers.BlockedSummary], width: int, every
 
 
 def _alike(rows: Sequence[answers.BlockedSummary]) -> list[Alike]:
-    return alike(
-        [(names(row.holder.row), [("", answers.standing_text(row.holder)), *row.holder.steps]) for row in rows]
-    )
+    return alike([(names(row.holder.row), [("", row.holder.status), *row.holder.steps]) for row in rows])
 
 
 def _paragraph(group: Alike, rows: Sequence[answers.BlockedSummary], width: int, room: int | None) -> list[str]:
-    parts = [part for part in group.parts if part[0]]
-    lines = _one(rows[0], width) if len(rows) == 1 else _several(group, rows, width)
-    for name, groups in (
-        ("cannot start", _all(row.groups for row in rows)),
-        ("read this", _all(row.holder.row.get("readers") or () for row in rows)),
-    ):
-        lines += indented(f"groups that {name}: {groups}", width, 2) if groups else []
-    lines += step_lines(parts, width)
+    starting, reading = _all(row.groups for row in rows), _all(row.holder.readers for row in rows)
+    lines = page.lines(
+        "blocked.txt.j2", width, rows=rows, group=group, places=_places, starting=starting, reading=reading
+    )
     return lines + values_in_lines(
         group, width, BLOCKED_VALUES if room is None else min(BLOCKED_VALUES, room - len(lines) - 1)
     )
-
-
-def _one(row: answers.BlockedSummary, width: int) -> list[str]:
-    holder = row.holder
-    by = who(holder.row) or "an unknown producer"
-    stop = "" if holder.lso is None else f"; read_committed consumers stop at offset {holder.lso}"
-    text = f"{holder.name}: held by {by} for {answers.aged(holder.row)}, {answers.standing_text(holder)}{stop}"
-    also = "Its readers go on only once the others above have ended too: auditor explain." if row.behind else ""
-    return [*wrap(visible(text), width), *indented(also, width, 2)]
-
-
-def _several(group: Alike, rows: Sequence[answers.BlockedSummary], width: int) -> list[str]:
-    stands = answers.standing_text(rows[0].holder)
-    if not group.columns:
-        return wrap(f"{_places(rows)}, each: {stands}", width)
-    return wrap(f"{plural(len(rows), 'partition')}, each: {stands}. Capitals stand for the values below.", width)
 
 
 def _all(names: Iterable[Iterable[str]]) -> str:
@@ -329,14 +250,6 @@ def _numbers(partitions: Sequence[int]) -> str:
     return f"{', '.join(map(str, partitions[:NUMBERS]))}{more}"
 
 
-def _brief(row: answers.BlockedSummary) -> str:
-    holder = row.holder
-    offset = "" if holder.lso is None else f" at offset {holder.lso}"
-    by = who(holder.row) or "an unknown producer"
-    digits = next((f" · {name}" for f in holder.findings if (name := short_fingerprint(f))), "")
-    return f"{holder.name}{offset}, by {by}, for {answers.aged(holder.row)}: {answers.standing_text(holder)}{digits}"
-
-
 # Other findings: a few lines per cause and what to do, each text once.
 
 
@@ -344,7 +257,6 @@ PLACES = 3
 CAUSE_VALUES = 10  # places of a cause whose values are listed
 _COLOURS = {"critical": "1;31", "error": "31", "warning": "33", "info": "36"}
 _MESSAGE = 1000
-AdviceText = tuple[tuple[str, str], ...]
 
 
 @dataclass(slots=True)
@@ -404,7 +316,7 @@ def _advice_of_cause(cause: finding_groups.Cause, width: int, printed: PrintedAd
     group = alike(advices)[0]
     for member in group.members:
         printed.by.setdefault(advices[member][1], _name(first))
-    lines = step_lines(group.parts, width) + values_in_lines(group, width, CAUSE_VALUES)
+    lines = page.lines("steps.txt.j2", width, parts=group.parts) + values_in_lines(group, width, CAUSE_VALUES)
     if others := len(cause.findings) - len(group.members):
         lines += indented(f"What to do about {others:,} more of these is not the same: auditor explain", width, 2)
     return lines
@@ -428,8 +340,29 @@ def _told(finding: Finding) -> AdviceText:
 # escaped.
 
 
-TOP, NOTES = 20, 3
+TOP = 20
 _ASCII = str.maketrans({"–": "-", "·": "|", "…": "..."})
+
+
+class TerminalAnswer(NamedTuple):
+    """What is printed between the headline and the number of findings. Lines: ``lost``: causes with lost records,
+    ``table`` of blocked partitions, ``advice`` about them, ``others``: the other causes.
+
+    ``hidden``: how many blocked partitions the selection excludes; ``unsure``: tables of partitions of unknown status
+    by what is unknown; ``calm``: names of partitions within their timeout; ``accepted``: blocked ones that the baseline
+    suppresses; ``more_causes``: how many are not printed; ``omitted``: whether any advice is not printed.
+    """
+
+    lost: Sequence[str]
+    table: Sequence[str]
+    advice: Sequence[str]
+    hidden: int
+    unsure: Sequence[tuple[str, Sequence[str]]]
+    calm: str
+    accepted: Sequence[answers.Open]
+    others: Sequence[str]
+    more_causes: int
+    omitted: bool
 
 
 def print_findings(
@@ -441,55 +374,73 @@ def print_findings(
     verbose: bool = False,
     now: datetime.datetime | None = None,
     shown: Selection = ALL,
+    brief: bool = False,
 ) -> None:
     """Write the answer, the findings by cause and the closing lines to ``out``.
 
     The run's findings are in the contract's order, with what their rules declare;
     ``width``: of the terminal in columns; ``color``: colour severities, unless ``NO_COLOR`` is set; ``report``: where
     the report was written; ``verbose``: print every finding and partition by itself; ``now``: the system time, for the
-    age of the copy; ``shown``: which findings. Infos are only counted unless ``shown`` or ``verbose`` asks for them;
-    suppressed findings are not printed. Cost: what is shown, and one pass over all.
+    age of the copy; ``shown``: which findings; ``brief``: the headline, the clock and the closing lines alone. Infos
+    are only counted unless ``shown`` or ``verbose`` asks for them; suppressed findings are not printed. Cost: what is
+    shown, and one pass over all.
     """
-    whole, full, decided, width = run.findings, run.full, run.verdict, max(width, 30)
-    listed, notes = _listed(whole, shown, verbose)
-    answer = first_answer(decided, full, width, shown, verbose)
-    answered = set() if verbose else {id(finding) for finding in answer.findings}
-    lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, verbose)
-    printed = PrintedAdvice(None if verbose else SHOWN, dict(answer.advice_of))
-    paint = painter(color)
-    lines = top(decided, full, width, now)
-    lines += _of_causes(lost, width, printed, paint)
-    lines += answer.lines
-    lines += _of_causes(others if verbose else others[:TOP], width, printed, paint)
-    if len(others) > TOP and not verbose:
-        lines += wrap(f"… {plural(len(others) - TOP, 'more cause')}: --verbose prints every finding", width)
-    if printed.omitted:
-        lines += ["", *wrap("What to do about the others: auditor explain, with the digits behind the rule", width)]
-    named = [f for row in decided.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
-    lines += ["", *_closing(listed, whole, full, width, shown, report, notes, named)]
-    _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
-
-
-def print_verdict(
-    run: answers.RunReport,
-    out: TextIO,
-    width: int,
-    report: str | None,
-    now: datetime.datetime | None,
-    shown: Selection,
-) -> None:
-    """Write the headline, the clock and the closing lines alone; arguments as of :func:`print_findings`."""
-    whole, full, width = run.findings, run.full, max(width, 30)
-    listed, _ = _listed(whole, shown, True)
-    lines = top(run.verdict, full, width, now)
-    lines += _closing(listed, whole, full, width, shown, report, 0)
-    _write([*lines, f"Report: {visible(report)}"] if report else lines, out)
-
-
-def _write(lines: Sequence[str], out: TextIO) -> None:
+    width = max(width, 30)
+    listed, notes = _listed(run.findings, shown, verbose or brief)
+    named = [f for row in run.verdict.named if shown.holds(dict(row.holder.row)) for f in row.holder.findings]
+    lines = page.lines(
+        "terminal.txt.j2",
+        width,
+        run=run,
+        clock=answers.clock(run.full, now),
+        answer=None if brief else _answer(run, listed, width, shown, verbose, painter(color)),
+        counted=_counted(run.counts, notes),
+        shown=shown,
+        listed=listed,
+        undecided=len(answers.undecided(run.findings)),
+        hints=_hints(listed if brief else (*listed, *named), run, report),
+        fits=lambda *words: cells(" ".join(words)) <= width,
+        report=report,
+    )
     encoding = getattr(out, "encoding", None) or "utf-8"
-    for line in lines:
-        out.write(_encodable(line, encoding) + "\n")
+    out.writelines(f"{_encodable(line, encoding)}\n" for line in lines)
+
+
+def _answer(
+    run: answers.RunReport,
+    listed: Sequence[Finding],
+    width: int,
+    shown: Selection,
+    every: bool,
+    paint: Callable[[str, str], str],
+) -> TerminalAnswer:
+    # ``every``: each finding and partition by itself, with whole commands, also partitions within their timeout.
+    decided, as_of = run.verdict, run.full["as_of"]
+    held, named, accepted = (
+        [row for row in rows if shown.holds(dict(row.holder.row))]
+        for rows in (decided.held, decided.named, decided.accepted)
+    )
+    table = blocked_table_lines(held, as_of, width, every)
+    unsure: dict[str, list[answers.BlockedSummary]] = {}
+    for row in named:
+        if every or row.holder.standing != "waiting" or row.holder.left_out:
+            unsure.setdefault(row.holder.status, []).append(row)
+    about = [f for row in held for f in (*row.holder.findings, *row.behind[:BEHIND]) if _blocks(f)]
+    answered = set() if every else {id(finding) for finding in about}
+    lost, others = _causes([f for f in listed if id(f) not in answered], decided.lost, every)
+    printed = PrintedAdvice(None if every else SHOWN, _advice_for(held))
+    return TerminalAnswer(
+        _of_causes(lost, width, printed, paint),
+        table,
+        _advice_of_blocked(held, width, every, LINES - len(table) - 1),
+        len(decided.held) - len(held),
+        [(why, blocked_table_lines(rows, as_of, width, every)) for why, rows in unsure.items()],
+        _places(named) if named and not unsure else "",
+        [row.holder for row in accepted],
+        _of_causes(others if every else others[:TOP], width, printed, paint),
+        0 if every else max(0, len(others) - TOP),
+        printed.omitted,
+    )
 
 
 def _listed(findings: Sequence[Finding], shown: Selection, infos: bool) -> tuple[list[Finding], int]:
@@ -522,47 +473,15 @@ def _of_causes(
     return lines
 
 
-def _closing(
-    listed: Sequence[Finding],
-    findings: Sequence[Finding],
-    summary: Values,
-    width: int,
-    shown: Selection,
-    report: str | None,
-    notes: int,
-    named: Sequence[Finding] = (),
-) -> list[str]:
-    # ``notes``: infos that are not printed; ``named``: findings whose ids are printed although they are not listed.
-    lines = [_counted(answers.tally(findings, summary), notes)]
-    if shown.narrow:
-        lines.append(f"Printed: {len(listed):,} of them ({visible(shown.text())}); results and exit status are of all")
-    if summary["baseline"]:
-        lines.append(f"Baseline: {visible(baseline(summary['baseline']))}")
-    lines += _read(summary)
-    unsure = len(answers.undecided(findings))
-    if unsure:
-        lines.append(f"Not decided: {plural(unsure, 'finding')}, whose evidence says what is missing")
-    lines += [f"Note: {visible(str(note))}" for note in summary["notes"][:NOTES]]
-    if len(summary["notes"]) > NOTES:
-        lines.append(f"Note: {len(summary['notes']) - NOTES:,} more, see summary.json")
-    wrapped = [part for line in lines for part in wrap(line, width)]
-    return wrapped + _hints((*listed, *named), findings, summary, width, report)
-
-
-def _hints(
-    listed: Sequence[Finding], findings: Sequence[Finding], summary: Values, width: int, report: str | None
-) -> list[str]:
-    # Commands are never wrapped, so that they can be pasted.
-    folder = "DIR" if report is None else visible(shlex.quote(os.path.dirname(report)))
+def _hints(listed: Sequence[Finding], run: answers.RunReport, report: str | None) -> dict[str, str]:
+    # Commands by what they print.
+    folder = "DIR" if report is None else shlex.quote(os.path.dirname(report))
     first = next((name for f in listed if (name := short_fingerprint(f))), "")
     hints = {"One finding with its evidence:": f"auditor explain {first} --out {folder}"} if first else {}
-    if any(row["standing"] == "unknown" for row in summary["blocked"] or ()) or any(f.get("if_true") for f in findings):
+    unsure = any(row["standing"] == "unknown" for row in run.full["blocked"] or ())
+    if unsure or any(f.get("if_true") for f in run.findings):
         hints["What a newer copy shows of it:"] = f"auditor recheck --out {folder} NEWER-COPY"
-    lines = []
-    for lead, command in hints.items():
-        fits = cells(f"{lead} {command}") <= width
-        lines += [f"{lead} {command}"] if fits else [*wrap(lead, width), f"    {command}"]
-    return lines
+    return hints
 
 
 def _counted(counts: Mapping[str, int], notes: int) -> str:
@@ -572,24 +491,7 @@ def _counted(counts: Mapping[str, int], notes: int) -> str:
         if count - (notes if name == LEAST else 0) > 0
     ]
     more = f"{plural(notes, 'note')}: --verbose" if notes else ""
-    return f"Findings: {'; '.join(filter(None, (', '.join(parts), more))) or 'none'}"
-
-
-def _read(summary: Values) -> list[str]:
-    lines, volume = [], summary["bytes"]
-    if volume["total"]:
-        batches = "" if summary["batches"] is None else f" in {plural(summary['batches'], 'batch')}"
-        parts = [f"Read: {size(volume['decoded'])}{batches}"]
-        parts += [f"{size(volume['skipped'])} skipped with a reason"] if volume["skipped"] else []
-        parts += [f"{size(volume['unreadable'])} unreadable"] if volume["unreadable"] else []
-        lines.append(f"{'; '.join(parts)}, of {size(volume['total'])}" if len(parts) > 1 else parts[0])
-    for row in summary["unreadable"][:5]:
-        place = visible("/".join(filter(None, (row["log_dir"], row["file"]))))
-        position = "" if row["position"] is None else f" at byte {row['position']}"
-        lines.append(f"Not read: {place}{position}: {visible(str(row['detail'] or row['reason']))}")
-    if len(summary["unreadable"]) > 5:
-        lines.append(f"Not read: {plural(len(summary['unreadable']) - 5, 'more place')}, see summary.json")
-    return lines
+    return "; ".join(filter(None, (", ".join(parts), more))) or "none"
 
 
 def _encodable(line: str, encoding: str) -> str:
@@ -599,3 +501,17 @@ def _encodable(line: str, encoding: str) -> str:
     except UnicodeEncodeError:
         return line.translate(_ASCII).encode(encoding, "backslashreplace").decode(encoding)
     return line
+
+
+# One finding.
+
+
+def explained(row: Values, rule: Mapping[str, str], width: int, events: Sequence[Values] | None) -> list[str]:
+    """Return the lines of one finding with its evidence.
+
+    ``row``: the contract's fields and ``fingerprint``; ``rule``: title and sections of its rule, empty if it no longer
+    exists; ``width``: in columns; ``events``: the summary's ``cluster_events``, None if it has none.
+    """
+    also = Counter((f["severity"], f["rule"], f["message"]) for f in read(Evidence, row["evidence"]).get("also", ()))
+    did, unknown = page.around(events or (), row), page.unknown(events, row)
+    return page.lines("finding.txt.j2", width, row=row, page=rule, also=also, did=did, unknown=unknown)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from auditor.base.at_rest import Values
-from auditor.dashboards.answers import aged
-from auditor.dashboards.wording import clip, instant, offsets, parsed_time
+from auditor.dashboards.wording import aged, clip, instant, offsets, parsed_time
 
 # A partition's transactions as bars along its offsets, for the template to draw as SVG. The x axis is the offset, as
 # for LSO and log end; times are only in the texts, because clients choose their own.

@@ -7,7 +7,7 @@ import itertools
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ _CODE = re.compile(
     r"`([^`\n]+)`"
     r"|(\bkafka-[a-z-]+\.sh(?: (?:--[\w.-]+(?: (?:'[^'\n]*'|[^-\s'][^\s']*))?|[a-z][a-z-]*(?= --)|list(?= ;|\.|$)))*)"
 )
+_SIGNS = re.compile(r"([\\`*_\[\]<>|~#])")
 _SIZES = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -49,12 +50,9 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(_escape, text)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines of aligned columns, separated by two spaces; hidden characters are escaped."""
-    shown = [[visible(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    for row in shown:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() + "\n"
+def escaped(text: str) -> str:
+    """Escape a text for Markdown, on one line."""
+    return _SIGNS.sub(r"\\\1", visible(text))
 
 
 def clip(text: str, limit: int) -> str:
@@ -140,14 +138,6 @@ def were(count: int) -> str:
     return "was" if count == 1 else "were"
 
 
-def step_lines(parts: Iterable[tuple[str, str]], width: int) -> list[str]:
-    """Format the parts of :func:`advice_lines`: text wrapped and indented by 2, commands by 4 and never wrapped."""
-    lines: list[str] = []
-    for kind, text in parts:
-        lines += [f"    {visible(text)}"] if kind == "command" else indented(text, width, 2)
-    return lines
-
-
 def log_name(row: Values) -> str:
     """Return ``topic-partition`` of a row; empty without a topic."""
     topic, partition = row.get("topic"), row.get("partition")
@@ -191,6 +181,39 @@ def who(row: Values) -> str:
     if row.get("group_id") is not None:
         parts.append(f"group {clip(str(row['group_id']), 200)}")
     return " · ".join(parts)
+
+
+def ageless(row: Values) -> bool:
+    """Whether the age of an open transaction is unknown: at least 0 is no age, since the newest time is its own."""
+    return row.get("age_ms") is None or (row["age_ms"] == 0 and bool(row.get("at_least")))
+
+
+def aged(row: Values) -> str:
+    """Return the age of an open transaction in words."""
+    if ageless(row):
+        return "an unknown time"
+    if row.get("since_by_producer") and row.get("since") == row.get("since_not_before"):  # it may have begun later
+        least = "about " if row.get("at_least") else "at most "
+    else:
+        least = "at least " if row.get("at_least") else ""
+    return f"{least}{duration(row['age_ms'])}"
+
+
+def begun(row: Values) -> str:
+    """Return since when a transaction is open, in words; empty if unknown. Where the producer's clock contradicts
+    the brokers' times around it, both are given."""
+    if not row.get("since"):
+        return ""
+    if not row.get("since_by_producer"):
+        return instant(row["since"]) + ("" if row.get("since_not_before") else " by its records' time stamps")
+    text, least, most = (
+        instant(row[name]) if row.get(name) else "" for name in ("since", "since_not_before", "since_not_after")
+    )
+    bounds = [f"no earlier than {least}"] if least and least != text else []
+    bounds += [f"no later than {most}"] if most and most != text else []
+    text += " at the earliest" if text == least else " at the latest" if text == most else ""
+    by = f" by the brokers{', ' + ', '.join(bounds) if bounds else ''}"
+    return f"{text}{by}; its producer's clock says {instant(row['since_by_producer'])}"
 
 
 FINGERPRINT_SHOWN = 12  # hex digits, enough to ask 'auditor explain' for one
@@ -278,7 +301,7 @@ def _escape(match: re.Match[str]) -> str:
 
 def cells(text: str) -> int:
     """Return the width of ``text`` on a terminal: wide characters take two columns, combining ones none."""
-    return sum(_cell(sign) for sign in text)
+    return len(text) if text.isascii() else sum(_cell(sign) for sign in text)
 
 
 def pad(text: str, width: int) -> str:
@@ -317,12 +340,13 @@ def indented(text: str, width: int, by: int) -> list[str]:
     return [" " * by + line for line in wrap(visible(text), width - by) if line]
 
 
-def aligned_cells(rows: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped."""
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
+    """Align rows in columns, separated by two spaces; rows wider than ``width`` are wrapped. Hidden characters are
+    escaped."""
     shown = [[visible(cell) for cell in row] for row in rows]
     wides = [max(map(cells, column)) for column in zip(*shown, strict=True)]
     lines = ["  ".join(map(pad, row, wides)).rstrip() for row in shown]
-    return [part for line in lines for part in ([line] if cells(line) <= width else wrap(line, width))]
+    return [part for line in lines for part in ([line] if width is None or cells(line) <= width else wrap(line, width))]
 
 
 def _split(word: str, width: int) -> list[str]:
@@ -432,7 +456,7 @@ def values_in_lines(group: Alike, width: int, most: int) -> list[str]:
     table, most = [group.columns, *group.values], max(3, most)
     if not {*group.columns} <= {TOPIC, NUMBER}:
         fits = most + 1 if len(group.values) > most + 1 else len(table)
-        lines = [f"    {line}" for line in aligned_cells(table[:fits], width - 4)]
+        lines = [f"    {line}" for line in aligned(table[:fits], width - 4)]
         rest = len(table) - fits
         return lines + (indented(f"… {rest:,} more: --verbose", width, 4) if rest else [])
     shown = ", ".join("-".join(row) for row in group.values[: 2 * most])

@@ -88,7 +88,7 @@ def table_lines(batch: pa.RecordBatch) -> Iterator[str]:
     """
     columns = zip(batch.schema.names, batch.columns, strict=True)
     cells = [[name, *_cells(column)] for name, column in columns if column.null_count < len(column) or not len(column)]
-    yield from aligned(list(zip(*cells, strict=True)))
+    yield from (f"{line}\n" for line in aligned(list(zip(*cells, strict=True))))
 
 
 def _cells(column: pa.Array) -> list[str]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from typing import Any, TextIO
 
 from auditor import running
 from auditor.base.at_rest import Fields, as_json
 from auditor.commands.arguments import add_master, add_remote, add_repeatable, add_scope, examples, path_options
-from auditor.dashboards.wording import aligned, size
+from auditor.dashboards import page
 from auditor.model.policies import AUTO, CHOICES, DRAFT_WINDOW, SAYS, named
 from auditor.pipeline.options import AuditOptions, check_window, out_of
 
@@ -71,39 +72,11 @@ def run(args: argparse.Namespace) -> int:
 
 def show(result: Fields, out: TextIO) -> None:
     """Print the policies, the batches that they answer differently, and the brokers' memory as tables."""
-    rows = [("POLICY", "RUNS", "BATCHES", "PRODUCERS", "ANSWERS")]
-    for p in result["policies"]:
-        by_error: dict[str, int] = {}
-        for e in p["errors"]:
-            by_error[e["error"]] = by_error.get(e["error"], 0) + e["runs"]
-        answers = ", ".join(f"{error} {runs}" for error, runs in sorted(by_error.items())) or "all as stored"
-        rows.append((p["policy"], str(p["runs"]), str(p["batches"]), str(p["producers"]), answers))
-    out.write("Stored batches that each policy would have answered otherwise:\n\n")
-    out.writelines(aligned(rows))
-    out.write("\n")
-    out.writelines(aligned([(p["policy"], SAYS[p["policy"]]) for p in result["policies"]]))
-    _show_answered(result, out)
-    rows = [("BROKER", "POLICY", "PRODUCERS AT PEAK", "STATE AT PEAK", "STATE AT END")]
-    for b in result["brokers"]:
-        for name, state in b["policies"].items():
-            mark = " (now)" if name == b["policy_now"] else ""
-            sizes = (str(state["producers_peak"]), size(state["bytes_peak"]), size(state["bytes_end"]))
-            rows.append((b["log_dir"], name + mark, *sizes))
-    out.write("\nProducer state, estimated:\n\n")
-    out.writelines(aligned(rows))
-
-
-def _show_answered(result: Fields, out: TextIO) -> None:
-    if not result["answered"]:
-        return
-    rows = [("PARTITION", "OFFSETS", "PRODUCER", "ANSWER", "UNDER")]
-    for r in result["answered"]:
-        offsets = f"{r['base_offset']}..{r['run_last_offset']}"
-        producer = f"{r['producer_id']} epoch {r['producer_epoch']}"
-        if r["transactional_id"] is not None:
-            producer += f" ({r['transactional_id']})"
-        rows.append((f"{r['topic']}-{r['partition']}", offsets, producer, r["error"], ", ".join(r["policies"])))
-    out.write("\nWho would have been answered otherwise:\n\n")
-    out.writelines(aligned(rows))
-    if sum(p["runs"] for p in result["policies"]) > sum(len(r["policies"]) for r in result["answered"]):
-        out.write(f"the first {len(result['answered'])}; the table verdicts has all\n")
+    policies = []
+    for policy in result["policies"]:
+        runs = Counter[str]()
+        for row in policy["errors"]:
+            runs[row["error"]] += row["runs"]
+        policies.append((policy, ", ".join(f"{error} {count}" for error, count in sorted(runs.items()))))
+    lines = page.lines("what_if.txt.j2", result=result, policies=policies, says=SAYS)
+    out.writelines(f"{line}\n" for line in lines)

@@ -20,9 +20,9 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
 from auditor.base.user_input import ClusterName
 from auditor.base.words import SEVERITIES, plural
-from auditor.dashboards import finding_groups, overview
-from auditor.dashboards.answers import Open, aged
-from auditor.dashboards.wording import advice_lines, are, instant, log_name, outcome_of, short_fingerprint, visible, who
+from auditor.dashboards import overview
+from auditor.dashboards.answers import Open
+from auditor.dashboards.wording import advice_lines, are, outcome_of, short_fingerprint, visible, who
 from auditor.outputs import runs
 from auditor.outputs.printing import FOUND, fingerprint_in
 from auditor.outputs.runs import Shelf
@@ -80,7 +80,7 @@ class News:
 
     def owner(self, row: Values) -> str:
         """Return the message for the owner of the producer that a finding names; empty if it names none."""
-        return finding_groups.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
+        return overview.message(row, self.holders.get(row["fingerprint"]), self.cluster(row).name, self.link(row))
 
 
 def where(row: Values) -> str:
@@ -91,11 +91,11 @@ def where(row: Values) -> str:
 
 def blocked(holder: Open) -> str:
     """Return what is blocked, for how long, by whom, and the LSO lag, in words."""
-    since = f", since {instant(holder.row['since'])}" if holder.row.get("since") else ""
+    since = f", since {holder.began}" if holder.began else ""
     waiting = f"; LSO lag {plural(holder.waiting, 'offset')}" if holder.waiting else ""
-    by, more = who(holder.row) or "an unknown producer", holder.row.get("more_partitions")
+    more = holder.row.get("more_partitions")
     further = f"; {plural(more, 'more partition')} {are(more)} blocked by it" if more else ""
-    return f"{log_name(holder.row)} is blocked for {aged(holder.row)}{since}, by {by}{waiting}{further}"
+    return f"{holder.name} is blocked for {holder.age}{since}, by {holder.by}{waiting}{further}"
 
 
 def slack(news: News) -> Fields:

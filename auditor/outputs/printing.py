@@ -16,7 +16,7 @@ from auditor.base.at_rest import Fields, Values, parsed
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores import results
 from auditor.dashboards import answers, output_formats, terminal
-from auditor.dashboards.finding_groups import LEAST, Printing, Selection, explained, is_partition, named
+from auditor.dashboards.finding_groups import LEAST, Printing, Selection, is_partition, named
 from auditor.outputs import delivery
 from auditor.pipeline.whole_audit import Audit
 from auditor.rules.catalogue import registry
@@ -83,7 +83,7 @@ def show(done: Audit, printing: Printing, run: answers.RunReport) -> None:
         rules = {name: row | {"hidden": hidden[name]} for name, row in _rules(done.kinds).items()}
         sys.stdout.writelines(output_formats.rendered(printing.format, picked, run, rules, done.options.fail_on))
     sys.stdout.flush()
-    terminal.print_verdict(run, sys.stderr, width, report, now, shown)
+    terminal.print_findings(run, sys.stderr, width, False, report, now=now, shown=shown, brief=True)
 
 
 def _rules(kinds: Iterable[str]) -> dict[str, Fields]:
@@ -122,7 +122,7 @@ def text(row: Values, width: int, events: Sequence[Values] | None) -> str:
     ``cluster_events``, None for a run of a release without them."""
     kind = registry.kinds().get(row.get("kind") or row["rule"])
     page = {} if kind is None else {"Title": kind.title, **kind.sections}
-    return "\n".join(explained(row, page, width, events)) + "\n"
+    return "\n".join(terminal.explained(row, page, width, events)) + "\n"
 
 
 # ``watch.jsonl``: one line when a finding appears and one when it is resolved, also after a kill.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from auditor.dashboards import answers, finding_groups
+from auditor.dashboards import answers, finding_groups, wording
 from tests.unit.report_samples import empty_summary, finding
 
 BASE: dict[str, Any] = {
@@ -72,7 +72,7 @@ def test_an_age_from_the_earliest_start_is_at_most_that(
     since: str, not_before: str | None, at_least: bool, said: str
 ) -> None:
     given = {"since": since, "since_not_before": not_before, "since_by_producer": "C", "at_least": at_least}
-    assert answers.aged(row("hanging", **given)) == said
+    assert wording.aged(row("hanging", **given)) == said
 
 
 @pytest.mark.parametrize(("timeout", "lacking"), [(None, "its time-out, or whether"), (60_000, "shows whether")])
@@ -82,8 +82,8 @@ def test_a_time_out_that_is_known_is_not_missed(timeout: int | None, lacking: st
 
 def test_a_start_that_no_brokers_time_bounds_says_so() -> None:
     known = {"since": "2026-11-21T04:00:00.000Z"}
-    assert answers.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
-    assert answers.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
+    assert wording.begun(row("hanging", **known)) == "2026-11-21 04:00:00 UTC by its records' time stamps"
+    assert wording.begun(row("hanging", **known, since_not_before=known["since"])) == "2026-11-21 04:00:00 UTC"
 
 
 def test_a_blocking_finding_without_its_transaction_is_not_lost() -> None:

@@ -7,8 +7,8 @@ import pytest
 from auditor.base.errors import DEFAULT_LIMITS
 from auditor.connectors.logdir.inventory import discover
 from auditor.dashboards.answers import FINDING
-from auditor.dashboards.finding_groups import explained
 from auditor.dashboards.page import around, stories, when
+from auditor.dashboards.terminal import explained
 from auditor.pipeline import cluster_settings
 from auditor.pipeline.cluster_settings import EventsTask, read_events
 from tests import corpora

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from auditor.base.errors import AuditInputError
-from auditor.dashboards import answers, report, terminal
+from auditor.dashboards import answers, report, terminal, wording
 from auditor.dashboards.answers import report_of
 from auditor.dashboards.wording import instant
 from auditor.outputs.publish import run_report
@@ -111,13 +111,13 @@ def test_a_start_that_the_producers_clock_denies_is_a_range() -> None:
         assert abs(stamp - parse_time(row["since_by_producer"])) < 1000
         assert parse_time(row["since_not_before"]) <= began
         assert row["since_not_after"] is None or began <= parse_time(row["since_not_after"])
-        text = answers.begun(row)
+        text = wording.begun(row)
         assert instant(row["since_not_before"]) in text
         assert instant(row["since_by_producer"]) in text
         (found,) = [f for f in audit.findings if (f.topic, f.partition) == (row["topic"], row["partition"])]
         assert {name: found.evidence.get(name) for name in TIMES} == {name: row[name] for name in TIMES}
     (calm,) = (row for row in rows if row not in late)
-    assert answers.begun(calm) == instant(calm["since"])
+    assert wording.begun(calm) == instant(calm["since"])
 
 
 def test_a_partition_alone_is_neither_red_nor_green(tmp_path: Path) -> None:
