@@ -180,7 +180,7 @@ def test_a_secret_that_is_missing_ends_the_call_before_the_work(
     monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
     with pytest.raises(AuditInputError, match="AUDITOR_PAGERDUTY_KEY"):
         alerts.check(AlertOptions(["pagerduty"]))
-    assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
+    assert cli.main(["audit", ".", "--out", "none", "--alert", "pagerduty"]) == 2
     assert "AUDITOR_PAGERDUTY_KEY" in capsys.readouterr().err
 
 
@@ -346,7 +346,7 @@ def test_a_file_that_holds_no_secret_is_said_and_not_shown(
         file.write_bytes(content)
     monkeypatch.delenv("AUDITOR_PAGERDUTY_KEY", raising=False)
     monkeypatch.setenv("AUDITOR_PAGERDUTY_KEY_FILE", str(file))
-    assert cli.main(["audit", "nowhere", "--out", "none", "--alert", "pagerduty"]) == 2
+    assert cli.main(["audit", ".", "--out", "none", "--alert", "pagerduty"]) == 2
     said = capsys.readouterr().err
     assert "the file that AUDITOR_PAGERDUTY_KEY_FILE names" in said
     assert said.count("\n") == 1
@@ -379,7 +379,7 @@ def test_no_alert_changes_the_exit_status_and_what_failed_is_said(
 
 
 def test_the_dashboard_s_address_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["audit", "nowhere", "--out", "none", "--dashboard-url", "audits/kafka"]) == 2
+    assert cli.main(["audit", ".", "--out", "none", "--dashboard-url", "audits/kafka"]) == 2
     assert "--dashboard-url is no http or https URL" in capsys.readouterr().err
 
 

@@ -271,7 +271,7 @@ def test_the_parser_takes_what_the_contract_names() -> None:
 
 @pytest.mark.parametrize("window", ["0", "-1", str(2**30)])
 def test_a_window_that_tells_nothing_is_a_users_mistake(window: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["what-if", "a", "--out", "o", "--duplicate-window", window]) == 2
+    assert cli.main(["what-if", ".", "--out", "o", "--duplicate-window", window]) == 2
     said = capsys.readouterr().err
     assert "window" in said
     assert said.count("\n") == 1
