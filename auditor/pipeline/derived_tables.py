@@ -6,7 +6,7 @@ import itertools
 import json
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -115,9 +115,10 @@ _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
 
 
-def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
+def shares_of(replicas: list[ReplicaFacts], clusters: Mapping[str, Cluster]) -> Iterator[Keyed]:
     """Yield what one log contributes to ``coordinated_transactions``."""
-    for partition, share in shares(LogView(replicas, cluster)):
+    join_key = replicas[0].join_key
+    for partition, share in shares(LogView(replicas, clusters[join_key])):
         yield join_key, partition, pickle.dumps(share, 5)
 
 
