@@ -13,17 +13,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError, require
-from auditor.facts.replica_facts import logs_of
-from auditor.pipeline import derived_tables, plan, summary, table_parts, table_tasks
-from auditor.pipeline.derived_tables import Keyed, shares_of
+from auditor.pipeline import derived_tables, plan, table_parts, table_tasks
 from auditor.pipeline.runner import (
     Audited,
     HeldFacts,
     OverFacts,
+    OverShares,
     PackedFacts,
     Runner,
+    SharesOf,
     Task,
     listed,
     read_all,
@@ -33,7 +33,6 @@ from auditor.pipeline.runner import (
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool
 from auditor.rules.expectations import measures
-from auditor.rules.seen.cluster_view import Cluster
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -160,47 +159,7 @@ def count(folder: Path, table: str) -> list[Fields]:
         return rows
 
 
-# Tasks that write tables, in processes of this machine.
-
-
-def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-    """Run the tasks that write tables. Files that kill their reader are added to ``audit.fatal``."""
-    refused = audit.refused()
-    refused_before = dict(refused)
-    shares = list(enumerate(table_parts.lists(audit, wanted, pool.size, pool, refused)))
-    written = [
-        part
-        for _, parts in pool.map(shares, partial(table_tasks.decode, wanted), refused=refused, rows=wanted.has_errors)
-        for part in parts
-    ]
-    audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in refused_before}))
-    if wanted.derived:
-        held, clusters = audit.replicas.held, summary.clusters_for(audit, wanted.derived)
-        assert isinstance(held, FactsHere)
-        logs = list(enumerate(held.shared(pool.size)))
-        if wanted.of_logs:
-            for _, parts in pool.map(logs, partial(table_tasks.derive, wanted, clusters), reads=False):
-                written += parts
-        if wanted.of_all:
-            written += _gather(pool, wanted, clusters, logs)
-    return written
-
-
-def _gather(
-    pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[tuple[int, list[bytes]]]
-) -> list[WrittenPart]:
-    """Write the table that all logs contribute to."""
-    shares: dict[tuple[str, int], list[bytes]] = {}
-    for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
-        for join_key, partition, share in results:
-            shares.setdefault((join_key, partition), []).append(share)
-    tasks = [(number, [(*key, packed)]) for number, (key, packed) in enumerate(sorted(shares.items()))]
-    gather = partial(table_tasks.gather, wanted, clusters)
-    return [part for _, parts in pool.map(tasks, gather, reads=False) for part in parts]
-
-
-def _shares(clusters: dict[str, Cluster], numbered: tuple[int, list[bytes]]) -> list[Keyed]:
-    return [share for replicas in logs_of(numbered[1]) for share in shares_of(replicas, clusters)]
+# Files that kill their reader, by log directory.
 
 
 def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
@@ -267,9 +226,26 @@ class InlineRunner(Runner):
                 yield from done.pop(following)
                 following += 1
 
-    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Write tables: by lists of files, then by lists of facts."""
-        return run(self.pool, audit, wanted)
+    def gather(self, held: HeldFacts, shares: SharesOf, work: OverShares, job: str = "") -> Iterator[bytes]:
+        """Work over shares, those with one key in a task."""
+        keyed: dict[tuple[str, int], list[bytes]] = {}
+        for some in map(loads, self.over(held, partial(_packed_shares, shares))):
+            for *key, share in some:
+                keyed.setdefault(tuple(key), []).append(share)
+        tasks = [[one] for one in sorted(keyed.items())]
+        for _, results in sorted(self.pool.map(tasks, partial(listed, work), reads=False)):
+            yield from results
+
+    def decode(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+        """Write the decoded tables in any free process."""
+        refused = audit.refused()
+        before = dict(refused)
+        shares = list(enumerate(table_parts.lists(audit, wanted, self.processes, self.pool, refused)))
+        decode = partial(table_tasks.decode, wanted)
+        lists = self.pool.map(shares, decode, refused=refused, rows=wanted.has_errors)
+        written = [part for _, parts in lists for part in parts]
+        audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in before}))
+        return written
 
     def table(self, audit: Audited, name: str) -> pa.Table:
         """Return a table, whole."""
@@ -292,7 +268,7 @@ class InlineRunner(Runner):
         parts = self._parts.setdefault(audit, {})
         if missing := [name for name in tables if name not in parts]:
             folder = Path(tempfile.mkdtemp(dir=self._folder.name))
-            table_parts.write(audit, missing, folder, self.parts)
+            table_parts.write(audit, missing, folder)
             parts.update({name: folder / name for name in missing})
         return {name: parts[name] for name in tables}
 
@@ -305,6 +281,10 @@ class InlineRunner(Runner):
         super().close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _packed_shares(shares: SharesOf, packed: Iterable[bytes]) -> Iterator[bytes]:
+    yield dumps(list(shares(packed)))
 
 
 def _files(items: Sequence[plan.Item]) -> dict[str, int]:

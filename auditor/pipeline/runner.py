@@ -342,6 +342,8 @@ SomeLogs = tuple[RowsAtRest[Placed], LogTotals]
 OverFacts = Callable[
     [Iterable[bytes]], Iterable[bytes]
 ]  # what is made of packed facts: a partial of a module's function
+SharesOf = Callable[[Iterable[bytes]], Iterable[tuple[str, int, bytes]]]  # a share, behind its key
+OverShares = Callable[[Iterable[tuple[tuple[str, int], Iterable[bytes]]]], Iterable[bytes]]
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, Fields]]]
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
@@ -389,9 +391,9 @@ def _packed(rows: list[Fields]) -> bytes:
     return dumps((placed.packed(), totals))
 
 
-def listed(work: OverFacts, packed: Iterable[bytes]) -> list[bytes]:
+def listed(work: Callable[[Any], Iterable[bytes]], given: Any) -> list[bytes]:
     """Return what ``work`` yields: a result that a process hands back at its end, and not before it dies."""
-    return list(work(packed))
+    return list(work(given))
 
 
 class JudgedLogs(MappedRows):
@@ -608,11 +610,12 @@ class Runner(ABC):
         """Bring what ``work`` yields over the packed facts, where these are; ``job`` describes it."""
 
     @abstractmethod
-    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Run the tasks that write tables (:mod:`auditor.pipeline.table_parts`); return the parts that count.
+    def gather(self, held: HeldFacts, shares: SharesOf, work: OverShares, job: str = "") -> Iterator[bytes]:
+        """Bring what ``work`` yields over the ``shares`` of the packed facts, those with one key together."""
 
-        Files that kill their reader are added to ``audit.fatal``.
-        """
+    @abstractmethod
+    def decode(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+        """Write the decoded tables, by lists of files; files that kill their reader are added to ``audit.fatal``."""
 
     @abstractmethod
     def table(self, audit: Audited, name: str) -> Any:

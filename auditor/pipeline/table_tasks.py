@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base.at_rest import dumps
 from auditor.connectors.schema import for_spark
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
@@ -110,6 +111,7 @@ MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB 
 
 
 TableRows = Iterator[tuple[str, pa.RecordBatch]]
+Shares = tuple[tuple[str, int], Iterable[bytes]]  # of a partition of the coordinators' log, by cluster and number
 
 
 class WrittenPart(NamedTuple):
@@ -242,11 +244,8 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
     return _write_rows(wanted, number, rows())
 
 
-def derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[bytes]]
-) -> list[WrittenPart]:
-    """Write the derived tables of some logs, given as packed facts."""
-    number, packed = numbered
+def derive(wanted: TableRequest, clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[bytes]:
+    """Write the derived tables of some logs, given as packed facts; yield the files, packed."""
 
     def rows() -> TableRows:
         for replicas in logs_of(packed):
@@ -254,19 +253,14 @@ def derive(
             for table in wanted.of_logs:
                 yield from ((table, batch) for batch in derived_tables.of_log(replicas, cluster, table))
 
-    return _write_rows(wanted, number, rows())
+    yield dumps(_write_rows(wanted, 0, rows()))
 
 
-def gather(
-    wanted: TableRequest,
-    clusters: dict[str, Cluster],
-    numbered: tuple[int, Iterable[tuple[str, int, Iterable[bytes]]]],
-) -> list[WrittenPart]:
+def gather(wanted: TableRequest, clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
-    number, partitions = numbered
     rows = (
         (derived_tables.COORDINATED_TRANSACTIONS, batch)
-        for join_key, partition, shares in partitions
-        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
+        for (join_key, partition), of_partition in shares
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition)
     )
-    return _write_rows(wanted, number, rows)
+    yield dumps(_write_rows(wanted, 0, rows))

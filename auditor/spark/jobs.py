@@ -20,7 +20,7 @@ from auditor.base.errors import MIB
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import Item, WorkLists, divide, list_count, segment_tasks, sharing, spread, unread
-from auditor.pipeline.runner import OverFacts, PackedFacts, listed, read_list, read_task
+from auditor.pipeline.runner import OverFacts, OverShares, PackedFacts, SharesOf, listed, read_list, read_task
 from auditor.pipeline.work_folder import WorkFolder
 from auditor.processes.isolation import Pool, read_apart
 from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 # A batch, like a group of Spark's own, costs milliseconds, which ten thousand small ones would pay one by one.
 
 
-KEY = ("join_key", "topic", "partition")
+KEY = ("join_key", "partition")  # of a share
+SHARES = "join_key string, partition int, share binary"
 BATCH_BYTES = MIB
 ROW_BYTES = 16  # of a row beside its texts and bytes
 
@@ -269,6 +270,7 @@ FACTS = "briefs binary, facts binary"  # one row a list: auditor.pipeline.runner
 FACTS_ARROW = arrow_schema(FACTS)
 RESULT = "result binary"
 RESULT_ARROW = arrow_schema(RESULT)
+SHARES_ARROW = arrow_schema(SHARES)
 
 
 def slots(spark: SparkSession) -> int:
@@ -368,21 +370,19 @@ def facts_frame(spark: SparkSession, facts: Iterable[PackedFacts]) -> DataFrame:
         return spark.createDataFrame(pa.Table.from_batches(batches), schema=FACTS).persist()
 
 
-def over(facts: DataFrame, work: OverFacts, job: str = "") -> Iterator[bytes]:
-    """Bring what ``work`` yields over the facts to the driver; ``job`` describes it.
+def brought(plan: DataFrame, job: str = "") -> Iterator[bytes]:
+    """Bring the results of :func:`over` or :func:`gather` to the driver; ``job`` describes it."""
+    with tuned(plan.sparkSession), described(plan.sparkSession, job):
+        column = plan.toArrow().column(0)
+    return (value.as_py() for value in column)
+
+
+def over(facts: DataFrame, work: OverFacts) -> DataFrame:
+    """Return the plan of what ``work`` yields over the facts: no exchange, each list is worked over where it is.
 
     Of long logs headers are read again to compare replicas. After failed attempts that is done in a process apart, a
     list at a time, so that a file that kills is named; if only machines were lost, the result is the same.
     """
-    spark = facts.sparkSession
-    with tuned(spark), described(spark, job):
-        rows = over_each(facts, work).toArrow()
-    for chunk in rows.column(0).chunks:
-        yield from (value.as_py() for value in chunk)
-
-
-def over_each(facts: DataFrame, work: OverFacts) -> DataFrame:
-    """Return the plan of :func:`over`: no exchange, each list is worked over where it is."""
     return facts.select("facts").mapInArrow(partial(_over, dumps(work), attempts(facts.sparkSession)), RESULT)
 
 
@@ -396,6 +396,25 @@ def _over(shipped: bytes, tries: int, batches: Iterator[pa.RecordBatch]) -> Iter
         return
     with storage.guarded({}), retries.resigned(rounds(tries)):
         yield from in_batches(((result,) for result in work(packed(batches))), RESULT_ARROW)
+
+
+def shares(facts: DataFrame, of: SharesOf) -> DataFrame:
+    """Return the plan of the shares of the facts, those with one key adjacent: an exchange."""
+    frame = facts.select("facts").mapInArrow(partial(_shares, dumps(of)), SHARES)
+    return frame.repartition(*KEY).sortWithinPartitions(*KEY)
+
+
+def _shares(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from in_batches(loads(shipped)(packed(batches)), SHARES_ARROW)
+
+
+def gather(facts: DataFrame, of: SharesOf, work: OverShares) -> DataFrame:
+    """Return the plan of what ``work`` yields over shares."""
+    return shares(facts, of).mapInArrow(partial(_gather, dumps(work)), RESULT)
+
+
+def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from in_batches(((result,) for result in loads(shipped)(keyed(batches))), RESULT_ARROW)
 
 
 def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:

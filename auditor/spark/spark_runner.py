@@ -17,7 +17,17 @@ from auditor.base.errors import MIB
 from auditor.base.words import plural
 from auditor.connectors.stores import retries
 from auditor.pipeline.plan import GIB, Item, bytes_of
-from auditor.pipeline.runner import HeldFacts, OverFacts, PackedFacts, Replicas, Runner, pack_logs, pair_of
+from auditor.pipeline.runner import (
+    HeldFacts,
+    OverFacts,
+    OverShares,
+    PackedFacts,
+    Replicas,
+    Runner,
+    SharesOf,
+    pack_logs,
+    pair_of,
+)
 from auditor.processes.isolation import Pool
 from auditor.spark.session import described, is_local, tuned, watched
 
@@ -146,14 +156,21 @@ class SparkRunner(Runner):
         from auditor.spark import jobs
 
         assert isinstance(held, FactsOfJob)
-        return jobs.over(held.frame, work, job)
+        return jobs.brought(jobs.over(held.frame, work), job)
 
-    def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        """Write tables in one job."""
+    def gather(self, held: HeldFacts, shares: SharesOf, work: OverShares, job: str = "") -> Iterator[bytes]:
+        """Run a job with an exchange of shares."""
+        from auditor.spark import jobs
+
+        assert isinstance(held, FactsOfJob)
+        return jobs.brought(jobs.gather(held.frame, shares, work), job)
+
+    def decode(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+        """Write the decoded tables in one job."""
         from auditor.spark import spark_tables
 
-        with described(self.spark, f"write {plural(len(wanted.decoded) + len(wanted.derived), 'table')}"):
-            return spark_tables.run(self.spark, self.pool, audit, wanted)
+        with described(self.spark, f"write {plural(len(wanted.decoded), 'table')}"):
+            return spark_tables.write_decoded(self.spark, self.pool, audit, wanted)
 
     def table(self, audit: Audited, name: str) -> DataFrame:
         """Return a table as a frame."""

@@ -55,7 +55,7 @@ def test_judging_costs_no_exchange(spark: SparkSession) -> None:
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
     audit = Audit(options, running.runner_for(None, spark))
     facts = audit.replicas.held.frame  # type: ignore[attr-defined]
-    judged = jobs.over_each(facts, partial(judge_list, {}, judge_log))
+    judged = jobs.over(facts, partial(judge_list, {}, judge_log))
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
     assert "Exchange" not in plan_text

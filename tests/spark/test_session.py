@@ -133,7 +133,7 @@ def note_task(packed: Iterable[bytes]) -> Iterator[bytes]:
 def test_facts_of_the_driver_are_a_task_each_list(spark: SparkSession) -> None:
     """Whatever users have set: Python takes long over each."""
     frame = jobs.facts_frame(spark, [PackedFacts(b"", b"1") for _ in range(7)])
-    assert sorted(map(int, jobs.over(frame, note_task))) == list(range(7))
+    assert sorted(map(int, jobs.brought(jobs.over(frame, note_task)))) == list(range(7))
     frame.unpersist()
 
 
