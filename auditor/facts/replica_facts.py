@@ -10,16 +10,17 @@ import copyreg
 import dataclasses
 import functools
 import io
+import itertools
 import operator
 import pickle
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, dumps, loads
 from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.coordinator_history import CoordinatorHistory
@@ -240,6 +241,32 @@ def at_rest(value: object) -> bytes:
     pickler.dispatch_table = _DISPATCH
     pickler.dump(value)
     return out.getvalue()
+
+
+LogName = tuple[str, str, int]  # join key of its cluster, topic, partition
+
+
+def log_of(facts: Any) -> LogName:
+    """Return what names the log of a replica, by its facts or its brief."""
+    return facts.join_key, facts.topic, facts.partition
+
+
+def packed_facts(replicas: Sequence[ReplicaFacts]) -> bytes:
+    """Return the facts of whole logs, the replicas of a log one after the other, as one value."""
+    return dumps(at_rest(replicas))
+
+
+def unpacked_facts(packed: bytes) -> list[ReplicaFacts]:
+    """Return the facts of whole logs."""
+    replicas: list[ReplicaFacts] = pickle.loads(loads(packed))
+    return replicas
+
+
+def logs_of(packed: Iterable[bytes]) -> Iterator[list[ReplicaFacts]]:
+    """Yield the replicas of each log."""
+    for some in packed:
+        for _, of_log in itertools.groupby(unpacked_facts(some), log_of):
+            yield list(of_log)
 
 
 # The replay of a replica under other policies.

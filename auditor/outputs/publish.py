@@ -95,7 +95,7 @@ def write_tables(audit: Audit, folder: Path) -> WrittenTables:
 
     out = audit.options.out
     staging = delivery.staging(out) if isinstance(out, str) and audit.runner.elsewhere else None
-    written = table_parts.write(audit, audit.written_tables(), folder / "tables", audit.runner.parts, staging)
+    written = table_parts.write(audit, audit.written_tables(), folder / "tables", staging)
     if staging is not None:
         delivery.keep_names(written, folder)
     return written

@@ -7,7 +7,7 @@ import json
 import pickle
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from auditor.facts.coordinator_history import Transactions, first_rows, transact
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
-from auditor.facts.replica_facts import ReplicaFacts, once
+from auditor.facts.replica_facts import ReplicaFacts, logs_of, once
 from auditor.pipeline import cluster_settings, lag_table, space_table, what_if_verdicts  # noqa: F401
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
@@ -128,10 +128,12 @@ _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
 
 
-def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
-    """Yield what one log contributes to ``coordinated_transactions``."""
-    for partition, share in shares(LogView(replicas, cluster)):
-        yield join_key, partition, pickle.dumps(share, 5)
+def shares_of(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[Keyed]:
+    """Yield what each of some logs, given as packed facts, contributes to ``coordinated_transactions``."""
+    for replicas in logs_of(packed):
+        join_key = replicas[0].join_key
+        for partition, share in shares(LogView(replicas, clusters[join_key])):
+            yield join_key, partition, pickle.dumps(share, 5)
 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from auditor.base.at_rest import loads
 from auditor.base.errors import AuditInputError, DecodeError
+from auditor.base.words import plural
 from auditor.connectors.stores import retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece
-from auditor.pipeline import derived_tables, table_tasks
+from auditor.pipeline import derived_tables, summary, table_tasks
 from auditor.pipeline.table_tasks import NOT_SHARED, TableRequest, WrittenPart, WrittenTables
 from auditor.processes.isolation import Pool
 
@@ -40,14 +42,41 @@ MOST_BYTES = 512 << 20  # with more than this, which a task that dies would lose
 RunTasks = Callable[["Audited", TableRequest], list[WrittenPart]]
 
 
+def run_tasks(audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+    """Run the tasks that write tables; return the parts that count.
+
+    Files that kill their reader are added to ``audit.fatal``.
+    """
+    written = audit.runner.decode(audit, wanted) if wanted.decoded else []
+    if not wanted.derived:
+        return written
+    runner, held, clusters = audit.runner, audit.replicas.held, summary.clusters_for(audit, wanted.derived)
+    job = f"write {plural(len(wanted.derived), 'table')}"
+    if wanted.of_logs:
+        written += _parts(runner.over(held, partial(table_tasks.derive, wanted, clusters), job))
+    if wanted.of_all:
+        shares = partial(derived_tables.shares_of, clusters)
+        written += _parts(runner.gather(held, shares, partial(table_tasks.gather, wanted, clusters), job))
+    return written
+
+
+def _parts(results: Iterable[bytes]) -> list[WrittenPart]:
+    """Number parts by the order of what was worked over."""
+    return [part._replace(task=number) for number, parts in enumerate(map(loads, results)) for part in parts]
+
+
 def write(
-    audit: Audited, tables: Sequence[str], folder: Path, run: RunTasks, staging: ResultFolder | None = None
+    audit: Audited,
+    tables: Sequence[str],
+    folder: Path,
+    staging: ResultFolder | None = None,
+    run: RunTasks = run_tasks,
 ) -> WrittenTables:
     """Write tables of an audit, each into a directory of its name below ``folder``.
 
-    ``run`` runs the tasks, which put their parts into ``staging`` where it is given: a store's directory of this run
-    alone. Cost: the files of decoded tables are read once more. Errors: :class:`AuditInputError` where tasks run on
-    machines that do not share the directory.
+    Tasks put their parts into ``staging`` where it is given: a store's directory of this run alone. Cost: the files of
+    decoded tables are read once more. Errors: :class:`AuditInputError` where tasks run on machines that do not share
+    the directory.
     """
     where = staging or ResultFolder("", str((folder / STAGING).absolute()))
     done = WrittenTables(folder, where, {})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from auditor.base.at_rest import dumps
 from auditor.connectors import schema
 from auditor.connectors.schema import MadeOf, for_spark
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
+from auditor.facts.replica_facts import logs_of
 from auditor.pipeline import derived_tables
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ MOST_BYTES = 1 << 30  # of a file, before the next one is begun; S3 copies 5 GB 
 
 
 TableRows = Iterator[tuple[str, pa.RecordBatch]]
+Shares = tuple[tuple[str, int], Iterable[bytes]]  # of a partition of the coordinators' log, by cluster and number
 
 
 class WrittenPart(NamedTuple):
@@ -243,31 +245,23 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
     return _write_rows(wanted, number, rows())
 
 
-def derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[tuple[str, list[bytes]]]]
-) -> list[WrittenPart]:
-    """Write the derived tables of some logs, each given as the join key of its cluster and pickled facts."""
-    number, logs = numbered
+def derive(wanted: TableRequest, clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[bytes]:
+    """Write the derived tables of some logs, given as packed facts; yield the files, packed."""
 
     def rows() -> TableRows:
-        for join_key, facts in logs:
-            replicas = [pickle.loads(one) for one in facts]
+        for replicas in logs_of(packed):
+            cluster = clusters[replicas[0].join_key]
             for table in wanted.of_logs:
-                yield from ((table, batch) for batch in derived_tables.of_log(replicas, clusters[join_key], table))
+                yield from ((table, batch) for batch in derived_tables.of_log(replicas, cluster, table))
 
-    return _write_rows(wanted, number, rows())
+    yield dumps(_write_rows(wanted, 0, rows()))
 
 
-def gather(
-    wanted: TableRequest,
-    clusters: dict[str, Cluster],
-    numbered: tuple[int, Iterable[tuple[str, int, Iterable[bytes]]]],
-) -> list[WrittenPart]:
+def gather(wanted: TableRequest, clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
-    number, partitions = numbered
     rows = (
         ("coordinated_transactions", batch)
-        for join_key, partition, shares in partitions
-        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
+        for (join_key, partition), of_partition in shares
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition)
     )
-    return _write_rows(wanted, number, rows)
+    yield dumps(_write_rows(wanted, 0, rows))

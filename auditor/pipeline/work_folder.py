@@ -29,9 +29,9 @@ from auditor.facts import batch_sums, events, packed, replica_facts
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.facts.packed import loaded, named_classes, stored
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.plan import reads_records
+from auditor.pipeline.plan import Item, reads_records
 from auditor.replay.reading.segment_checks import SegmentHeaders
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import KeptTask, ReplicaTask, SharingTask, TextTask
 
 FORM = "4"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
@@ -151,10 +151,11 @@ class WorkFolder(NamedTuple):
         self._place.put(_name(of_list) + FACTS, out.getvalue())
         return frozenset(names)
 
-    def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the identities that another attempt at this list has stored."""
-        stored_identities = self._identities(_name(of_list) + FACTS)
-        return frozenset(() if isinstance(stored_identities, str) else stored_identities)
+    def kept_of(self, of_list: Sequence[bytes]) -> dict[bytes, FactsPosition]:
+        """Return what another attempt at this list has stored, by identity."""
+        identities = self._identities(name := _name(of_list) + FACTS)
+        of_file = () if isinstance(identities, str) else identities
+        return {identity: FactsPosition(name, row) for row, identity in enumerate(of_file)}
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
         """Note that a list is being read; return whether an earlier attempt left such a note, and so ended early."""
@@ -242,6 +243,21 @@ def is_kept(task: AnyTask | SharingTask) -> bool:
         and not reads_records(task)
         and not task.policies
     )
+
+
+def kept_tasks(items: Sequence[Item], work: WorkFolder, notes: list[str]) -> list[Item]:
+    """Return the items, those whose facts can be stored with where they are; ``notes`` gets what is left alone."""
+    every = list(items)
+    names = identities([item for item in every if isinstance(item, ReplicaTask) and is_kept(item)])
+    content = work.known()
+    notes[:] = content.notes(frozenset(names))
+    of_kept = iter(names)
+    return [
+        KeptTask(item, name := next(of_kept), content.there.get(name))
+        if isinstance(item, ReplicaTask) and is_kept(item)
+        else item
+        for item in every
+    ]
 
 
 def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Callable, Iterator
-from functools import partial, reduce
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,7 +15,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import schema
 from auditor.connectors.schema import for_spark
@@ -24,11 +23,12 @@ from auditor.connectors.stores import retries, storage
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
+from auditor.facts.replica_facts import logs_of
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
 from auditor.rules.expectations import measures
-from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
+from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark import jobs
 from auditor.spark.session import A_TASK_EACH, quiet_errors, tuned
 
@@ -107,10 +107,6 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
 # of :mod:`auditor.spark.jobs`, and the rest is in memory of the driver (:mod:`auditor.pipeline.derived_tables`).
 
 
-SHARES = "join_key string, topic string, partition int, share binary"
-SHARES_ARROW = jobs.arrow_schema(SHARES)
-
-
 def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
     """Return a decoded table of the audit's paths. Lazy; only this table's files are read."""
     options = audit.options
@@ -157,53 +153,30 @@ def local(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
-    """Return a derived table: one exchange by log, since the replicas of a log explain each other."""
-    shipped = pickle.dumps(clusters, 5)
+    """Return a derived table: the replicas of a log, which explain each other, are in one list."""
+    shipped = dumps(clusters)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        for (join_key, *_), replicas in jobs.logs(batches):
-            for rows in derived_tables.of_log(
-                [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[join_key], table
-            ):
+        clusters_by_key = loads(shipped)
+        for replicas in logs_of(jobs.packed(batches)):
+            for rows in derived_tables.of_log(replicas, clusters_by_key[replicas[0].join_key], table):
                 yield for_spark(rows)
 
-    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(schema.TABLES[table].columns))
-
-
-def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """Return each log's shares of whole transactions, in :data:`SHARES`, by partition of the coordinators' log."""
-    shipped = pickle.dumps(clusters, 5)
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        yield from jobs.in_batches(
-            (
-                (join_key, TRANSACTION_STATE, partition, share)
-                for (key, *_), replicas in jobs.logs(batches)
-                for join_key, partition, share in derived_tables.shares_of(
-                    key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
-                )
-            ),
-            SHARES_ARROW,
-        )
-
-    return jobs.by_log(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, SHARES))
+    return facts.select("facts").mapInArrow(work, spark_schema(schema.TABLES[table].columns))
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """The table that all logs contribute to: a second exchange."""
-    shipped = pickle.dumps(clusters, 5)
+    """The table that all logs contribute to: an exchange."""
+    shipped = dumps(clusters)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        for (join_key, _, partition), shares in jobs.logs(batches):
-            for rows in derived_tables.coordinated_rows(
-                clusters_by_key[join_key], partition, [share for (share,) in shares]
-            ):
+        clusters_by_key = loads(shipped)
+        for (join_key, partition), shares in jobs.keyed(batches):
+            for rows in derived_tables.coordinated_rows(clusters_by_key[join_key], partition, shares):
                 yield for_spark(rows)
 
-    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.COORDINATED))
+    shares = jobs.shares(facts, partial(derived_tables.shares_of, clusters))
+    return shares.mapInArrow(work, spark_schema(derived_tables.COORDINATED))
 
 
 def path_of(folder: Path) -> str:
@@ -247,7 +220,7 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
-            facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
+            facts = audit.replicas.held.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
         with quiet_errors(spark):
@@ -268,35 +241,24 @@ def count(rows: DataFrame, table: str) -> list[Fields]:
     return counted
 
 
-# Tasks that write tables, as one Spark job: no row of a table passes through the JVM or the driver.
+# Tasks that write decoded tables, as one Spark job: no row of a table passes through the JVM or the driver.
 
 
 PARTS = "task int, name string, file string"
 PARTS_ARROW = jobs.arrow_schema(PARTS)
 
 
-def run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+def write_decoded(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     """Run the tasks; repeat them without files that kill their reader, which are added to ``audit.fatal``."""
-    return without_fatal_files(spark, audit, wanted.decoded, partial(_run, spark, pool, audit, wanted))
+    return without_fatal_files(spark, audit, wanted.decoded, partial(_write_decoded, spark, pool, audit, wanted))
 
 
-def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
+def _write_decoded(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     refused = audit.refused()
     shares = list(enumerate(table_parts.lists(audit, wanted, jobs.slots(spark), pool, refused)))
-    tries = jobs.attempts(spark)
-    frames = [jobs.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
-    if wanted.derived:
-        facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
-        clusters = summary.clusters_for(audit, wanted.derived)
-        shipped = pickle.dumps((wanted, clusters), 5)
-        if wanted.of_logs:
-            frames.append(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
-        if wanted.of_all:
-            frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
-    if not frames:
-        return []
+    frame = jobs.each_list(spark, shares, partial(_decode, wanted, refused, jobs.attempts(spark)), PARTS)
     with tuned(spark, A_TASK_EACH):
-        rows = reduce(lambda some, more: some.union(more), frames).toArrow()
+        rows = frame.toArrow()
     return [WrittenPart(*row) for row in zip(*(column.to_pylist() for column in rows.columns), strict=True)]
 
 
@@ -306,22 +268,3 @@ def _decode(
     with storage.guarded(refused), retries.resigned(jobs.rounds(tries) if wanted.has_errors else None):
         parts = table_tasks.decode(wanted, numbered)
     yield from jobs.in_batches(parts, PARTS_ARROW)
-
-
-def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted, clusters = pickle.loads(shipped)
-    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in jobs.logs(batches))
-    yield from jobs.in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
-
-
-def _number() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
-
-
-def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted, clusters = pickle.loads(shipped)
-    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in jobs.logs(batches))
-    yield from jobs.in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)

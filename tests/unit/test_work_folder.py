@@ -6,7 +6,7 @@ import json
 import os
 import pickle
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from auditor import inline
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores.results import PARTIAL
 from auditor.facts.packed import loaded, stored
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.inline import KeptReplicas
+from auditor.facts.replica_facts import ReplicaFacts, log_of
+from auditor.inline import FactsHere
 from auditor.pipeline import plan, work_folder
-from auditor.pipeline.runner import KeptFacts, kept, read_task
+from auditor.pipeline.runner import PackedFacts, Replicas, briefs_of, read_all, read_list, read_task
 from auditor.pipeline.work_folder import (
     BEGUN,
     CLASSES,
@@ -34,8 +33,9 @@ from auditor.pipeline.work_folder import (
     WorkFolder,
     identities,
     is_kept,
+    kept_tasks,
 )
-from auditor.replay.task import ReplicaTask
+from auditor.replay.task import KeptTask, ReplicaTask
 from tests import corpora
 from tests.whole.test_split import tasks_below
 
@@ -46,10 +46,6 @@ def tasks_of(folder: Path) -> list[ReplicaTask]:
 
 def read(tasks: list[ReplicaTask]) -> list[ReplicaFacts]:
     return [facts for task in tasks for facts in read_task(task)]
-
-
-def rows_of(tasks: Sequence[AnyTask]) -> list[KeptFacts]:
-    return [kept(facts) for task in tasks for facts in read_task(task)]
 
 
 @pytest.fixture
@@ -178,15 +174,68 @@ def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
     assert work.known().there.keys() == {*names}
     asked: list[AnyTask] = []
 
-    def read_others(given: list[AnyTask]) -> KeptReplicas:
+    def each(given: Sequence[AnyTask], died: bool) -> Iterator[ReplicaFacts]:
+        assert not died
         asked.extend(given)
-        return KeptReplicas(lambda: rows_of(given))
+        return read_all(given)
 
     notes: list[str] = []
-    found = sorted(row[:4] for row in inline.read([*tasks], work, read_others, notes).rows())
-    assert found == sorted(row[:4] for row in rows_of(tasks))
+    packed = read_list(kept_tasks(tasks, work, notes), work, each)
+    assert notes == []
+    found = Replicas(FactsHere(lambda: [packed]), notes).briefs()
+    assert sorted((*log_of(one), one.log_dir) for one in found) == sorted((*log_of(one), one.log_dir) for one in facts)
     assert asked == tasks[1:]
     assert notes == [f"--work has 1 file left alone, {HALF}: made{FACTS}; what would have been there was read"]
+
+
+def kept_list(work: WorkFolder) -> tuple[list[ReplicaTask], list[bytes], list[KeptTask]]:
+    """Some tasks, their identities, and the list of them."""
+    tasks = tasks_of(corpora.unpack("hanging-36"))
+    return tasks, identities(tasks), [item for item in kept_tasks(tasks, work, []) if isinstance(item, KeptTask)]
+
+
+def test_a_list_is_read_once(work: WorkFolder) -> None:
+    """What an attempt kept of it is not read by the next one, nor by a later audit."""
+    tasks, names, items = kept_list(work)
+    first = read_list(items, work, lambda given, _: read_all(given))
+    assert set(work.known().there) == {*names}
+    assert not list(Path(work.text).glob(f"*{BEGUN}"))
+    never = lambda given, _: iter([] if not given else pytest.fail("is read again"))  # noqa: E731
+    later = kept_tasks(tasks, work, [])
+    assert all(isinstance(item, KeptTask) and item.at for item in later)
+    for again in (read_list(items, work, never), read_list(later, work, never)):
+        assert same_names(again, first)
+
+
+def same_names(one: PackedFacts, other: PackedFacts) -> bool:
+    found, expected = (briefs_of(some.briefs)[0] for some in (one, other))
+    return [(*log_of(b), b.log_dir, b.bounds) for b in found] == [(*log_of(b), b.log_dir, b.bounds) for b in expected]
+
+
+def test_what_another_attempt_left_damaged_is_read(work: WorkFolder) -> None:
+    _, names, items = kept_list(work)
+    table = pa.table([names, ["[1]"] * len(names), [[]] * len(names)], schema=work_folder.SCHEMA)
+    path = f"{work.text}/{work_folder._name(names)}{FACTS}"
+    with pa.OSFile(path, "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
+        writer.write_table(table)
+    found = read_list(items, work, lambda given, _: read_all(given))
+    assert len(briefs_of(found.briefs)[0]) == len(names)
+
+
+def test_a_list_that_ended_early_is_read_with_care(work: WorkFolder) -> None:
+    """The note of the attempt before is there, and goes once the list is read."""
+    _, names, items = kept_list(work)
+    work.begins(names)
+    told: list[bool] = []
+
+    def each(given: Sequence[AnyTask], died: bool) -> Iterator[ReplicaFacts]:
+        if given:
+            told.append(died)
+        return read_all(given)
+
+    read_list(items, work, each)
+    assert told == [True]
+    assert not work.begins(names)
 
 
 def test_a_note_says_that_a_reader_ended_early(work: WorkFolder) -> None:

@@ -103,9 +103,9 @@ def test_a_table_is_the_same_alone_and_with_all_others(corpus: str, records: boo
     """All are written in one pass over the files, each as if nothing else had been asked for."""
     audit = audit_of(corpus, records=records)
     names = audit.written_tables()
-    table_parts.write(audit, names, tmp_path / "together" / "tables", audit.runner.parts)
+    table_parts.write(audit, names, tmp_path / "together" / "tables")
     for name in names:
-        table_parts.write(audit, [name], tmp_path / "alone" / "tables", audit.runner.parts)
+        table_parts.write(audit, [name], tmp_path / "alone" / "tables")
     together = tables_of(tmp_path / "together")
     assert together == tables_of(tmp_path / "alone")
     assert sum(len(rows) for _, rows in together.values()) > 100
@@ -136,16 +136,16 @@ def test_rows_are_written_as_they_are(tmp_path: Path) -> None:
 def test_attempts_that_do_not_count_leave_no_rows(tmp_path: Path) -> None:
     """A task that ran twice, and one that died in the middle, have left files beside those that are reported."""
     audit = audit_of("hanging-36")
-    table_parts.write(audit, ["batches"], tmp_path / "once" / "tables", audit.runner.parts)
+    table_parts.write(audit, ["batches"], tmp_path / "once" / "tables")
 
     def twice(audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
-        found = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
-        again = audit.runner.parts(audit, wanted)  # type: ignore[attr-defined]
+        found = table_parts.run_tasks(audit, wanted)
+        again = table_parts.run_tasks(audit, wanted)
         assert not {part.file for part in found} & {part.file for part in again}
         wanted.staging.put("batches-7-died.parquet", b"PAR1")
         return again
 
-    table_parts.write(audit, ["batches"], tmp_path / "twice" / "tables", twice)
+    table_parts.write(audit, ["batches"], tmp_path / "twice" / "tables", run=twice)
     assert tables_of(tmp_path / "twice") == tables_of(tmp_path / "once")
     assert [path.name for path in (tmp_path / "twice" / "tables").iterdir()] == ["batches"]
 
@@ -156,8 +156,8 @@ def test_a_folder_that_tasks_do_not_see_is_a_mistake_of_the_call(tmp_path: Path)
 
     def elsewhere(audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         away = ResultFolder("", str(tmp_path / "of another machine"))
-        return audit.runner.parts(audit, replace(wanted, staging=away))  # type: ignore[attr-defined]
+        return table_parts.run_tasks(audit, replace(wanted, staging=away))
 
     with pytest.raises(AuditInputError, match="give an --out on a mount that all share"):
-        table_parts.write(audit, ["batches", "transactions"], tmp_path / "out" / "tables", elsewhere)
+        table_parts.write(audit, ["batches", "transactions"], tmp_path / "out" / "tables", run=elsewhere)
     assert not list((tmp_path / "out").rglob("*.parquet"))
