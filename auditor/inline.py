@@ -21,6 +21,7 @@ from auditor.pipeline.cluster_context import Brief
 from auditor.pipeline.derived_tables import Keyed, shares_of
 from auditor.pipeline.plan import TASK_BYTES, file_bytes
 from auditor.pipeline.runner import (
+    FACTS_AT_REST,
     Audited,
     Bunch,
     Judged,
@@ -36,6 +37,7 @@ from auditor.pipeline.runner import (
     kept,
     log_of,
     read_kept,
+    unpacked_facts,
 )
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
@@ -175,7 +177,7 @@ def read(
         for position in sorted(positions[identity] for identity in {i for _, i in named} if identity in positions):
             rows.setdefault(position.file, []).append(position.row)
         for file, numbers in rows.items():
-            if (at_rest := work.facts(file, numbers)) is None:
+            if (at_rest := unpacked_facts(work.facts(file), numbers)) is None:
                 left_alone[file] = HALF
             else:
                 yield from map(kept, at_rest)
@@ -211,7 +213,8 @@ def _read_list(
         if (identity := of.get(row[:4])) is not None and not any(is_unread(e.reason, e.detail) for e in facts.errors):
             whole.append((identity, facts))
         yield row
-    work.keep(whole, [identity for _, identity in named])
+    packed = FACTS_AT_REST.pack(facts for _, facts in whole)
+    work.keep([identity for identity, _ in whole], packed, [identity for _, identity in named])
 
 
 # SQL without Spark: DuckDB over the Parquet parts that the workers wrote.

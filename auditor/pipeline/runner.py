@@ -28,6 +28,7 @@ from auditor.base.errors import AuditInputError, DecodeError, failure
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
+from auditor.facts.arrow_codec import Codec, DamagedFacts
 from auditor.facts.replica_facts import NOTHING_ENDED, ReplicaFacts, at_rest
 from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
@@ -64,6 +65,21 @@ class KeptFacts(NamedTuple):
 
 
 REPLICA = KeptFacts._fields[:4]  # what names one
+
+
+def _stand_ins() -> dict[Any, type]:
+    from auditor.connectors.codec.damaged_fields import ReadsEpochs
+    from auditor.connectors.logdir.copy_view import CopyView
+    from auditor.connectors.logdir.files import EpochStarts
+    from auditor.connectors.stores.storage import View
+    from auditor.facts.batch_sums import HeaderFiles
+    from auditor.replay.reading.segment_checks import SegmentHeaders
+
+    return {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
+
+
+FACTS_AT_REST = Codec(ReplicaFacts, _stand_ins)
+BRIEFS_AT_REST = Codec(Brief, _stand_ins)
 
 
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
@@ -112,6 +128,18 @@ def kept(facts: ReplicaFacts) -> KeptFacts:
     facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
     point, facts.resume_point = facts.resume_point, b""
     return KeptFacts(*key, little, at_rest(facts), point)
+
+
+def unpacked_facts(packed: bytes | None, rows: Iterable[int]) -> list[ReplicaFacts] | None:
+    """Return the facts of some replicas of a file; None where it is damaged or gone, so that they are read again."""
+    try:
+        replicas = [] if packed is None else FACTS_AT_REST.unpack(packed)
+        wanted = [replicas[row] for row in rows]
+    except (DamagedFacts, IndexError):
+        return None
+    for facts in wanted:
+        facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
+    return wanted
 
 
 def briefs_of(rows: Iterable[bytes]) -> list[Brief]:

@@ -21,6 +21,7 @@ from auditor.connectors.stores import remote_files, retries, storage
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
 from auditor.pipeline.runner import (
+    FACTS_AT_REST,
     REPLICA,
     Judged,
     JudgeLog,
@@ -30,6 +31,7 @@ from auditor.pipeline.runner import (
     judged_texts,
     kept,
     read_task,
+    unpacked_facts,
 )
 from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
 from auditor.processes.isolation import Pool, read_apart
@@ -571,14 +573,16 @@ def _kept_or_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Store what is complete; return rows of the rest."""
     whole = [one for one in read if not any(is_unread(e.reason, e.detail) for e in one[1].errors)]
-    kept_now = stored or work.keep(whole, names)
+    kept_now = stored or {identity for identity, _ in whole}
+    if not stored:
+        work.keep([identity for identity, _ in whole], FACTS_AT_REST.pack(facts for _, facts in whole), names)
     yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), FACTS_ARROW)
 
 
 def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
     """Facts in a file; if it is damaged, those of its replicas read again."""
     name, numbers, tasks = of_file
-    replicas: Iterable[ReplicaFacts] | None = work.facts(name, numbers)
+    replicas: Iterable[ReplicaFacts] | None = unpacked_facts(work.facts(name), numbers)
     if replicas is None:
         replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
     rows: Iterator[KeptFacts] = map(kept, replicas)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from auditor.pipeline import work_folder
-from auditor.pipeline.runner import REPLICA, kept, read_task
+from auditor.pipeline.runner import FACTS_AT_REST, REPLICA, kept, read_task
 from auditor.pipeline.work_folder import FACTS, WorkFolder, WorkFolderContent, identities, is_kept
 from auditor.replay.task import ReplicaTask
 from auditor.spark import jobs
@@ -28,7 +28,7 @@ def work(tmp_path: Path) -> WorkFolder:
 def test_what_is_damaged_is_read_anew(spark: SparkSession, work: WorkFolder) -> None:
     tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
     names = identities(tasks)
-    table = pa.table([names, ["[1]"] * len(names), [[]] * len(names)], schema=work_folder.SCHEMA)
+    table = pa.table([[names], [b"[1]"]], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
     assert replicas(jobs.read_kept_replicas(spark, tasks, work, [])) == replicas_of(tasks)
@@ -40,7 +40,7 @@ def test_what_another_attempt_kept_counts_once(
     """This one could not read a file, and gave rows in place of a file; another, as slow, could, and left the file."""
     tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
     names = identities(tasks)
-    work.keep([(name, facts) for name, task in zip(names, tasks, strict=True) for facts in read_task(task)], names)
+    work.keep(names, FACTS_AT_REST.pack(facts for task in tasks for facts in read_task(task)), names)
     mine = [kept(facts) for facts in read_task(tasks[0])]
     read_missing = jobs._read_missing
 

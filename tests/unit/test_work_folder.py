@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,19 +15,16 @@ import pytest
 from auditor import inline
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores.results import PARTIAL
-from auditor.facts.packed import loaded, stored
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline import KeptReplicas
 from auditor.pipeline import plan, work_folder
-from auditor.pipeline.runner import KeptFacts, kept, read_task
+from auditor.pipeline.runner import BRIEFS_AT_REST, FACTS_AT_REST, KeptFacts, kept, read_task, unpacked_facts
 from auditor.pipeline.work_folder import (
     BEGUN,
-    CLASSES,
     FACTS,
     FOREIGN,
     HALF,
     OLDER,
-    WRONG,
     AnyTask,
     WorkFolder,
     identities,
@@ -37,7 +32,7 @@ from auditor.pipeline.work_folder import (
 )
 from auditor.replay.task import ReplicaTask
 from tests import corpora
-from tests.whole.test_split import tasks_below
+from tests.whole.test_split import same, tasks_below
 
 
 def tasks_of(folder: Path) -> list[ReplicaTask]:
@@ -64,13 +59,12 @@ def test_what_was_kept_comes_back_as_it_was(work: WorkFolder, name: str) -> None
     """Every field of every replica: rows, packed columns, sums, errors."""
     tasks = tasks_of(corpora.unpack(name))
     facts, names = read(tasks), identities(tasks)
-    assert work.keep(list(zip(names, facts, strict=True)), names) == frozenset(names)
+    work.keep(names, FACTS_AT_REST.pack(facts), names)
     there, left_alone = work.known()
     assert (there.keys(), left_alone) == ({*names}, {})
     for identity, before in zip(names, facts, strict=True):
-        (after,) = work.facts(there[identity].file, [there[identity].row]) or ()
-        assert stored(after, CLASSES) == stored(before, CLASSES)
-        assert after.events.dtype == before.events.dtype
+        (after,) = unpacked_facts(work.facts(there[identity].file), [there[identity].row]) or ()
+        assert same(after, before)
         assert after.rank == before.rank
 
 
@@ -97,9 +91,9 @@ def test_a_resume_point_from_a_file_is_dropped(work: WorkFolder) -> None:
     tasks = tasks_of(corpora.unpack("hanging-36"))[:1]
     names = identities(tasks)
     facts = replace(read(tasks)[0], resume_point=pickle.dumps("x"))
-    work.keep([(names[0], facts)], names)
+    work.keep(names, FACTS_AT_REST.pack([facts]), names)
     at = work.known().there[names[0]]
-    found = work.facts(at.file, [at.row])
+    found = unpacked_facts(work.facts(at.file), [at.row])
     assert found is not None
     assert found[0].resume_point == b""
 
@@ -109,7 +103,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
 ) -> None:
     tasks = tasks_of(corpora.unpack("hanging-36"))[:2]
     facts, names = read(tasks), identities(tasks)
-    work.keep([(names[0], facts[0])], names[:1])
+    work.keep(names[:1], FACTS_AT_REST.pack([facts[0]]), names[:1])
     (whole,) = Path(work.text).glob(f"*{FACTS}")
     lengths = (0, 10, whole.stat().st_size // 2, whole.stat().st_size - 1)
     cut = [f"cut-{length}{FACTS}" for length in lengths]
@@ -118,7 +112,7 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
     (whole.parent / f"foreign{FACTS}").write_bytes(pickle.dumps(facts[0]))
     with monkeypatch.context() as older:
         older.setattr(work_folder, "SCHEMA", work_folder.SCHEMA.with_metadata(work_folder.META | {b"form": b"0"}))
-        work.keep([(names[1], facts[1])], names[1:])
+        work.keep(names[1:], FACTS_AT_REST.pack([facts[1]]), names[1:])
     (older,) = {path.name for path in Path(work.text).glob(f"*{FACTS}")} - {whole.name, f"foreign{FACTS}", *cut}
     (whole.parent / "notes.txt").write_text("mine")
     (whole.parent / f"{PARTIAL}killed{FACTS}").write_bytes(whole.read_bytes())
@@ -142,39 +136,30 @@ def test_what_is_half_written_older_or_foreign_is_told_apart(
     assert len(known.notes(names[:1])) == 3
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"t": "object", "class": "Popen", "of": {"t": "dict", "of": [["args", "true"]]}},
-        {"t": "object", "class": "ReplicaFacts", "of": {"t": "dict", "of": [["nothing", 1]]}},
-        {"t": "array", "of": "|O", "shape": [1], "at": 0},
-        {"t": "array", "of": "<i8", "shape": [1 << 40], "at": 0},
-        {"t": "bytes", "at": 7},
-        {"t": "os.system"},
-        {},
-    ],
-)
-def test_what_others_write_runs_nothing(said: Any) -> None:
-    with pytest.raises(WRONG):
-        loaded(json.dumps(said), [b"8 bytes."], CLASSES)
-
-
-def test_no_value_of_another_class_is_taken_for_facts(work: WorkFolder) -> None:
-    table = pa.table([[b"x" * 32], ["[1]"], [[]]], schema=work_folder.SCHEMA)
+def write(work: WorkFolder, names: list[bytes], facts: bytes) -> None:
+    """A file as audits write them, with these bytes for the facts."""
+    table = pa.table([[names], [facts]], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
-    assert work.facts(f"made{FACTS}", [0]) is None
-    assert work.facts(f"gone{FACTS}", [0]) is None
+
+
+@pytest.mark.parametrize(
+    "facts", [b"", b"[1]", pickle.dumps([]), FACTS_AT_REST.pack([]), BRIEFS_AT_REST.pack([]), b"\xff" * 64]
+)
+def test_no_other_bytes_are_taken_for_facts(work: WorkFolder, facts: bytes) -> None:
+    write(work, [b"x" * 32], facts)
+    assert work.known().there.keys() == {b"x" * 32}
+    assert unpacked_facts(work.facts(f"made{FACTS}"), [0]) is None
+    assert work.facts(f"gone{FACTS}") is None
+    assert unpacked_facts(None, [0]) is None
 
 
 def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
     """Rows under a sound header that are no facts, and beside them a file of sound ones."""
     tasks = tasks_of(corpora.unpack("hanging-36"))
     names, facts = identities(tasks), read(tasks)
-    work.keep([(names[0], facts[0])], names[:1])
-    table = pa.table([names[1:], ["[1]"] * len(names[1:]), [[]] * len(names[1:])], schema=work_folder.SCHEMA)
-    with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
-        writer.write_table(table)
+    work.keep(names[:1], FACTS_AT_REST.pack([facts[0]]), names[:1])
+    write(work, names[1:], FACTS_AT_REST.pack(facts[1:])[:-1])
     assert work.known().there.keys() == {*names}
     asked: list[AnyTask] = []
 
