@@ -68,18 +68,13 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 
 
 def _stand_ins() -> dict[Any, type]:
-    from auditor.connectors.codec.damaged_fields import ReadsEpochs
-    from auditor.connectors.logdir.copy_view import CopyView
-    from auditor.connectors.logdir.files import EpochStarts
-    from auditor.connectors.stores.storage import View
-    from auditor.facts.batch_sums import HeaderFiles
-    from auditor.replay.reading.segment_checks import SegmentHeaders
+    from auditor.replay.reading.segment_checks import STAND_INS
 
-    return {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
+    return STAND_INS
 
 
 FACTS_AT_REST = Codec(ReplicaFacts, _stand_ins)
-BRIEFS_AT_REST = Codec(Brief, _stand_ins)
+BRIEFS_AT_REST = Codec(Brief)
 
 
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:

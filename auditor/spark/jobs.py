@@ -35,7 +35,7 @@ from auditor.pipeline.runner import (
 )
 from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
 from auditor.processes.isolation import Pool, read_apart
-from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
+from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_parts
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import ReplicaTask, SharingTask, TextTask
@@ -259,13 +259,13 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
-        arrived, group = next(segments)
+        arrived, group = next(segments, (None, iter(())))
         if arrived != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {arrived} did")
         part: Part | None = None
         for row in group:
-            part = unpacked_row(row[3])
-            yield part
+            for part in unpacked_parts(row[3]):
+                yield part
         if not isinstance(part, SegmentOutcome):
             raise RuntimeError(f"the end of segment {number} of a replica did not arrive")
 
