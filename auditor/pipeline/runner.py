@@ -28,7 +28,8 @@ from auditor.base.errors import AuditInputError, DecodeError, failure
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
-from auditor.facts.arrow_codec import Codec, DamagedFacts
+from auditor.facts.arrow_codec import WRONG, Codec
+from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.replica_facts import NOTHING_ENDED, ReplicaFacts, at_rest
 from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
@@ -130,7 +131,11 @@ def unpacked_facts(packed: bytes | None, rows: Iterable[int]) -> list[ReplicaFac
     try:
         replicas = [] if packed is None else FACTS_AT_REST.unpack(packed)
         wanted = [replicas[row] for row in rows]
-    except (DamagedFacts, IndexError):
+        for facts in wanted:
+            for columns in (facts.producers, facts.aborted, facts.digests):
+                if isinstance(columns, PackedRows | PackedColumns):
+                    columns.check()
+    except WRONG:
         return None
     for facts in wanted:
         facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file

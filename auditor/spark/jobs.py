@@ -214,7 +214,7 @@ def counting(replicas: Iterable[ReplicaFacts], counted: Counted | None) -> Itera
 # headers (:mod:`auditor.replay.reading.chunks`).
 
 
-# One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
+# One row for some chunks: numbers of the replica, of the segment in it and of the row in the segment; the chunks.
 CHUNKS = "replica int, segment int, chunk int, packed binary"
 CHUNKS_ARROW = arrow_schema(CHUNKS)
 SplitRow = tuple[int, int, int, pa.Buffer]

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from auditor import inline
 from auditor.base.errors import AuditInputError
 from auditor.connectors.stores.results import PARTIAL
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.packed import Packed, PackedRows, packed
+from auditor.facts.replica_facts import PRODUCER, ReplicaFacts, blank_producers
 from auditor.inline import KeptReplicas
 from auditor.pipeline import plan, work_folder
 from auditor.pipeline.runner import BRIEFS_AT_REST, FACTS_AT_REST, KeptFacts, kept, read_task, unpacked_facts
@@ -152,6 +154,16 @@ def test_no_other_bytes_are_taken_for_facts(work: WorkFolder, facts: bytes) -> N
     assert unpacked_facts(work.facts(f"made{FACTS}"), [0]) is None
     assert work.facts(f"gone{FACTS}") is None
     assert unpacked_facts(None, [0]) is None
+
+
+def test_a_damaged_column_is_found_before_a_rule_reads_it() -> None:
+    """It is compressed by itself, so that its bytes are opened only where a rule wants them."""
+    facts = ReplicaFacts(None, None, "d", "t", 0, producers=PackedRows(PRODUCER, [blank_producers(3)]))
+    for data in (packed(np.array([1, 900, 3])).data, b"no compressed bytes"):
+        facts.producers.columns["batches"] = [Packed(3, 1, -897, 2, True, "lz4_raw", data)]  # type: ignore[union-attr]
+        assert (unpacked_facts(FACTS_AT_REST.pack([facts]), [0]) is None) == (data == b"no compressed bytes")
+    facts.producers.columns["batches"] = [Packed(3, 1, 0, 1 << 40, True, "zstd", b"")]  # type: ignore[union-attr]
+    assert unpacked_facts(FACTS_AT_REST.pack([facts]), [0]) is None
 
 
 def test_what_is_damaged_is_read_anew(work: WorkFolder) -> None:
