@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +32,7 @@ from auditor.connectors.stores.storage import BinaryFile, open_file, read_file
 from auditor.facts.arrow_codec import Codec
 from auditor.facts.events import Culprits, Event, EventKind, events_of
 from auditor.facts.packed import Packed, packed_table, unpacked_table
-from auditor.facts.replica_facts import ReplicaFacts
+from auditor.facts.replica_facts import ReplicaFacts, log_of
 from auditor.model import batch_validation
 from auditor.model.batch_validation import Topic
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
@@ -236,6 +237,19 @@ def unpacked(stored: PackedChunk) -> Chunk:
     return Chunk(
         rows, *errors, summary, None, stored.end, next_offset=stored.next_offset, looked=answers, flipped=stored.flipped
     )
+
+
+# Facts at rest: those of whole logs, in Spark rows, between processes and in work folders.
+
+
+FACTS_AT_REST = Codec(ReplicaFacts, lambda: STAND_INS)
+
+
+def logs_of(packed: Iterable[bytes]) -> Iterator[list[ReplicaFacts]]:
+    """Yield the replicas of each log; those of a log are one after the other."""
+    for some in packed:
+        for _, of_log in itertools.groupby(FACTS_AT_REST.unpack(some), log_of):
+            yield list(of_log)
 
 
 @kernel
