@@ -8,7 +8,6 @@ facts are those of one small partition that was really read, under its own names
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -19,12 +18,13 @@ from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.facts.replica_facts import ReplicaFacts, at_rest
+from auditor.facts.replica_facts import ReplicaFacts
 from auditor.inline import FactsHere, InlineRunner
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import HeldFacts, PackedFacts, Runner, pack, pair_of, read_task
 from auditor.pipeline.whole_audit import Audit
+from auditor.replay.reading.chunks import FACTS_AT_REST
 from auditor.replay.task import ReplicaTask
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def read_once(_: object = None) -> bytes:
         (path / f"{0:020}.log").write_bytes(segments.simple(0))
         options = AuditOptions((folder,), Path(folder, "out"))
         ((facts,),) = map(read_task, plan.replica_tasks(discover([folder]), {}, options))
-        return at_rest(facts)
+        return FACTS_AT_REST.pack([facts])
 
 
 class MakesUp:
@@ -90,7 +90,7 @@ class MakesUp:
 
     def __call__(self, task: ReplicaTask) -> ReplicaFacts:
         """Those of one replica."""
-        found: ReplicaFacts = pickle.loads(self.facts)
+        (found,) = FACTS_AT_REST.unpack(self.facts)
         replica = task.replica
         assert replica.topic is not None
         assert replica.partition is not None

@@ -9,6 +9,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -241,13 +242,12 @@ OF_A_RULE = 1_000  # findings of a rule in a log
 IN_ALL = 100  # times as many in a run
 
 
+@dataclass(slots=True, eq=False)
 class CompressionTotals:
     """Total size of the compressed bodies read so far, stored and decompressed, in bytes."""
 
-    __slots__ = ("plain", "stored")
-
-    def __init__(self) -> None:
-        self.plain = self.stored = 0
+    plain: int = 0
+    stored: int = 0
 
 
 class Limits(NamedTuple):

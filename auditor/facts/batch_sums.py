@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -181,6 +181,16 @@ def _add_all(
         state[ALL_DIGEST] += np.int64(_digest(batches, columns, i, ok, key))
 
 
+class SumsStored(NamedTuple):
+    """Attributes of sums."""
+
+    key: bytes
+    files: HeaderFiles | None
+    state: np.ndarray
+    ranges: np.ndarray
+    runs: np.ndarray
+
+
 class BatchSums:
     """The sums of one replica's ranges, in the order of its log, and the leader epochs of its sound batches.
 
@@ -188,12 +198,31 @@ class BatchSums:
     them is meaningful. ``files`` reads the headers again where sums differ.
     """
 
+    stored_as = SumsStored
+
     def __init__(self, key: bytes, shift: int = SHIFT) -> None:
         self.key = key
         self.files: HeaderFiles | None = None
         self._state = np.array([0, 0, 1, -1, shift, 0, 0], np.int64)
         self._ranges = np.empty((FIRST_ROOM, len(OF_RANGE)), np.int64)
         self._runs = np.empty((FIRST_ROOM, len(OF_RUN)), np.int64)
+
+    def at_rest(self) -> SumsStored:
+        """See :mod:`auditor.facts.arrow_codec`."""
+        return SumsStored(self.key, self.files, self._state, self._ranges, self._runs)
+
+    @classmethod
+    def restored(cls, stored: SumsStored) -> BatchSums:
+        """Return what was stored. Errors: ValueError for numbers that no sums have."""
+        sums = cls(stored.key)
+        sums.files, sums._state, sums._ranges, sums._runs = stored[1:]
+        sizes = (len(sums.key), sums._state.shape, sums._ranges.shape[1:], sums._runs.shape[1:])
+        if sizes != (KEY_BYTES, (7,), (len(OF_RANGE),), (len(OF_RUN),)):
+            raise ValueError("other sums")
+        ranges, runs, width = sums._state[[RANGES, RUNS, WIDTH]].tolist()
+        if not (0 <= ranges <= len(sums._ranges) and 0 <= runs <= len(sums._runs) and 0 <= width < 64):
+            raise ValueError("more sums than there are")
+        return sums
 
     @property
     def ordered(self) -> bool:

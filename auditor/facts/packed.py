@@ -1,16 +1,14 @@
-"""Compressed columns and tables of numbers, and plain values in a form that is safe to read."""
+"""Compressed columns and tables of numbers."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields
 from auditor.base.compiled import kernel
 
 # Columns of numbers. Most columns of batches grow by a constant step: these take two numbers. The others are compressed
@@ -115,6 +113,23 @@ def _put_together(lines: np.ndarray, out: np.ndarray) -> None:
 
 PACK_ABOVE = 50_000  # rows; fewer stay uncompressed
 PIECE = 65_536  # rows per piece
+# Bounds of what is read from a file: equal numbers take no bytes, however many there are.
+MOST_ROWS, MOST_ROWS_OF_PIECE = 1 << 27, 1 << 23
+
+
+class RowsStored(NamedTuple):
+    """Packed rows: their type, which has the names of the columns, and these."""
+
+    dtype: np.dtype
+    columns: list[list[Packed]]
+
+
+class ColumnsStored(NamedTuple):
+    """Packed columns: ``pieces`` by number, and all rows that were ``waiting``, None for none."""
+
+    dtypes: dict[str, np.dtype]
+    pieces: list[list[Packed]]
+    waiting: list[Packed] | None
 
 
 class PackedRows:
@@ -123,6 +138,8 @@ class PackedRows:
     ``rows["name"]`` is a column, ``rows[mask]`` (or indexes, or a slice) a structured array of those rows; each read
     decompresses the columns it needs (1 or 2 ms per million rows).
     """
+
+    stored_as = RowsStored
 
     def __init__(self, dtype: np.dtype, parts: Iterable[np.ndarray]) -> None:
         self.dtype = dtype
@@ -133,6 +150,23 @@ class PackedRows:
             varying = _varying(rows)
             for name, pieces in self.columns.items():
                 pieces.append((packed if name in varying else equal)(rows[name]))
+
+    def at_rest(self) -> RowsStored:
+        """See :mod:`auditor.facts.arrow_codec`."""
+        return RowsStored(self.dtype, list(self.columns.values()))
+
+    @classmethod
+    def restored(cls, stored: RowsStored) -> PackedRows:
+        """Return what was stored. Errors: ValueError for columns of other numbers of rows than others."""
+        rows = cls(stored.dtype, [])
+        rows.columns = dict(zip(rows.columns, stored.columns, strict=True))
+        rows.length = _length(stored.columns)
+        return rows
+
+    def check(self) -> None:
+        """Read all columns once. Errors: those of damaged ones."""
+        for column in itertools.chain.from_iterable(self.columns.values()):
+            unpacked(column)
 
     def __len__(self) -> int:
         return self.length
@@ -174,12 +208,26 @@ def _joined(parts: list[Packed], dtype: np.dtype) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype), *(unpacked(part, dtype) for part in parts)])
 
 
+def _length(columns: Sequence[list[Packed]]) -> int:
+    """Return the number of rows that all columns have. Errors: ValueError where they differ, or are too many."""
+    lengths = [[piece.length for piece in pieces] for pieces in columns]
+    widths = [piece.width for pieces in columns for piece in pieces]
+    bounded = sum(lengths[0]) <= MOST_ROWS and all(0 <= n <= MOST_ROWS_OF_PIECE for n in lengths[0])
+    if any(of_column != lengths[0] for of_column in lengths) or not bounded:
+        raise ValueError("columns of other lengths")
+    if widths and not 0 <= min(widths) <= max(widths) <= NUMBER_BYTES:
+        raise ValueError("numbers of other widths")
+    return sum(lengths[0])
+
+
 class PackedColumns:
     """Growing columns of numbers, kept as compressed steps: for batches, about 10 bytes per row.
 
     Read like a dictionary of arrays; each read decompresses the column. ``dtypes``: by column name, in the order in
     which rows are added.
     """
+
+    stored_as = ColumnsStored
 
     def __init__(self, dtypes: dict[str, np.dtype]) -> None:
         self.dtypes = dtypes
@@ -217,14 +265,31 @@ class PackedColumns:
     def _waiting_rows(self) -> int:
         return sum(rows.shape[1] for rows in self.waiting)
 
-    def __getstate__(self) -> Fields:
+    def at_rest(self) -> ColumnsStored:
+        """See :mod:`auditor.facts.arrow_codec`."""
         waiting = packed_table(np.concatenate(self.waiting, axis=1).T.copy()) if self.waiting else None
-        return vars(self) | {"waiting": waiting}
+        return ColumnsStored(self.dtypes, self.pieces, waiting)
 
-    def __setstate__(self, state: Fields) -> None:
-        waiting = state["waiting"]
-        vars(self).update(state)
-        self.waiting = [] if waiting is None else [np.ascontiguousarray(unpacked_table(waiting).T)]
+    @classmethod
+    def restored(cls, stored: ColumnsStored) -> PackedColumns:
+        """Return what was stored. Errors: ValueError for columns of other numbers of rows than others."""
+        columns = cls(stored.dtypes)
+        if any(len(piece) != len(stored.dtypes) for piece in (*stored.pieces, stored.waiting or stored.dtypes)):
+            raise ValueError("other columns")
+        columns.rows = sum(_length([[column] for column in piece]) for piece in stored.pieces)
+        columns.pieces, columns.size = stored.pieces, sum(len(c.data) for piece in stored.pieces for c in piece)
+        if stored.waiting is not None:
+            columns.rows += _length([[column] for column in stored.waiting])
+            columns.waiting = [np.ascontiguousarray(unpacked_table(stored.waiting).T)]
+        return columns
+
+    def __reduce__(self) -> Any:
+        return self.restored, (self.at_rest(),)
+
+    def check(self) -> None:
+        """Read all columns once. Errors: those of damaged ones."""
+        for column in itertools.chain.from_iterable(self.pieces):
+            unpacked(column)
 
     def __len__(self) -> int:
         """The number of columns; 0 if nothing was added, not even zero rows."""
@@ -250,114 +315,3 @@ class PackedColumns:
     def items(self) -> Iterator[tuple[str, np.ndarray]]:
         """Each column with its name."""
         return ((name, self[name]) for name in self.dtypes)
-
-
-# Facts in files that others may have written. A pickle can run any code of its writer. Here a value becomes JSON and a
-# list of bytes, and reading can only create plain values, arrays and instances of the classes that the reader names.
-
-
-TAG = "t"
-Stored = tuple[str, list[bytes]]
-
-
-def named_classes(classes: Iterable[type]) -> dict[str, type]:
-    """The classes by the names under which they are stored."""
-    return {cls.__name__: cls for cls in classes}
-
-
-def stored(value: object, classes: Mapping[str, type]) -> Stored:
-    """A value as text and bytes. Errors: TypeError for an instance of another class."""
-    blobs: list[bytes] = []
-    return json.dumps(_plain(value, classes, blobs), separators=(",", ":")), blobs
-
-
-def loaded(text: str, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
-    """Restore what :func:`stored` made. Errors: TypeError, ValueError, KeyError, IndexError for any other content."""
-    return _value(json.loads(text), blobs, classes)
-
-
-def _plain(value: Any, classes: Mapping[str, type], blobs: list[bytes]) -> Any:
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if kind is list:
-        return [_plain(one, classes, blobs) for one in value]
-    if kind is bytes:
-        blobs.append(value)
-        return {TAG: "bytes", "at": len(blobs) - 1}
-    if kind is dict:
-        pairs = [[_plain(one, classes, blobs) for one in pair] for pair in value.items()]
-        return {TAG: "dict", "of": pairs}
-    if kind in (tuple, set, frozenset):
-        return {TAG: kind.__name__, "of": [_plain(one, classes, blobs) for one in value]}
-    if value is tuple:  # the function that returns no items
-        return {TAG: "empty"}
-    if isinstance(value, np.dtype):
-        return {TAG: "dtype", "of": _described(value)}
-    if isinstance(value, np.ndarray | np.generic):
-        blobs.append(np.ascontiguousarray(value).tobytes())
-        shape = list(value.shape) if kind is np.ndarray else None
-        return {TAG: "array", "of": _described(value.dtype), "shape": shape, "at": len(blobs) - 1}
-    if classes.get(kind.__name__) is not kind:
-        raise TypeError(f"{kind.__name__} has no form at rest")
-    return {TAG: "object", "class": kind.__name__, "of": _plain(_fields(value), classes, blobs)}
-
-
-def _described(dtype: np.dtype) -> Any:
-    # Numbers, or rows of numbers.
-    if dtype.hasobject:
-        raise TypeError("objects in an array have no form at rest")
-    if dtype.names and any(len(field) != 2 for field in dtype.descr):
-        raise TypeError("rows of arrays have no form at rest")
-    return [list(field) for field in dtype.descr] if dtype.names else dtype.str
-
-
-def _dtype(description: Any) -> np.dtype:
-    dtype = np.dtype(description if isinstance(description, str) else [(str(n), str(k)) for n, k in description])
-    if dtype.hasobject:
-        raise TypeError("an array of objects")
-    return dtype
-
-
-def _fields(value: Any) -> Fields:
-    if hasattr(value, "_asdict"):
-        return {name: getattr(value, name) for name in value._fields}
-    if dataclasses.is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    return vars(value) if hasattr(value, "__dict__") else {name: getattr(value, name) for name in value.__slots__}
-
-
-def _value(description: object, blobs: list[bytes], classes: Mapping[str, type]) -> Any:
-    if isinstance(description, list):
-        return [_value(one, blobs, classes) for one in description]
-    if not isinstance(description, dict):
-        return description
-    tag = description[TAG]
-    if tag == "bytes":
-        return blobs[description["at"]]
-    if tag == "dict":
-        return {_value(k, blobs, classes): _value(v, blobs, classes) for k, v in description["of"]}
-    if tag in ("tuple", "set", "frozenset"):
-        made = {"tuple": tuple, "set": set, "frozenset": frozenset}[tag]
-        return made(_value(one, blobs, classes) for one in description["of"])
-    if tag == "empty":
-        return tuple
-    if tag == "dtype":
-        return _dtype(description["of"])
-    if tag == "array":
-        flat = np.frombuffer(blobs[description["at"]], _dtype(description["of"])).copy()
-        return flat[0] if description["shape"] is None else flat.reshape(description["shape"])
-    if tag != "object":
-        raise ValueError("no value at rest")
-    return _object(classes[description["class"]], _value(description["of"], blobs, classes))
-
-
-def _object(cls: type, fields: object) -> Any:
-    if not isinstance(fields, dict):
-        raise TypeError("no fields")
-    if hasattr(cls, "_fields") or dataclasses.is_dataclass(cls):
-        return cls(**fields)
-    made: Any = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(made, name, value)
-    return made

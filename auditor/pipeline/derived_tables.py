@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import pickle
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,14 +17,16 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.schema import MadeOf, array_of, declared, from_columns, from_errors, lists, makes, texts
+from auditor.facts.arrow_codec import Codec
 from auditor.facts.coordinator_history import Transactions, first_rows, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
 from auditor.facts.packed import PackedRows
-from auditor.facts.replica_facts import ReplicaFacts, logs_of, once
+from auditor.facts.replica_facts import ReplicaFacts, once
 from auditor.pipeline import cluster_settings, lag_table, space_table, what_if_verdicts  # noqa: F401
 from auditor.pipeline.cluster_context import BEHIND_OFFSETS
 from auditor.pipeline.cluster_settings import ClusterSettings
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.committed_offsets import CONSUMER_OFFSETS, watched
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.rules.seen.view import FIELDS, LogView
@@ -125,27 +126,30 @@ BRANCH = np.dtype(
 )
 
 _OUTCOMES = texts(["ABORT", "COMMIT"])
-Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
+Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, packed shares
 
 
 def shares_of(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[Keyed]:
-    """Yield what each of some logs, given as packed facts, contributes to ``coordinated_transactions``."""
+    """Yield what some logs, given as packed facts, contribute to ``coordinated_transactions``, together."""
+    by_partition: dict[tuple[str, int], list[Share]] = {}
     for replicas in logs_of(packed):
         join_key = replicas[0].join_key
         for partition, share in shares(LogView(replicas, clusters[join_key])):
-            yield join_key, partition, pickle.dumps(share, 5)
+            by_partition.setdefault((join_key, partition), []).append(share)
+    for (join_key, partition), some in by_partition.items():
+        yield join_key, partition, SHARES_AT_REST.pack(some)
 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the transactions of one partition of the coordinators' log, a batch per piece of it."""
-    history, shares = cluster.coordinator, [pickle.loads(share) for share in packed]
+    history, shares = cluster.coordinator, [share for some in packed for share in SHARES_AT_REST.unpack(some)]
     place = next((share.at for share in shares if share.at is not None), None)
     if history is None or place is None:
         return
     branches = summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
-    for name, t in itertools.chain.from_iterable(share.groups.items() for share in shares):
-        groups.setdefault(name, set()).update(t)
+    for transaction, names in itertools.chain.from_iterable(share.groups.items() for share in shares):
+        groups.setdefault(transaction, set()).update(names)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
             t = _counting(transactions(columns, log.damaged), counts[columns["id"]])
@@ -293,6 +297,9 @@ class Share(NamedTuple):
     at: tuple[str | None, int | None, str] | None
     branches: np.ndarray
     groups: dict[tuple[int, int], list[str]]
+
+
+SHARES_AT_REST = Codec(Share)
 
 
 @once

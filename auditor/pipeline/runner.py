@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import pickle
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -31,19 +30,17 @@ from auditor.base.errors import AuditInputError, DecodeError, failure, is_unread
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
+from auditor.facts.arrow_codec import Codec
 from auditor.facts.replica_facts import (
     NOTHING_ENDED,
     ReplicaFacts,
-    at_rest,
     log_of,
-    logs_of,
-    packed_facts,
-    unpacked_facts,
 )
 from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import Item, ReplicaTasks, sharing
 from auditor.processes.isolation import Pool
+from auditor.replay.reading.chunks import FACTS_AT_REST, logs_of
 from auditor.replay.task import KeptTask, ReadLog, ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
@@ -71,6 +68,16 @@ class PackedFacts(NamedTuple):
 
     briefs: bytes
     facts: bytes
+
+
+class ListBriefs(NamedTuple):
+    """The briefs of a list, and the files of the work folder that were damaged."""
+
+    briefs: list[Brief]
+    damaged: list[str]
+
+
+BRIEFS_AT_REST = Codec(ListBriefs)
 
 
 def read_list(items: Sequence[Item], work: WorkFolder | None, read: ReadTasks) -> PackedFacts:
@@ -184,7 +191,8 @@ def pack(pairs: Iterable[Pair], damaged: Sequence[str] = ()) -> PackedFacts:
     """Return the packed form of facts in any order."""
     ordered = sorted(pairs, key=lambda pair: (*log_of(pair[0]), pair[0].log_dir))
     briefs = [one for one, _ in ordered]
-    return PackedFacts(dumps(at_rest((briefs, damaged))), packed_facts([facts for _, facts in ordered]))
+    packed = BRIEFS_AT_REST.pack([ListBriefs(briefs, list(damaged))])
+    return PackedFacts(packed, FACTS_AT_REST.pack([facts for _, facts in ordered]))
 
 
 def pack_logs(pairs: Iterable[Pair]) -> Iterator[PackedFacts]:
@@ -201,13 +209,12 @@ def pack_logs(pairs: Iterable[Pair]) -> Iterator[PackedFacts]:
 
 def pairs_of(packed: PackedFacts | ReadLog) -> list[Pair]:
     """Unpack briefs and facts."""
-    return list(zip(briefs_of(packed.briefs)[0], unpacked_facts(packed.facts), strict=True))
+    return list(zip(briefs_of(packed.briefs).briefs, FACTS_AT_REST.unpack(packed.facts), strict=True))
 
 
-def briefs_of(packed: bytes) -> tuple[list[Brief], Sequence[str]]:
+def briefs_of(packed: bytes) -> ListBriefs:
     """Unpack briefs, and the names of damaged files."""
-    briefs: tuple[list[Brief], Sequence[str]] = pickle.loads(loads(packed))
-    return briefs
+    return BRIEFS_AT_REST.unpack(packed)[0]
 
 
 def _shared(item: Brief, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
@@ -353,6 +360,9 @@ _AT_ONCE = 1000  # rows of JSON
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
+JUDGED_AT_REST = Codec(tuple[str, bytes])  # kind and row, of which each way to run carries some together
+
+
 def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, packed: Iterable[bytes]) -> Iterator[bytes]:
     """Judge logs given as packed facts; yield kinds and rows, which travel as JSON, some together: :func:`judged_rows`.
 
@@ -360,7 +370,7 @@ def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, packed: Iterabl
     """
     texts = _judged_texts(clusters, judge, packed)
     while some := list(itertools.islice(texts, TOGETHER)):
-        yield dumps(some)
+        yield JUDGED_AT_REST.pack(some)
 
 
 def _judged_texts(
@@ -421,7 +431,7 @@ def judged_rows(results: Iterable[bytes]) -> Iterator[Judged]:
 
     Many rows are parsed at once, since they then share the strings of their keys.
     """
-    left = itertools.chain.from_iterable(map(loads, results))
+    left = itertools.chain.from_iterable(map(JUDGED_AT_REST.unpack, results))
     while some := list(itertools.islice(left, _AT_ONCE)):
         for kind, text in some:
             if kind == LOG:

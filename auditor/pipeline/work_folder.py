@@ -16,56 +16,25 @@ import pyarrow.fs as pafs
 import pyarrow.ipc
 
 from auditor.base import VERSION
-from auditor.base.errors import AuditInputError, CompressionTotals, DecodeError, FlippedBit, Limits, StoreTrouble
+from auditor.base.errors import AuditInputError, StoreTrouble
 from auditor.base.words import few, plural
-from auditor.connectors.codec.damaged_fields import SegmentContext
-from auditor.connectors.logdir.files import DataFile, EpochStarts
 from auditor.connectors.stores import retries, storage
 from auditor.connectors.stores.remote_files import filesystem, refusal, renewed
 from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder
 from auditor.connectors.stores.retries import side_by_side
-from auditor.connectors.stores.storage import StorageLocation
-from auditor.facts import batch_sums, events, packed, replica_facts
+from auditor.facts.arrow_codec import WRONG
 from auditor.facts.batch_sums import KEY_BYTES
-from auditor.facts.packed import loaded, named_classes, stored
+from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import Item, reads_records
-from auditor.replay.reading.segment_checks import SegmentHeaders
+from auditor.replay.reading.chunks import FACTS_AT_REST
 from auditor.replay.task import KeptTask, ReplicaTask, SharingTask, TextTask
 
-FORM = "4"  # of what is stored; another one is not read
+FORM = "5"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
 HALF, OLDER, FOREIGN = "half-written or damaged", "of another release", "no audit's"  # what is left alone, and why
 META = {b"form": FORM.encode(), b"program": b"kafka-log-auditor facts"}
-SCHEMA = pa.schema(
-    [("identity", pa.binary(32)), ("facts", pa.string()), ("blobs", pa.list_(pa.binary()))], metadata=META
-)
-CLASSES = named_classes(
-    [
-        ReplicaFacts,
-        replica_facts.LargestCreateTime,
-        DecodeError,
-        FlippedBit,
-        StorageLocation,
-        Limits,
-        CompressionTotals,
-        SegmentContext,
-        DataFile,
-        EpochStarts,
-        SegmentHeaders,
-        batch_sums.BatchSums,
-        events.Culprits,
-        replica_facts.ProducerMemory,
-        replica_facts.CoordinatorMemory,
-        packed.PackedRows,
-        packed.PackedColumns,
-        packed.Packed,
-        replica_facts.SegmentScan,
-        replica_facts.SnapshotLink,
-        replica_facts.Difference,
-    ]
-)
-WRONG = (pa.ArrowException, TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError)
+SCHEMA = pa.schema([("identities", pa.list_(pa.binary(32))), ("facts", pa.large_binary())], metadata=META)
 AnyTask = ReplicaTask | TextTask
 
 
@@ -133,23 +102,14 @@ class WorkFolder(NamedTuple):
         """Whether an audit has used the directory."""
         return bool(self._place.kinds([KEY]))
 
-    def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """Store the facts of a list under their identities; return the identities that could be stored."""
-        names, texts, blobs = [], [], []
-        for identity, facts in rows:
-            try:
-                text, more = stored(facts, CLASSES)
-            except TypeError:
-                continue
-            names.append(identity)
-            texts.append(text)
-            blobs.append(more)
-        table = pa.table([names, texts, blobs], schema=SCHEMA)
+    def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> None:
+        """Store the facts of a list under their identities."""
+        facts = FACTS_AT_REST.pack(facts for _, facts in rows)
+        table = pa.table([[[identity for identity, _ in rows]], [facts]], schema=SCHEMA)
         out = pa.BufferOutputStream()
-        with pa.ipc.new_file(out, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        with pa.ipc.new_file(out, SCHEMA) as writer:
             writer.write_table(table)
         self._place.put(_name(of_list) + FACTS, out.getvalue())
-        return frozenset(names)
 
     def kept_of(self, of_list: Sequence[bytes]) -> dict[bytes, FactsPosition]:
         """Return what another attempt at this list has stored, by identity."""
@@ -170,15 +130,17 @@ class WorkFolder(NamedTuple):
         with contextlib.suppress(OSError, StoreTrouble):  # a note that is left only makes the next attempt read apart
             self._place.delete_file(_name(of_list) + BEGUN)
 
-    def _table(self, name: str, columns: Sequence[int]) -> pa.Table:
+    def _stored(self, name: str, column: int) -> Any:
         place = self._place
         with place.files.open_input_file(f"{place.path}/{name}") as file:
-            only = pa.ipc.IpcReadOptions(included_fields=list(columns))
+            only = pa.ipc.IpcReadOptions(included_fields=[column])
             reader = pa.ipc.open_file(file, options=only)
             if reader.schema.metadata != META:
                 ours = (reader.schema.metadata or {}).get(b"program") == META[b"program"]
                 raise _Other(OLDER if ours else FOREIGN)
-            return reader.read_all()
+            table = reader.read_all()
+            table.validate(full=True)
+            return table.column(0)[0].as_py()
 
     def known(self) -> WorkFolderContent:
         """Return the content of the directory. Cost: a listing, and the identities of each file."""
@@ -199,20 +161,22 @@ class WorkFolder(NamedTuple):
     def _identities(self, name: str) -> list[bytes] | str:
         """Return the identities in a file, or why the file is left alone."""
         try:
-            return list(self._table(name, [0]).column(0).to_pylist())
+            return list(self._stored(name, 0))
         except _Other as error:
             return error.why
-        except (*WRONG, OSError):
+        except WRONG:
             return HALF
 
     def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
         """Return the facts in some rows of a file; None where it is damaged or gone, so that they are read again."""
         try:
-            table = self._table(name, [1, 2])
-            replicas = [loaded(table.column(0)[row].as_py(), table.column(1)[row].as_py(), CLASSES) for row in rows]
-        except (*WRONG, OSError):
-            return None
-        if not all(isinstance(facts, ReplicaFacts) for facts in replicas):
+            every = FACTS_AT_REST.unpack(self._stored(name, 1))
+            replicas = [every[row] for row in rows]
+            for facts in replicas:
+                for columns in (facts.producers, facts.aborted, facts.digests):
+                    if isinstance(columns, PackedRows | PackedColumns):
+                        columns.check()
+        except WRONG:
             return None
         for facts in replicas:
             facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file

@@ -23,7 +23,7 @@ from auditor.pipeline.plan import Item, WorkLists, divide, list_count, segment_t
 from auditor.pipeline.runner import OverFacts, OverShares, PackedFacts, SharesOf, listed, read_list, read_task
 from auditor.pipeline.work_folder import WorkFolder
 from auditor.processes.isolation import Pool, read_apart
-from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
+from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_parts
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import ReplicaTask
@@ -198,8 +198,7 @@ def counting(replicas: Iterable[ReplicaFacts], counted: Counted | None) -> Itera
 # headers (:mod:`auditor.replay.reading.chunks`).
 
 
-# One row a chunk: numbers of its log, of its replica, of its segment in the replica and of itself in the segment; what
-# it holds.
+# A row for some chunks: numbers of their log, the replica in it, the segment in that and the row in that; the chunks.
 CHUNKS = "log int, replica int, segment int, chunk int, packed binary"
 CHUNKS_ARROW = arrow_schema(CHUNKS)
 SplitRow = tuple[int, int, int, pa.Buffer]
@@ -245,13 +244,13 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
-        arrived, group = next(segments)
+        arrived, group = next(segments, (None, iter(())))
         if arrived != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {arrived} did")
         part: Part | None = None
         for row in group:
-            part = unpacked_row(row[3])
-            yield part
+            for part in unpacked_parts(row[3]):
+                yield part
         if not isinstance(part, SegmentOutcome):
             raise RuntimeError(f"the end of segment {number} of a replica did not arrive")
 

@@ -23,10 +23,10 @@ from auditor.connectors.stores import retries, storage
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece
 from auditor.connectors.tables.sources import SOURCES, register_all, spark_schema
-from auditor.facts.replica_facts import logs_of
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark import jobs

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import bisect
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,6 +30,13 @@ RISE = 8  # of the last batch's leader epoch by one bit, against the checkpoint:
 NO_EPOCH = -1
 
 
+class ReadsEpochs(Protocol):
+    """Reads the checkpoint of leader epochs."""
+
+    def __call__(self) -> Sequence[tuple[int, int]]:
+        """Return each epoch with its first offset."""
+
+
 class SegmentContext(NamedTuple):
     """Facts about a segment from other sources.
 
@@ -40,7 +47,7 @@ class SegmentContext(NamedTuple):
 
     end: int = -1
     has_holes: bool = True
-    epochs: Callable[[], Sequence[tuple[int, int]]] = tuple
+    epochs: ReadsEpochs | None = None
     clean: bool = False
 
 
@@ -172,7 +179,7 @@ class Mender:
 
     @functools.cached_property
     def _starts(self) -> Sequence[tuple[int, int]]:
-        return self.known.epochs()
+        return () if self.known.epochs is None else self.known.epochs()
 
     def _checkpointed(self, one: Around) -> int:
         number = bisect.bisect_right([start for _, start in self._starts], one.base) - 1

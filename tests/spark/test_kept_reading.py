@@ -31,7 +31,7 @@ def work(tmp_path: Path) -> WorkFolder:
 def test_what_is_damaged_is_read_anew(spark: SparkSession, work: WorkFolder) -> None:
     tasks = [task for task in tasks_below(corpora.unpack("hanging-36")) if is_kept(task)]
     names = identities(tasks)
-    table = pa.table([names, ["[1]"] * len(names), [[]] * len(names)], schema=work_folder.SCHEMA)
+    table = pa.table([[names], [b"[1]"]], schema=work_folder.SCHEMA)
     with pa.OSFile(f"{work.text}/made{FACTS}", "wb") as out, pa.ipc.new_file(out, work_folder.SCHEMA) as writer:
         writer.write_table(table)
     frame = jobs.read_lists(spark, kept_tasks(tasks, work, []), work)
@@ -52,11 +52,11 @@ def test_what_another_attempt_kept_is_not_read_again(spark: SparkSession, work: 
                 (folder / item.task.replica.log_dir / segment.name).unlink(missing_ok=True)
     frame = jobs.read_lists(spark, items, work)
     assert replicas(frame) == expected
-    assert not any(briefs for row in frame.collect() for briefs in briefs_of(row.briefs)[0] if briefs.nothing_read)
+    assert not any(briefs for row in frame.collect() for briefs in briefs_of(row.briefs).briefs if briefs.nothing_read)
 
 
 def replicas(frame: DataFrame) -> list[tuple[object, ...]]:
-    return sorted((*log_of(one), one.log_dir) for row in frame.collect() for one in briefs_of(row.briefs)[0])
+    return sorted((*log_of(one), one.log_dir) for row in frame.collect() for one in briefs_of(row.briefs).briefs)
 
 
 def replicas_of(tasks: Sequence[ReplicaTask]) -> list[tuple[object, ...]]:

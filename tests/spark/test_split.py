@@ -93,7 +93,7 @@ def test_batches_are_counted_where_replicas_are_read(
         frame = jobs.read_lists(spark, kept_tasks(tasks, work, []), work, counted)
     else:
         frame = jobs.read_lists(spark, tasks, counted=counted)
-    assert sum(len(briefs_of(row.briefs)[0]) for row in frame.collect()) == len(tasks)
+    assert sum(len(briefs_of(row.briefs).briefs) for row in frame.collect()) == len(tasks)
     frame.unpersist()
     assert counted.batches.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
     assert counted.compiled.value == 0
@@ -106,19 +106,13 @@ def test_chunks_arrive_in_order_and_those_of_a_log_together(parts: int, partitio
     with tuned(spark, {"spark.sql.shuffle.partitions": str(partitions)}):
         chunks = read_parts(spark, logs, parts).drop("packed")
         found = [rows for rows in chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect() if rows]
-    # Of each segment a chunk and what it comes to.
+    # Of each segment a row with its chunk and what it comes to.
     expected = [
-        [
-            (log, k, n, row)
-            for k, item in items
-            if (t := unread(item))
-            for n in range(len(t.replica.segments))
-            for row in (0, 1)
-        ]
+        [(log, k, n, 0) for k, item in items if (t := unread(item)) for n in range(len(t.replica.segments))]
         for log, items in enumerate(logs)
     ]
     assert [rows for rows in found if rows == sorted(rows)] == found
     assert 1 <= len(found) <= partitions
     together = [list(some) for rows in found for _, some in itertools.groupby(rows, key=lambda row: row[0])]
     assert sorted(together) == expected
-    assert sum(map(len, found)) == 2 * len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))
+    assert sum(map(len, found)) == len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from auditor.facts.events import blank_events
-from auditor.facts.replica_facts import ABORTED, ReplicaFacts, log_of, logs_of
+from auditor.facts.replica_facts import ABORTED, ReplicaFacts, log_of
 from auditor.pipeline.judge import judge_log
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, made

@@ -28,8 +28,8 @@ from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import read_apart
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
-from auditor.replay.reading import segment_checks
-from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
+from auditor.replay.reading import chunks, segment_checks
+from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_parts
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
 from auditor.replay.task import KeptTask, ReplicaTask
@@ -231,17 +231,21 @@ def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
     ((replica, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
     assert (replica, number, chunk) == (0, 0, 0)
-    outcome = unpacked_row(data)
+    (outcome,) = unpacked_parts(data)
     assert isinstance(outcome, SegmentOutcome)
     said = DecodeError(file, 0, task.replica.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
     assert outcome.unopened == said
 
 
-def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
+def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log(monkeypatch: pytest.MonkeyPatch) -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.replica.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
         replayed(rows, [task])
+    first = next(read_packed(plan.segment_tasks([task])[0]))
+    with pytest.raises(RuntimeError, match="segment 1 of a replica did not arrive, but None did"):
+        replayed([first], [task])
+    monkeypatch.setattr(chunks, "PARTS_OF_A_ROW", 1)
     (first, _, *_) = [row for part in plan.segment_tasks([task]) for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="the end of segment 0 of a replica did not arrive"):
         replayed([first], [task])

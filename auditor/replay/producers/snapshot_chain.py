@@ -121,7 +121,7 @@ class Chain:
         """
         self._see_who_went_on(replay)
         stored = self.waiting.pop(0)
-        comparable = stored.sound and readable_log and stored.offset > self.log_start
+        comparable = bool(stored.sound and readable_log and stored.offset > self.log_start)
         link = SnapshotLink(
             stored.file, stored.offset, self.base, len(stored.entries.producer_id), stored.sound, comparable
         )
