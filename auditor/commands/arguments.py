@@ -155,7 +155,8 @@ def add_work(g: argparse._ActionsContainer) -> None:
         "--work",
         metavar="DIR|URI",
         help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
-        "this one, reads nothing twice; on a cluster a URI or a mount that all share",
+        "this one, reads nothing twice, and of a large partition that has grown only what is new; on a cluster a URI "
+        "or a mount that all share",
     )
 
 

@@ -33,7 +33,7 @@ from auditor.facts.replica_facts import NOTHING_ENDED, ReplicaFacts, at_rest
 from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import Pool
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import KeptPoints, ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
@@ -68,14 +68,9 @@ REPLICA = KeptFacts._fields[:4]  # what names one
 
 
 def _stand_ins() -> dict[Any, type]:
-    from auditor.connectors.codec.damaged_fields import ReadsEpochs
-    from auditor.connectors.logdir.copy_view import CopyView
-    from auditor.connectors.logdir.files import EpochStarts
-    from auditor.connectors.stores.storage import View
-    from auditor.facts.batch_sums import HeaderFiles
-    from auditor.replay.reading.segment_checks import SegmentHeaders
+    from auditor.replay.reading.segment_checks import STAND_INS
 
-    return {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
+    return STAND_INS
 
 
 FACTS_AT_REST = Codec(ReplicaFacts, _stand_ins)
@@ -546,9 +541,12 @@ def work_folder_of(options: AuditOptions) -> WorkFolder | None:
 def with_lasting_key(
     tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions
 ) -> Sequence[ReplicaTask | TextTask]:
-    """Return the tasks; if facts are kept, with a digest key that outlives this process."""
+    """Return the tasks; if facts are kept, with a digest key that outlives this process, and with resume points."""
     work = work_folder_of(options)
     if work is None:
         return tasks
+    from auditor.pipeline.work_folder import with_points
+
     key = work.key()
-    return [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]
+    keyed = [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]
+    return [with_points(t, KeptPoints(work.text, key)) if isinstance(t, ReplicaTask) else t for t in keyed]

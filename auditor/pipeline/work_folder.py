@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ from auditor.connectors.stores.retries import side_by_side
 from auditor.facts.arrow_codec import WRONG
 from auditor.facts.batch_sums import KEY_BYTES
 from auditor.pipeline.plan import reads_records
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import POINT, KeptPoints, ReplicaTask, SharingTask, TextTask
 
 FORM = "5"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
@@ -179,7 +179,7 @@ class _Other(ValueError):
 
 
 def _is_other(name: str) -> bool:
-    return name.startswith(PARTIAL) or (name != KEY and not name.endswith((FACTS, BEGUN)))
+    return name.startswith(PARTIAL) or (name != KEY and not name.endswith((FACTS, BEGUN, POINT)))
 
 
 def _name(of_list: Sequence[bytes]) -> str:
@@ -196,6 +196,12 @@ def is_kept(task: AnyTask | SharingTask) -> bool:
     )
 
 
+def with_points(task: ReplicaTask, points: KeptPoints) -> ReplicaTask:
+    """Return the task of a growing log with the place where its resume points are kept."""
+    in_stores = task.place.uri or any(segment.place is not None for segment in task.replica.segments)
+    return task if in_stores or task.place.view or not is_kept(task) else replace(task, points=points)
+
+
 def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:
     """Return the identity of each task's facts. Cost: a stat per file; in a store, parallel directory listings."""
     return side_by_side(_identity, tasks) if any(t.place.uri for t in tasks) else list(map(_identity, tasks))
@@ -209,20 +215,11 @@ def _identity(task: ReplicaTask) -> bytes:
 def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
     """Name, size and mtime (ns) of each file of a replica now; of local files also inode and ctime.
 
-    The log cleaner gives a rewritten segment the old mtime, so that mtime alone shows no change. Remote segments never
-    change.
+    Remote segments never change.
     """
     local_files = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
-        states: list[tuple[str | int, ...]] = []
-        for file in local_files:
-            try:
-                status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
-            except OSError:
-                states.append((file.name, -1, secrets.randbits(63)))  # fits nothing
-                continue
-            states.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        return states
+        return [(file.name, *storage.file_state(f"{task.place.path}/{file.name}")) for file in local_files]
     files = filesystem(task.place.uri)[0]
     folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in local_files})
     names = {f"{task.place.path}/{file.name}" for file in local_files}

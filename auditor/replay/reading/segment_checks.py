@@ -6,7 +6,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -14,14 +14,15 @@ from auditor.base.compiled import kernel
 from auditor.base.errors import DecodeError, Limits
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import BATCH_DTYPES, FLAW_CRC, BatchColumns
-from auditor.connectors.codec.damaged_fields import SegmentContext
+from auditor.connectors.codec.damaged_fields import ReadsEpochs, SegmentContext
 from auditor.connectors.codec.gaps import offset_range
 from auditor.connectors.codec.indexes import OffsetIndex, TimeIndex, decode_offset_index, decode_time_index
 from auditor.connectors.codec.segment import MAGIC_AT, Chunk, foreign_row, read_segment
-from auditor.connectors.logdir.files import DataFile, SegmentFile
+from auditor.connectors.logdir.copy_view import CopyView
+from auditor.connectors.logdir.files import DataFile, EpochStarts, SegmentFile
 from auditor.connectors.stores.retries import REFUSED
-from auditor.connectors.stores.storage import StorageLocation, open_file, problem, read_head
-from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, places_in
+from auditor.connectors.stores.storage import StorageLocation, View, open_file, problem, read_head
+from auditor.facts.batch_sums import MOST_KEPT, SUMMED, BatchSums, HeaderFiles, places_in
 from auditor.facts.packed import PackedColumns
 from auditor.facts.replica_facts import SegmentScan
 from auditor.replay.producers.audit_replay import intact_from, known_of, log_start_of
@@ -101,6 +102,10 @@ class SegmentHeaders:
     def size(self, number: int) -> int:
         """Return the bytes of a segment as listed."""
         return self.segments[number][2]
+
+
+# What facts at rest have for the protocols in them.
+STAND_INS: dict[Any, type] = {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
 
 
 def columns_of(rows: np.ndarray, segment: int) -> dict[str, np.ndarray]:
@@ -185,7 +190,7 @@ def pack_headers(headers: Headers, task: ReplicaTask) -> None:
 class SegmentPoint(NamedTuple):
     """Where the checks of a segment (:class:`SegmentChecks`) resume: no findings in the batches before ``position``.
 
-    To be pickled at once, since the checks go on with the same objects. The last entry of the offset index points at
+    To be packed at once, since the checks go on with the same objects. The last entry of the offset index points at
     ``position``: later entries are about later batches, of which none has an offset below ``next_offset``.
     ``last_position`` and ``last_header`` (bytes, checksum included) are of the batch before: it differs if the log was
     truncated and rewritten.
@@ -555,7 +560,7 @@ class SegmentChecks:
         self.offsets = None if index is None else OffsetCheck(index)
         self.times = None if times is None else TimeCheck(times)
         active = number + 1 == len(task.replica.segments) and segment.place is None
-        pauses = task.leaves_resume_point and active and self.offsets is not None
+        pauses = (task.leaves_resume_point or task.points is not None) and active and self.offsets is not None
         self.pause = self.offsets.last_below(segment.size) if pauses and self.offsets is not None else -1
 
     @classmethod
