@@ -190,9 +190,9 @@ def resume(reader: ReplicaReader) -> tuple[int, tuple[SegmentChecks, SegmentPoin
     for at_rest, internal in _points(reader):
         try:
             (point,) = POINTS.unpack(at_rest)
-            if (found := _resumed(reader, point)) is not None:
+            if (begin := _resumed(reader, point)) is not None:
                 reader.internal = internal
-                return found
+                return begin
         except WRONG:  # of another release, or damaged
             continue
     return 0, None
