@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import re
 import tempfile
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from auditor.base.at_rest import TOGETHER, ExternalSort, Fields, RowsAtRest, dumps
-from auditor.base.errors import AuditInputError, DecodeError, is_unread, require
+from auditor.base.at_rest import Fields
+from auditor.base.errors import AuditInputError, DecodeError, require
 from auditor.pipeline import derived_tables, plan, summary, table_parts, table_tasks
-from auditor.pipeline.cluster_context import Brief
 from auditor.pipeline.derived_tables import Keyed, shares_of
-from auditor.pipeline.plan import TASK_BYTES, file_bytes
 from auditor.pipeline.runner import (
-    FACTS_AT_REST,
     Audited,
-    Bunch,
-    Judged,
-    JudgeLog,
-    KeptFacts,
-    Log,
-    Logs,
-    Replicas,
+    HeldFacts,
+    OverFacts,
+    PackedFacts,
     Runner,
-    briefs_of,
-    judge_list,
-    judged_rows,
-    kept,
-    log_of,
-    read_kept,
-    unpacked_facts,
+    Task,
+    listed,
+    read_all,
+    read_list,
+    read_task,
 )
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
-from auditor.pipeline.work_folder import HALF, WorkFolder, identities, is_kept
 from auditor.processes.isolation import KILLS, Pool
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import Cluster
 
@@ -51,170 +40,52 @@ if TYPE_CHECKING:
 
     from auditor.facts.replica_facts import ReplicaFacts
     from auditor.pipeline.table_tasks import WrittenTables
+    from auditor.pipeline.work_folder import WorkFolder
 
 
-# Facts on the driver, and their distribution to processes.
-#
-# They are packed once, some dozens of replicas together with every log whole, and shipped to judging processes
-# packed.
+# Facts on the driver, packed as the lists were read, and shipped so to judging processes.
 
 
-LISTS_PER_PROCESS = 4
-LIST_BYTES = 1 << 20  # of facts that are judged together: below, sending them costs more than judging
-LARGE = 1 << 16  # bytes of one replica: most of them are columns, which are compressed already
+LISTS_PER_PROCESS = 16  # to read, so that processes end at about the same time
+LEAST_BYTES = 256 << 10  # of a list to read
+TASKS_PER_PROCESS = 4  # over the facts
+FACTS_BYTES = 1 << 18  # of a task over facts: below, sending them costs more than judging
 
 
-class KeptReplicas(Replicas):
+class FactsHere(HeldFacts):
     """Facts on the driver, read lazily: ``read`` yields them, from the beginning each time.
 
     A caller that interrupts the reading, as with Ctrl-C in a notebook, may ask again: everything is read then, not the
     rest alone.
     """
 
-    def __init__(self, read: Callable[[], Iterable[KeptFacts]]) -> None:
+    def __init__(self, read: Callable[[], Iterable[PackedFacts]]) -> None:
         self._read = read
-        self._bunches: list[Bunch] | None = None
+        self._packed: list[PackedFacts] | None = None
 
-    def _each(self) -> Iterator[KeptFacts]:
-        """All facts, in the order of their logs. The first pass packs them."""
-        if self._bunches is not None:
-            for bunch in self._bunches:
-                yield from bunch.rows
-            return
-        gathered = ExternalSort[KeptFacts](lambda row: row[:4])
-        for row in self._read():
-            gathered.append(row)
-        bunches = []
-        for rows in _bunched(gathered.merged()):
-            size = sum(len(row.facts) for row in rows)
-            large = size + sum(len(row.resume_point) for row in rows) > len(rows) * LARGE
-            bunches.append(Bunch(size, rows if large else dumps(rows)))
-            yield from rows
-        self._bunches, self._read = bunches, tuple  # what it holds is not needed any more
+    def packed(self) -> list[PackedFacts]:
+        """Return all facts."""
+        if self._packed is None:
+            self._packed = list(self._read())
+            self._read = tuple  # what it holds is not needed any more
+        return self._packed
 
-    def bunches(self) -> list[Bunch]:
-        """Return all facts packed, in the order of their logs."""
-        if self._bunches is None:
-            for _ in self._each():
-                pass
-        return self._bunches or []
-
-    def rows(self) -> list[KeptFacts]:
-        """Return all facts, in the order of their logs."""
-        return list(self._each())
-
-    def briefs(self) -> list[Brief]:
-        """Return the briefs of all replicas."""
-        return briefs_of(row.brief for row in self._each())
-
-    def logs(self) -> Iterator[Log]:
-        """Yield the facts of each log, in the order of the logs."""
-        return iter(Logs(self.bunches()))
-
-    def replaced(self, again: Replicas) -> KeptReplicas:
-        """Return the facts with newer ones of some replicas."""
-        newer = {row[:4]: row for row in again.rows()}
-        replicas = KeptReplicas(lambda: (newer.get(row[:4], row) for row in self._each()))
-        replicas.bunches()
-        return replicas
+    def briefs(self) -> Iterator[bytes]:
+        """Yield the packed briefs."""
+        return (some.briefs for some in self.packed())
 
     def close(self) -> None:
         """Release the facts."""
-        self._bunches = []
+        self._packed = []
 
-
-def _bunched(rows: Iterable[KeptFacts]) -> Iterator[list[KeptFacts]]:
-    """Groups of rows to pack together, in the order of their logs, each log whole."""
-    bunch: list[KeptFacts] = []
-    size = 0
-    for _, of_log in itertools.groupby(rows, key=log_of):
-        replicas = list(of_log)
-        more = sum(len(row.facts) for row in replicas)
-        if bunch and (len(bunch) + len(replicas) > TOGETHER or size + more > LIST_BYTES):
-            yield bunch
-            bunch, size = [], 0
-        bunch += replicas
-        size += more
-    if bunch:
-        yield bunch
-
-
-def lists(replicas: KeptReplicas, processes: int) -> list[Logs]:
-    """Return the logs of some replicas in their order, as lists of similar size for so many processes."""
-    bunches = replicas.bunches()
-    whole = sum(bunch.size for bunch in bunches)
-    count = max(1, min(processes * LISTS_PER_PROCESS, -(-whole // LIST_BYTES)))
-    before, places = 0, []
-    for bunch in bunches:
-        places.append((2 * before + bunch.size) * count // (2 * whole + 1))  # where its middle is
-        before += bunch.size
-    shared = itertools.groupby(zip(places, bunches, strict=True), key=lambda placed: placed[0])
-    return [Logs([bunch for _, bunch in some]) for _, some in shared]
-
-
-# Read step with a work folder: stored facts are not read again, and what is read is stored, a GiB at a time.
-
-
-AnyTask = ReplicaTask | TextTask
-
-
-def read(
-    tasks: Sequence[AnyTask],
-    work: WorkFolder,
-    read_others: Callable[[Sequence[AnyTask]], Replicas],
-    notes: list[str],
-) -> KeptReplicas:
-    """Return the facts of all tasks; ``read_others`` reads what the work folder lacks, one list after the other.
-
-    ``notes`` gets what is left alone there.
-    """
-
-    def facts_of_all() -> Iterator[KeptFacts]:
-        kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-        named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
-        positions, left_alone = content = work.known()
-        rows: dict[str, list[int]] = {}
-        for position in sorted(positions[identity] for identity in {i for _, i in named} if identity in positions):
-            rows.setdefault(position.file, []).append(position.row)
-        for file, numbers in rows.items():
-            if (at_rest := unpacked_facts(work.facts(file), numbers)) is None:
-                left_alone[file] = HALF
-            else:
-                yield from map(kept, at_rest)
-        notes[:] = content.notes([identity for _, identity in named])
-        for some in _lists([one for one in named if one[1] not in positions or positions[one[1]].file in left_alone]):
-            yield from _read_list(some, work, read_others)
-        if others := [task for task in tasks if not is_kept(task)]:
-            yield from read_others(others).rows()
-
-    return KeptReplicas(facts_of_all)
-
-
-def _lists(named: list[tuple[ReplicaTask, bytes]]) -> Iterator[list[tuple[ReplicaTask, bytes]]]:
-    some: list[tuple[ReplicaTask, bytes]] = []
-    size = 0
-    for one in named:
-        some.append(one)
-        size += file_bytes(one[0])
-        if size >= TASK_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
-
-
-def _read_list(
-    named: list[tuple[ReplicaTask, bytes]], work: WorkFolder, read_others: Callable[[Sequence[AnyTask]], Replicas]
-) -> Iterator[KeptFacts]:
-    of = {(t.join_key, t.replica.topic, t.replica.partition, t.replica.log_dir): identity for t, identity in named}
-    whole: list[tuple[bytes, ReplicaFacts]] = []
-    for row in read_others([task for task, _ in named]).rows():
-        facts: ReplicaFacts = pickle.loads(row.facts)  # of a process of our own
-        if (identity := of.get(row[:4])) is not None and not any(is_unread(e.reason, e.detail) for e in facts.errors):
-            whole.append((identity, facts))
-        yield row
-    packed = FACTS_AT_REST.pack(facts for _, facts in whole)
-    work.keep([identity for identity, _ in whole], packed, [identity for _, identity in named])
+    def shared(self, processes: int) -> list[list[bytes]]:
+        """Return the facts in their order, in lists of similar size for so many processes."""
+        sizes = [len(some.facts) for some in self.packed()]
+        count = max(1, min(processes * TASKS_PER_PROCESS, sum(sizes) // FACTS_BYTES))
+        middles = (before - size / 2 for before, size in zip(itertools.accumulate(sizes), sizes, strict=True))
+        places = [int(middle * count / sum(sizes)) for middle in middles]
+        shared = itertools.groupby(zip(places, self.packed(), strict=True), key=itemgetter(0))
+        return [[packed.facts for _, packed in some] for _, some in shared]
 
 
 # SQL without Spark: DuckDB over the Parquet parts that the workers wrote.
@@ -304,9 +175,9 @@ def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     ]
     audit.fatal += sorted(_named(audit, {path: why for path, why in refused.items() if path not in refused_before}))
     if wanted.derived:
-        replicas, clusters = audit.replicas, summary.clusters_for(audit, wanted.derived)
-        assert isinstance(replicas, KeptReplicas)
-        logs = list(enumerate(lists(replicas, pool.size)))
+        held, clusters = audit.replicas.held, summary.clusters_for(audit, wanted.derived)
+        assert isinstance(held, FactsHere)
+        logs = list(enumerate(held.shared(pool.size)))
         if wanted.of_logs:
             for _, parts in pool.map(logs, partial(table_tasks.derive, wanted, clusters), reads=False):
                 written += parts
@@ -315,7 +186,9 @@ def run(pool: Pool, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
     return written
 
 
-def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[Any]) -> list[WrittenPart]:
+def _gather(
+    pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs: Sequence[tuple[int, list[bytes]]]
+) -> list[WrittenPart]:
     """Write the table that all logs contribute to."""
     shares: dict[tuple[str, int], list[bytes]] = {}
     for _, results in pool.map(logs, partial(_shares, clusters), reads=False):
@@ -326,12 +199,8 @@ def _gather(pool: Pool, wanted: TableRequest, clusters: dict[str, Cluster], logs
     return [part for _, parts in pool.map(tasks, gather, reads=False) for part in parts]
 
 
-def _shares(clusters: dict[str, Cluster], numbered: tuple[int, Iterable[Log]]) -> list[Keyed]:
-    return [
-        share
-        for join_key, facts in numbered[1]
-        for share in shares_of(join_key, [pickle.loads(one) for one in facts], clusters[join_key])
-    ]
+def _shares(clusters: dict[str, Cluster], numbered: tuple[int, list[bytes]]) -> list[Keyed]:
+    return list(shares_of(logs_of(numbered[1]), clusters))
 
 
 def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, DecodeError]]:
@@ -345,8 +214,7 @@ def _named(audit: Audited, refused: dict[str, str]) -> Iterator[tuple[str, Decod
 
 # Runner in processes of this machine, without JVM and Spark.
 #
-# A replica is one task, the largest first; any free process takes the next, so that nobody waits for a prepared list.
-# Memory: the facts of all replicas, packed, on the driver.
+# Any free process takes the next list, the largest first. Memory: the facts of all replicas, packed, on the driver.
 
 
 class InlineRunner(Runner):
@@ -359,40 +227,44 @@ class InlineRunner(Runner):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._parts: WeakKeyDictionary[Audited, dict[str, Path]] = WeakKeyDictionary()
 
-    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        """Read every replica, the largest first, in any free process."""
-        if work is not None:
-            return read(tasks, work, self.read, self.work_notes)
+    def hold(self, items: Callable[[], Sequence[plan.Item]], work: WorkFolder | None) -> FactsHere:
+        """Read lists in any free process, and hold what they give."""
+        return FactsHere(lambda: self._read(items(), work))
 
-        def facts_in_order() -> Iterator[KeptFacts]:
-            large_first = plan.largest_first(plan.sharing(tasks))
-            sizes = array("q", plan.bytes_of(large_first).tobytes())
-            read = None
-            if self.progress is not None:
-                read = ReadSoFar(lambda number: _files(large_first[number]), sum(sizes), self.progress)
-            opens = None if read is None else read.opens
-            for number, rows in self.pool.map(large_first, read_kept, opens=opens, sizes=sizes):
-                if read is not None:
-                    read.ends(number)
-                yield from rows
+    def hold_packed(self, packed: Callable[[], Iterable[PackedFacts]]) -> FactsHere:
+        """Hold facts."""
+        return FactsHere(packed)
 
-        return KeptReplicas(facts_in_order)
+    def _read(self, items: Sequence[plan.Item], work: WorkFolder | None) -> list[PackedFacts]:
+        """Return the facts of all lists in their order. Where a process ends, its list is read task by task."""
+        lists = plan.WorkLists(items, plan.list_count(items, self.processes, LISTS_PER_PROCESS, LEAST_BYTES))
+        ordered, read = lists.largest_first(), None
+        if self.progress is not None:
+            total = sum(plan.bytes_of(items).tolist())
+            read = ReadSoFar(lambda number: _files(ordered[number]), total, self.progress)
+        opens = None if read is None else read.opens
+        done: dict[int, PackedFacts | None] = {}
+        task = partial(read_list, work=work, read=read_all)
+        for number, done[number] in self.pool.map(ordered, task, opens=opens, once=True):
+            if read is not None:
+                read.ends(number)
+        for number, packed in done.items():
+            if packed is None:
+                done[number] = read_list(ordered[number], work, self._read_apart)
+        return [packed for _, packed in sorted(done.items(), key=lambda one: ordered.numbers[one[0]]) if packed]
 
-    def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
-        """Hold the facts, without resume points, which no judge needs."""
-        stripped = [row._replace(resume_point=b"") for row in rows]
-        return KeptReplicas(lambda: stripped)
+    def _read_apart(self, tasks: Sequence[Task], _: bool) -> Iterator[ReplicaFacts]:
+        return (facts for _, some in self.pool.map(plan.sharing(tasks), read_task) for facts in some)
 
-    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Judge logs in lists of similar size, and yield rows in log order, which sorts them fast afterwards."""
-        assert isinstance(replicas, KeptReplicas)
-        shared = lists(replicas, self.processes)
-        done: dict[int, RowsAtRest[tuple[str, bytes]]] = {}
+    def over(self, held: HeldFacts, work: OverFacts, job: str = "") -> Iterator[bytes]:
+        """Work over facts in lists of similar size, and yield the results in their order."""
+        assert isinstance(held, FactsHere)
+        done: dict[int, list[bytes]] = {}
         following = 0
-        for number, rows in self.pool.map(shared, partial(judge_list, clusters, judge), reads=False):
-            done[number] = rows
+        for number, results in self.pool.map(held.shared(self.processes), partial(listed, work), reads=False):
+            done[number] = results
             while following in done:
-                yield from judged_rows(done.pop(following))
+                yield from done.pop(following)
                 following += 1
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
@@ -435,19 +307,14 @@ class InlineRunner(Runner):
             self._folder.cleanup()
 
 
-def _files(task: ReplicaTask | SharingTask | TextTask) -> dict[str, int]:
-    return {_name(f.name): f.size for f in plan.files(task)}
-
-
-def _name(path: str) -> str:
-    """A file's name without directories: tasks know files below their log directory, workers know whole paths."""
-    return path.rpartition("/")[2]
+def _files(items: Sequence[plan.Item]) -> dict[str, int]:
+    return {path: size for item in items for path, size in plan.files(item).items()}
 
 
 class ReadSoFar:
     """Which part of all files was read: a file is once the next of its task is opened.
 
-    ``files``: bytes of a task's files by name; ``total``: of all; ``heard`` gets the part, from 0 to 1, which never
+    ``files``: bytes of a task's files by path; ``total``: of all; ``heard`` gets the part, from 0 to 1, which never
     decreases.
     """
 
@@ -466,10 +333,10 @@ class ReadSoFar:
 
     def opens(self, task: int, path: str) -> None:
         """Note that a task opens a file."""
-        name, before = _name(path), self.open.get(task, "")
-        if name != before:
+        before = self.open.get(task, "")
+        if path != before:
             self._reads(self._of(task).pop(before, 0))
-            self.open[task] = name
+            self.open[task] = path
 
     def ends(self, task: int) -> None:
         """Note that a task is done."""

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from auditor import running
-from auditor.inline import KeptReplicas
+from auditor.inline import FactsHere
 from auditor.outputs import publish
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import Replicas, Runner
@@ -140,10 +140,10 @@ def _runner(master: str) -> Runner:
 
 def _made(replicas: Replicas) -> None:
     """Has the facts made up, where the runner keeps them."""
-    if isinstance(replicas, KeptReplicas):
-        replicas.bunches()
+    if isinstance(replicas.held, FactsHere):
+        replicas.held.packed()
     else:
-        replicas.frame.count()  # type: ignore[attr-defined]
+        replicas.held.frame.count()  # type: ignore[attr-defined]
 
 
 def apart(count: int, master: str) -> dict[str, Phase]:

@@ -8,9 +8,8 @@ facts are those of one small partition that was really read, under its own names
 from __future__ import annotations
 
 import dataclasses
-import pickle
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +18,18 @@ from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir
 from auditor.connectors.logdir.inventory import folder_replica
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.facts.replica_facts import ReplicaFacts, at_rest
-from auditor.inline import InlineRunner, KeptReplicas
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.inline import FactsHere, InlineRunner
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import KeptFacts, Replicas, Runner, kept, read_task
+from auditor.pipeline.runner import HeldFacts, PackedFacts, Runner, pack, pair_of, read_task
 from auditor.pipeline.whole_audit import Audit
-from auditor.replay.task import ReplicaTask, TextTask
+from auditor.replay.reading.chunks import FACTS_AT_REST
+from auditor.replay.task import ReplicaTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
     from auditor.pipeline.work_folder import WorkFolder
 
@@ -78,7 +79,7 @@ def read_once(_: object = None) -> bytes:
         (path / f"{0:020}.log").write_bytes(segments.simple(0))
         options = AuditOptions((folder,), Path(folder, "out"))
         ((facts,),) = map(read_task, plan.replica_tasks(discover([folder]), {}, options))
-        return at_rest(facts)
+        return FACTS_AT_REST.pack([facts])
 
 
 class MakesUp:
@@ -87,9 +88,9 @@ class MakesUp:
     def __init__(self, facts: bytes) -> None:
         self.facts = facts
 
-    def __call__(self, task: ReplicaTask) -> KeptFacts:
+    def __call__(self, task: ReplicaTask) -> ReplicaFacts:
         """Those of one replica."""
-        found: ReplicaFacts = pickle.loads(self.facts)
+        (found,) = FACTS_AT_REST.unpack(self.facts)
         replica = task.replica
         assert replica.topic is not None
         assert replica.partition is not None
@@ -98,63 +99,46 @@ class MakesUp:
         found.folder, found.topic_id = replica.folder, replica.topic_id
         found.segments = [segment.name for segment in replica.segments]
         found.high_watermark, found.recovery_point = found.log_end, found.log_end
-        return kept(found)
+        return found
 
-    def of(self, tasks: list[ReplicaTask]) -> list[KeptFacts]:
-        """Those of several."""
-        return [self(task) for task in tasks]
+    def of(self, tasks: list[ReplicaTask]) -> PackedFacts:
+        """Those of a list."""
+        return pack([pair_of(self(task)) for task in tasks])
 
     def batches(self, tasks: list[ReplicaTask]) -> Iterator[pa.RecordBatch]:
         """The same as Spark takes them."""
         from auditor.spark import jobs
-        from auditor.spark.jobs import in_batches
 
-        return in_batches(map(self, tasks), jobs.FACTS_ARROW)
-
-
-class SomeTogether(Sequence[list[Any]]):
-    """Tasks in their order, some thousands to a list, which is made when it is come to: so large as these are made up
-    to be, the product hands each out by itself, which would take longer here than all else."""
-
-    def __init__(self, tasks: Sequence[Any]) -> None:
-        self.tasks = tasks
-
-    def __len__(self) -> int:
-        return -(-len(self.tasks) // LIST_TASKS)
-
-    def __getitem__(self, at: Any) -> Any:
-        """A list. Errors: IndexError behind the last, at which who iterates stops."""
-        first = range(0, len(self.tasks), LIST_TASKS)[at]
-        return self.tasks[first : first + LIST_TASKS]
+        return jobs.in_batches([self.of(tasks)], jobs.FACTS_ARROW)
 
 
-def _lists(tasks: Sequence[ReplicaTask | TextTask]) -> Iterator[list[Any]]:
-    return plan.spread(tasks, -(-len(tasks) // LIST_TASKS))  # as the product shares them out
+def _lists(items: Sequence[plan.Item]) -> plan.WorkLists:
+    return plan.WorkLists(items, -(-len(items) // LIST_TASKS))  # as the product shares them out
 
 
 def making_up(runner: Runner, facts: bytes) -> Runner:
     """A way to run whose read step makes facts up."""
     make = MakesUp(facts)
 
-    def inline(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
-        def found() -> Iterator[KeptFacts]:
-            large_first = plan.largest_first(tasks)
-            lists = SomeTogether(large_first)
-            for _, rows in runner.pool.map(lists, make.of, reads=False):
-                yield from rows
+    def inline(items: Callable[[], Sequence[plan.Item]], work: WorkFolder | None) -> HeldFacts:
+        def found() -> Iterator[PackedFacts]:
+            return (packed for _, packed in sorted(runner.pool.map(_lists(items()), make.of, reads=False)))
 
-        return KeptReplicas(found)
+        return FactsHere(found)
 
-    def spark(tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def spark(items: Callable[[], Sequence[plan.Item]], work: WorkFolder | None) -> HeldFacts:
         from auditor.spark import jobs
         from auditor.spark.session import A_TASK_EACH, tuned
-        from auditor.spark.spark_runner import SparkReplicas
+        from auditor.spark.spark_runner import FactsOfJob
 
-        session = runner.spark  # type: ignore[attr-defined]
-        with tuned(session, A_TASK_EACH):
-            return SparkReplicas(jobs.each_list(session, _lists(tasks), make.batches, jobs.FACTS).persist())
+        def planned() -> DataFrame:
+            session = runner.spark  # type: ignore[attr-defined]
+            with tuned(session, A_TASK_EACH):
+                return jobs.each_list(session, _lists(items()), make.batches, jobs.FACTS).persist()
 
-    runner.read = inline if isinstance(runner, InlineRunner) else spark  # type: ignore[method-assign]
+        return FactsOfJob(runner, planned)  # type: ignore[arg-type]
+
+    runner.hold = inline if isinstance(runner, InlineRunner) else spark  # type: ignore[method-assign]
     return runner
 
 

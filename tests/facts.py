@@ -6,13 +6,13 @@ An audit as users run it, but that what a worker would do is done in this proces
 from __future__ import annotations
 
 import functools
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.inline import InlineRunner, KeptReplicas
+from auditor.inline import InlineRunner
+from auditor.pipeline import runner
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.processes.isolation import Pool
@@ -64,9 +64,9 @@ def corpus_audit(name: str) -> Audit:
 
 def logs_of(audit: Audit) -> list[LogView]:
     """Every log of an audit as the rules see it."""
-    assert isinstance(audit.replicas, KeptReplicas)
-    logs = audit.replicas.logs()
-    return [LogView([pickle.loads(one) for one in facts], audit.clusters[key]) for key, facts in logs]
+    packed = (some.facts for some in audit.replicas.held.packed())
+    logs = sorted(runner.logs_of(packed), key=lambda replicas: log_key(replicas[0]))
+    return [LogView(replicas, audit.clusters[replicas[0].join_key]) for replicas in logs]
 
 
 def log_key(replica: ReplicaFacts) -> tuple[str, str, int]:

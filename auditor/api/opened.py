@@ -459,12 +459,13 @@ def replay_batches(
 
         spark_runner.check(batches)
         register(session)
-        read: Callable[[], Replicas] = partial(spark_runner.replicas, batches, cleaned)
+        runner: Any = running.runner_for(options.master, session)
+        read: Callable[[], Replicas] = partial(spark_runner.replicas, runner, batches, cleaned)
     else:
         table = _arrow(batches)
         frames_audit.check(table.schema)
-        read = partial(_replicas, table, cleaned)
-    runner = running.runner_for(options.master, session)
+        runner = running.runner_for(options.master)
+        read = partial(_replicas, runner, table, cleaned)
     say = {} if shown.silent else {"say": shown.say}
     return ReplayedBatches(frames_audit.FramesAudit(options, runner, read, **say), runner, shown)
 
@@ -480,12 +481,11 @@ def _arrow(batches: object) -> pa.Table:
     return pa.table(batches)
 
 
-def _replicas(table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
-    from auditor.inline import KeptReplicas
+def _replicas(runner: Runner, table: pa.Table, compacted: tuple[str, ...] | None) -> Replicas:
     from auditor.pipeline.frames_audit import in_order, replicas_of
-    from auditor.pipeline.runner import kept
+    from auditor.pipeline.runner import pair_of
 
-    return KeptReplicas(lambda: map(kept, replicas_of(in_order(table), compacted)))
+    return runner.keep(lambda: map(pair_of, replicas_of(in_order(table), compacted)))
 
 
 class ReplayedBatches(AuditFrontEnd):

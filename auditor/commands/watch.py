@@ -12,13 +12,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import itertools
 import json
 import pickle
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from auditor import running
@@ -27,12 +29,13 @@ from auditor.base.errors import AuditInputError
 from auditor.commands.arguments import WALL, add_audit_options, add_work, alerting, audit_options, examples, printing
 from auditor.connectors.stores import results
 from auditor.dashboards.wording import visible
+from auditor.facts.replica_facts import LogName, log_of
 from auditor.outputs import alerts
 from auditor.outputs.delivery import claimed
 from auditor.outputs.printing import FOUND, Journal, key_of
 from auditor.pipeline import summary
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import KeptFacts, Replicas, Runner
+from auditor.pipeline.runner import PackedFacts, Pair, Replicas, Runner, pack, pairs_of
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.task import ReplicaTask, TextTask
 from auditor.rules.seen.view import iso
@@ -110,21 +113,22 @@ class TaskFacts:
     way."""
 
     signature: bytes
-    rows: list[KeptFacts]
+    replicas: list[tuple[LogName, PackedFacts]]
     again: bool
+    resume_point: bytes = b""
 
 
 class LookedAt(Audit):
     """The audit of one round, with the facts of unchanged replicas reused."""
 
-    def __init__(self, options: AuditOptions, runner: Runner, rows: Callable[[], list[KeptFacts]]) -> None:
+    def __init__(self, options: AuditOptions, runner: Runner, pairs: Callable[[], Iterator[Pair]]) -> None:
         super().__init__(options, runner)
-        self._rows_now = rows
+        self._pairs_now = pairs
 
     @cached_property
     def replicas(self) -> Replicas:
         """All facts, new and reused."""
-        return self.runner.keep(self._rows_now())
+        return self.runner.keep(self._pairs_now)
 
 
 @dataclass
@@ -170,7 +174,7 @@ class Watch:
         options = self.options
         if options.as_of is None:
             options = dataclasses.replace(options, as_of=int(now * 1000))
-        audit = LookedAt(options, self.runner, self._rows)
+        audit = LookedAt(options, self.runner, self._pairs)
         changed = self._read(audit)
         if not changed and self.last is not None and now - self.judged_at < CLOCK_S:
             return WatchRound(audit, False)
@@ -202,18 +206,22 @@ class Watch:
     def _going_on(self, place: Place, task: ReplicaTask | TextTask) -> ReplicaTask | TextTask:
         if isinstance(task, TextTask):
             return task
-        point = self.kept[place].rows[0].resume_point if place in self.kept and self.kept[place].rows else b""
+        point = self.kept[place].resume_point if place in self.kept else b""
         return dataclasses.replace(task, leaves_resume_point=True, resume_point=point)
 
     def _keep(self, entries: dict[Place, TaskFacts], tasks: list[ReplicaTask | TextTask]) -> None:
-        with contextlib.closing(self.runner.read(tasks)) as facts:
-            for row in facts.rows():
-                place = (row.log_dir, row.topic, row.partition)
-                entries[place if place in entries else (row.log_dir, "", -1)].rows.append(row)
+        with contextlib.closing(self.runner.read(tasks)) as replicas:
+            for brief, facts in replicas.pairs():
+                place = (facts.log_dir, facts.topic, facts.partition)
+                entry = entries[place if place in entries else (facts.log_dir, "", -1)]
+                entry.resume_point, facts.resume_point = facts.resume_point, b""
+                entry.replicas.append((log_of(facts), pack([(brief, facts)])))
         self.kept |= entries
 
-    def _rows(self) -> list[KeptFacts]:
-        return [row for place in sorted(self.kept) for row in self.kept[place].rows]
+    def _pairs(self) -> Iterator[Pair]:
+        """The facts of all replicas, log by log."""
+        packed = sorted((one for entry in self.kept.values() for one in entry.replicas), key=itemgetter(0))
+        return itertools.chain.from_iterable(pairs_of(one) for _, one in packed)
 
 
 def _place(task: ReplicaTask | TextTask) -> Place:

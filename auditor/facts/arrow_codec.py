@@ -13,6 +13,7 @@ takes it.
 from __future__ import annotations
 
 import dataclasses
+import enum
 import functools
 import itertools
 import json
@@ -84,12 +85,13 @@ class Codec(Generic[Value]):
         plain = out.getvalue()
         return plain.size.to_bytes(SIZE_BYTES, "little") + bytes(_ZSTD.compress(plain, asbytes=True))
 
-    def unpack(self, data: bytes | memoryview) -> list[Value]:
+    def unpack(self, data: bytes | pa.Buffer) -> list[Value]:
         """Return the values of :meth:`pack`, as new objects. Errors: :class:`DamagedFacts` for any other bytes."""
         try:
-            size = int.from_bytes(data[:SIZE_BYTES], "little")
-            _require(size <= max(LEAST_LIMIT, MOST_RATIO * len(data)), "too large")
-            plain = _ZSTD.decompress(memoryview(data)[SIZE_BYTES:], size)
+            packed = memoryview(data)
+            size = int.from_bytes(packed[:SIZE_BYTES], "little")
+            _require(size <= max(LEAST_LIMIT, MOST_RATIO * len(packed)), "too large")
+            plain = _ZSTD.decompress(packed[SIZE_BYTES:], size)
             return self._form.decode(self._rows(plain))
         except DamagedFacts:
             raise
@@ -492,6 +494,8 @@ class _Forms:
         return self._made[kind]
 
     def _new(self, kind: Any) -> Form:
+        if isinstance(kind, type) and issubclass(kind, enum.Enum):
+            return _Via(_Plain(pa.int64()), operator.attrgetter("value"), kind)
         if hasattr(kind, "stored_as"):
             return _Via(self.of(kind.stored_as), kind.at_rest, kind.restored)
         if not dataclasses.is_dataclass(kind) and not hasattr(kind, "_fields"):

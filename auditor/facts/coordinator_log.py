@@ -16,9 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from auditor.base.at_rest import Fields, dumps, loads
+from auditor.base.at_rest import Fields
 from auditor.base.compiled import kernel
 from auditor.base.errors import LAST_EPOCH
+from auditor.facts.arrow_codec import Codec
 from auditor.facts.packed import Packed, packed, unpacked
 from auditor.model.transaction_states import (
     EXHAUSTED_EPOCH,
@@ -37,6 +38,7 @@ STATES = tuple(str(state) for state in STATES_BY_ID)
 EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_ABORT = range(6)
 TOMBSTONE = -1  # in the column state; states beyond STATES are in CoordinatorLog.more_states
 PIECE_ROWS = 16_384
+TEXTS, ROWS = Codec(str), Codec(np.ndarray)
 PIECES_AT_HAND = 3  # unpacked pieces per log: 1.4 MB each, and there may be fifty logs
 NAMES_AT_HAND = 500_000  # partition names cached per log
 PLAIN_ROWS = 4_096  # up to this the interpreter is faster than loading numba, which the driver does not need otherwise
@@ -241,23 +243,22 @@ class CoordinatorLog:
 
     def read_ids(self) -> list[str]:
         """The transactional ids, without caching them."""
-        return loads(self.packed_ids)
+        return TEXTS.unpack(self.packed_ids)
 
     @functools.cached_property
     def ids(self) -> list[str]:
         """The transactional ids by number."""
-        return loads(self.packed_ids)
+        return TEXTS.unpack(self.packed_ids)
 
     @functools.cached_property
     def topics(self) -> list[str]:
         """The topics that partitions refer to."""
-        return loads(self.packed_topics)
+        return TEXTS.unpack(self.packed_topics)
 
     @functools.cached_property
     def pairs(self) -> np.ndarray:
         """See the class."""
-        rows: np.ndarray = loads(self.packed_pairs)
-        return rows
+        return ROWS.unpack(self.packed_pairs)[0]
 
     @functools.cached_property
     def sets(self) -> tuple[np.ndarray, np.ndarray]:
@@ -523,11 +524,11 @@ def build(column: Any, rows: int, dictionaries: Dictionaries) -> CoordinatorLog:
     return CoordinatorLog(
         count=rows,
         id_count=len(dictionaries.ids),
-        packed_ids=dumps(dictionaries.ids),
-        packed_topics=dumps(dictionaries.topics),
+        packed_ids=TEXTS.pack(dictionaries.ids),
+        packed_topics=TEXTS.pack(dictionaries.topics),
         set_ends=packed(dictionaries.set_ends, "zstd"),
         set_elements=packed(dictionaries.set_elements, "zstd"),
-        packed_pairs=dumps(pairs),
+        packed_pairs=ROWS.pack([pairs]),
         pieces=pieces,
         first_ids=key["id"][[start for start, _ in _spans(cuts)]],
         named=_named_in(columns["set"], cuts, dictionaries),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -112,7 +113,8 @@ def _put_together(lines: np.ndarray, out: np.ndarray) -> None:
 
 PACK_ABOVE = 50_000  # rows; fewer stay uncompressed
 PIECE = 65_536  # rows per piece
-MOST_ROWS = 1 << 28  # of a piece that is read from a file: equal numbers take no bytes, however many
+# Bounds of what is read from a file: equal numbers take no bytes, however many there are.
+MOST_ROWS, MOST_ROWS_OF_PIECE = 1 << 27, 1 << 23
 
 
 class RowsStored(NamedTuple):
@@ -161,6 +163,11 @@ class PackedRows:
         rows.length = _length(stored.columns)
         return rows
 
+    def check(self) -> None:
+        """Read all columns once. Errors: those of damaged ones."""
+        for column in itertools.chain.from_iterable(self.columns.values()):
+            unpacked(column)
+
     def __len__(self) -> int:
         return self.length
 
@@ -201,11 +208,15 @@ def _joined(parts: list[Packed], dtype: np.dtype) -> np.ndarray:
     return np.concatenate([np.empty(0, dtype), *(unpacked(part, dtype) for part in parts)])
 
 
-def _length(columns: Iterable[list[Packed]]) -> int:
+def _length(columns: Sequence[list[Packed]]) -> int:
     """Return the number of rows that all columns have. Errors: ValueError where they differ, or are too many."""
     lengths = [[piece.length for piece in pieces] for pieces in columns]
-    if any(pieces != lengths[0] for pieces in lengths) or not all(0 <= n <= MOST_ROWS for n in lengths[0]):
+    widths = [piece.width for pieces in columns for piece in pieces]
+    bounded = sum(lengths[0]) <= MOST_ROWS and all(0 <= n <= MOST_ROWS_OF_PIECE for n in lengths[0])
+    if any(of_column != lengths[0] for of_column in lengths) or not bounded:
         raise ValueError("columns of other lengths")
+    if widths and not 0 <= min(widths) <= max(widths) <= NUMBER_BYTES:
+        raise ValueError("numbers of other widths")
     return sum(lengths[0])
 
 
@@ -265,15 +276,20 @@ class PackedColumns:
         columns = cls(stored.dtypes)
         if any(len(piece) != len(stored.dtypes) for piece in (*stored.pieces, stored.waiting or stored.dtypes)):
             raise ValueError("other columns")
-        columns.rows = sum(_length([column] for column in piece) for piece in stored.pieces)
+        columns.rows = sum(_length([[column] for column in piece]) for piece in stored.pieces)
         columns.pieces, columns.size = stored.pieces, sum(len(c.data) for piece in stored.pieces for c in piece)
         if stored.waiting is not None:
-            columns.rows += _length([column] for column in stored.waiting)
+            columns.rows += _length([[column] for column in stored.waiting])
             columns.waiting = [np.ascontiguousarray(unpacked_table(stored.waiting).T)]
         return columns
 
     def __reduce__(self) -> Any:
         return self.restored, (self.at_rest(),)
+
+    def check(self) -> None:
+        """Read all columns once. Errors: those of damaged ones."""
+        for column in itertools.chain.from_iterable(self.pieces):
+            unpacked(column)
 
     def __len__(self) -> int:
         """The number of columns; 0 if nothing was added, not even zero rows."""

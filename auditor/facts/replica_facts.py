@@ -6,12 +6,7 @@ sums. Nothing here judges. Times are ms since the epoch, offsets and sizes as in
 
 from __future__ import annotations
 
-import copyreg
-import dataclasses
 import functools
-import io
-import operator
-import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
@@ -24,7 +19,7 @@ from auditor.base.errors import DecodeError, FlippedBit
 from auditor.facts.batch_sums import BatchSums
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import CoordinatorLog
-from auditor.facts.events import EVENT, NO_EVENTS, Culprits, Event, EventKind, events_of
+from auditor.facts.events import NO_EVENTS, Culprits, Event, EventKind, events_of
 from auditor.facts.offsets import ShareOffset, WatchedOffsets
 from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.model.policies import ReleaseEvidence
@@ -171,75 +166,12 @@ def commits(transactions: np.ndarray) -> np.ndarray:
     return out if len(out) else NO_COMMITS
 
 
-# Pickled facts have row types by name and only fields that differ from their defaults: both would otherwise make up
-# most of a healthy replica's facts.
+LogName = tuple[str, str, int]  # join key of its cluster, topic, partition
 
 
-ROWS = {
-    "event": EVENT, "producer": PRODUCER, "transaction": TRANSACTION, "aborted": ABORTED, "ended": ENDED,
-    "exposed": EXPOSED, "stamp": STAMP,
-}  # fmt: skip
-_NAMES = {dtype: name for name, dtype in ROWS.items()}
-Facts = TypeVar("Facts")
-_FIELDS: dict[type, list[str]] = {}  # pickled by position, in one byte each
-_SAME = {id(dtype): name for name, dtype in ROWS.items()}  # numpy takes 10 us to hash a type of this size
-
-
-def rows_named(name: str) -> np.dtype:
-    """The row type with this name in :data:`ROWS`."""
-    return ROWS[name]
-
-
-def _by_name(dtype: np.dtype) -> tuple[Any, ...]:
-    name = _SAME.get(id(dtype)) or _NAMES.get(dtype)
-    reduced: Any = dtype.__reduce__() if name is None else (rows_named, (name,))
-    return tuple(reduced)
-
-
-_DISPATCH: dict[type, Callable[[Any], Any]] = {**copyreg.dispatch_table, type(EVENT): _by_name}
-
-
-def without_defaults(cls: type[Facts]) -> type[Facts]:
-    """Decorate a dataclass of facts: a pickled instance has only the fields that differ from their defaults."""
-    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
-    names = [field.name for field in fields]
-    made = [f.default if f.default_factory is dataclasses.MISSING else f.default_factory() for f in fields]
-    values = operator.attrgetter(*names)
-    _FIELDS[cls] = names
-
-    def reduced(facts: Facts) -> tuple[Any, ...]:
-        places, given = bytearray(), []
-        for place, (value, default) in enumerate(zip(values(facts), made, strict=True)):
-            if value is not default and _says(value, default):
-                places.append(place)
-                given.append(value)
-        return _with, (cls, bytes(places), *given)
-
-    _DISPATCH[cls] = reduced
-    return cls
-
-
-def _with(cls: type[Facts], places: bytes, *values: object) -> Facts:
-    names = _FIELDS[cls]
-    return cls(**{names[place]: value for place, value in zip(places, values, strict=True)})
-
-
-def _says(value: Any, default: Any) -> bool:
-    # A default table has no rows.
-    if type(value) is not type(default):
-        return True
-    if type(value) is np.ndarray:
-        return len(value) > 0 or value.dtype is not default.dtype
-    return bool(value != default)
-
-
-def at_rest(value: object) -> bytes:
-    """Pickle ``value`` for :func:`pickle.loads` in a process of the same program."""
-    out = io.BytesIO()
-    pickler = pickle.Pickler(out, 5)
-    pickler.dispatch_table = _DISPATCH
-    pickler.dump(value)
-    return out.getvalue()
+def log_of(facts: Any) -> LogName:
+    """Return what names the log of a replica, by its facts or its brief."""
+    return facts.join_key, facts.topic, facts.partition
 
 
 # The replay of a replica under other policies.
@@ -317,7 +249,6 @@ def state_bytes(producers: int, batches: int) -> int:
     return BYTES_A_PRODUCER * producers + BYTES_A_BATCH * batches
 
 
-@without_defaults
 @dataclass(slots=True)
 class SegmentScan:
     """What a broker would find if it recovered a segment after a crash (``LogSegment.recover``).
@@ -448,7 +379,6 @@ class LargestCreateTime(NamedTuple):
     position: int
 
 
-@without_defaults
 @dataclass(slots=True)
 class ReplicaFacts:
     """All facts about one replica of a partition (``log_dir``, topic, partition) after it was read once.

@@ -38,7 +38,6 @@ from auditor.facts.replica_facts import (
     ReplicaFacts,
     commits,
     marker_per_producer,
-    without_defaults,
 )
 from auditor.model import policies
 from auditor.pipeline.cluster_settings import ClusterSettings, Made
@@ -69,7 +68,6 @@ INTERVAL = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 BEHIND_OFFSETS = 1 << 60  # console rows have no offset; they come behind those that have one, in the order printed
 
 
-@without_defaults
 @dataclass(slots=True)
 class Brief:
     """The part of a replica's facts that every judge needs: bounds, clocks, and its coordinator's records."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +16,7 @@ from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
 from auditor.connectors.schema import LOG_KEY, array_of, declared, from_columns, from_errors, lists, texts
+from auditor.facts.arrow_codec import Codec
 from auditor.facts.coordinator_history import Transactions, first_rows, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
@@ -112,25 +112,30 @@ BRANCH = np.dtype(
 )
 
 _OUTCOMES = texts(["ABORT", "COMMIT"])
-Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, a packed share
+Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, packed shares
 
 
-def shares_of(join_key: str, replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[Keyed]:
-    """Yield what one log contributes to ``coordinated_transactions``."""
-    for partition, share in shares(LogView(replicas, cluster)):
-        yield join_key, partition, pickle.dumps(share, 5)
+def shares_of(logs: Iterable[list[ReplicaFacts]], clusters: Mapping[str, Cluster]) -> Iterator[Keyed]:
+    """Yield what some logs contribute to ``coordinated_transactions``, together."""
+    by_partition: dict[tuple[str, int], list[Share]] = {}
+    for replicas in logs:
+        join_key = replicas[0].join_key
+        for partition, share in shares(LogView(replicas, clusters[join_key])):
+            by_partition.setdefault((join_key, partition), []).append(share)
+    for (join_key, partition), some in by_partition.items():
+        yield join_key, partition, SHARES_AT_REST.pack(some)
 
 
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the transactions of one partition of the coordinators' log, a batch per piece of it."""
-    history, shares = cluster.coordinator, [pickle.loads(share) for share in packed]
+    history, shares = cluster.coordinator, [share for some in packed for share in SHARES_AT_REST.unpack(some)]
     place = next((share.at for share in shares if share.at is not None), None)
     if history is None or place is None:
         return
     branches = summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
-    for name, t in itertools.chain.from_iterable(share.groups.items() for share in shares):
-        groups.setdefault(name, set()).update(t)
+    for transaction, names in itertools.chain.from_iterable(share.groups.items() for share in shares):
+        groups.setdefault(transaction, set()).update(names)
     for log, counts in history.whole_ids(partition):
         for columns in log.all_pieces():
             t = _counting(transactions(columns, log.damaged), counts[columns["id"]])
@@ -278,6 +283,9 @@ class Share(NamedTuple):
     at: tuple[str | None, int | None, str] | None
     branches: np.ndarray
     groups: dict[tuple[int, int], list[str]]
+
+
+SHARES_AT_REST = Codec(Share)
 
 
 @once

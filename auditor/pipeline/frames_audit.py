@@ -37,7 +37,8 @@ OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "f
             "inferred": None}  # fmt: skip
 NEEDED = tuple(n for n in BATCHES.names if n not in OPTIONAL and n != "last_sequence")  # which follows from others
 COLUMNS = pa.schema([f for f in BATCHES if f.name != "last_sequence"])
-KEY = ("cluster_id", "log_dir", "broker_id", "topic", "partition")
+KEY = ("cluster_id", "topic", "partition", "log_dir", "broker_id")
+OF_LOG = 3  # of them those that name a log
 IN_A_LOG = ("number", "file", "position")  # number: that in the file's name
 OFFSETS, NO_OFFSET = ("base_offset", "last_offset"), 2**63 - 1  # behind which there is none
 UNNAMED = {"topic": "(unknown)", "partition": -1, "file": ""}
@@ -132,7 +133,7 @@ def _lots(batches: Iterable[pa.RecordBatch]) -> Iterator[Lot]:
             changes[1:] |= np.asarray(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
         cuts = [0, *np.flatnonzero(changes).tolist(), batch.num_rows]
         for first, behind in itertools.pairwise(cuts):
-            cluster, log_dir, broker, topic, partition, file = (column[first].as_py() for column in columns)
+            cluster, topic, partition, log_dir, broker, file = (column[first].as_py() for column in columns)
             named = log_dir or "/".join(filter(None, (cluster, f"broker-{broker}" if broker >= 0 else "batches")))
             key = LogKey(cluster, cluster or None, None if broker < 0 else broker, named, topic, partition)
             yield key, file, batches_of(batch.slice(first, behind - first))

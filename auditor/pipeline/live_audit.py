@@ -41,12 +41,12 @@ from auditor.evidence.cluster_clocks import at_least_ms
 from auditor.evidence.horizons import is_compacted
 from auditor.facts.coordinator_history import NONE, CoordinatorHistory, join
 from auditor.facts.coordinator_log import StateRecord, pack
-from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts
+from auditor.facts.replica_facts import CoordinatorMemory, ProducerMemory, ReplicaFacts, log_of
 from auditor.model.policies import ReleaseEvidence
 from auditor.model.transaction_states import PREPARED, partition_for
 from auditor.pipeline.cluster_settings import ClusterSettings, timestamp_limit
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import kept
+from auditor.pipeline.runner import pair_of
 from auditor.pipeline.table_tasks import ParquetFile
 from auditor.pipeline.whole_audit import NOTHING_READABLE, NOTHING_VISIBLE, Audit, EmptyInput, Say, nobody
 from auditor.replay.reading.other_replicas import NOWHERE, LiveReader, LiveTask
@@ -508,7 +508,7 @@ class LiveAudit(Audit):
         """The facts of the reading, wherever the runner has them."""
         reading = self.reading
         self.ready()
-        return self.runner.keep([kept(facts) for facts in reading.facts])
+        return self.runner.keep(lambda: map(pair_of, sorted(reading.facts, key=log_of)))
 
     @cached_property
     def clusters(self) -> dict[str, Cluster]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import copy
 import heapq
 import itertools
 import math
@@ -20,7 +21,7 @@ import numpy as np
 from auditor.base.at_rest import ExternalSort, Fields
 from auditor.base.errors import MIB, bounded, is_unread
 from auditor.connectors.kafka_names import METADATA_TOPIC
-from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica, Skipped, TextFile
+from auditor.connectors.logdir.files import Inventory, LogDir, Replica, Skipped
 from auditor.connectors.logdir.internal_rows import (
     CONSUMER_OFFSETS,
     PACKED,
@@ -37,7 +38,7 @@ from auditor.pipeline.cluster_settings import ClusterSettings, known_before, tim
 from auditor.pipeline.options import AuditOptions
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
 from auditor.replay.reading.chunks import SegmentTask, shared_key
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import KeptTask, ReadLog, ReplicaTask, SharingTask, TextTask
 
 # Partitions of directories that were copied or renamed in their log directory: the topic id says whose they are.
 
@@ -115,13 +116,14 @@ def _note(d: LogDir, c: Replica, one: DirectoryIdentity) -> str:
 # Tasks: one per replica, or one per segment of a replica far larger than others, in lists of similar size.
 
 
-AnyTask = ReplicaTask | SharingTask | TextTask | SegmentTask
+Item = ReplicaTask | TextTask | KeptTask | ReadLog  # of a list that one task reads
+AnyTask = Item | SharingTask | SegmentTask
 Spread = TypeVar("Spread", bound=AnyTask)
 TASK_BYTES = 1 << 30  # of a list that one task reads: what a retry, or a preempted machine, costs again
 LEAST_BYTES = 16 << 20  # below, a task costs more than it brings, however many cores are free
 SPLIT_BYTES = 4 << 30  # of a replica: above, its segments are read by many tasks
 LISTS_PER_CORE = 2
-FEW, LARGEST = 10_000, 1_000  # tasks that are objects all at once; of more, those that go before all others
+LIST_REPLICAS = 2_000  # of a list: their facts are one value
 # Drawn by each process that plans: whoever writes logs cannot know it, and what a watch kept stays comparable.
 KEY = secrets.token_bytes(KEY_BYTES)
 MOST_BYTES = 1 << 50  # of a task, by which tasks are compared: a sparse file may claim exbibytes
@@ -135,34 +137,18 @@ def replica_tasks(
     return ReplicaTasks(inventory, settings, options)
 
 
-class LazyTasks(Sequence[ReplicaTask | TextTask]):
-    """Tasks that are built when they are accessed. ``sizes``: of each, see :func:`size`."""
+class ReplicaTasks(Sequence[ReplicaTask | TextTask]):
+    """Tasks that are built when they are accessed, so the driver never holds a million.
 
-    sizes: np.ndarray
-
-    def _task(self, number: int) -> ReplicaTask | TextTask:
-        raise NotImplementedError
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, index: Any) -> Any:
-        numbers = range(len(self))[index]
-        return [self._task(number) for number in numbers] if isinstance(index, slice) else self._task(numbers)
-
-
-class ReplicaTasks(LazyTasks):
-    """Tasks that are built lazily, so the driver never holds a million.
-
-    ``tiered``: whether any has segments in remote storage. Tasks of
-    internal topics get shares (:class:`ReplicaTask`), at most 1 in total: half of it in equal parts, half by the bytes
-    of the files. Sizes are all that is known before reading: few bytes that decode to much get little, and a partition
-    far larger than the others is not cut down to an average. Shares are powers of two, so that a file that grows leaves
-    nearly all tasks as they are: a watch reads again only what changed.
+    ``sizes``: of each, see :func:`size`; ``logs``: a hash of the log of each; ``texts``: the first of them, which read
+    text dumps. Tasks of internal topics get shares (:class:`ReplicaTask`), at most 1 in total: half of it in equal
+    parts, half by the bytes of the files. Sizes are all that is known before reading: few bytes that decode to much get
+    little, and a partition far larger than the others is not cut down to an average. Shares are powers of two, so that
+    a file that grows leaves nearly all tasks as they are: a watch reads again only what changed.
     """
 
     def __init__(self, inventory: Inventory, settings: dict[str, ClusterSettings], options: AuditOptions) -> None:
-        self._texts = [
+        self.texts = [
             TextTask(
                 d.place,
                 d.name,
@@ -176,31 +162,36 @@ class ReplicaTasks(LazyTasks):
             for d in inventory.log_dirs
             if d.texts
         ]
-        sizes, logs, internal = array("q", map(size, self._texts)), array("q"), []
-        self.tiered = False
+        sizes, logs, internal = array("q", map(size, self.texts)), array("q", map(_hash, self.texts)), []
         self._begin, self._makers = [], []
         for d in inventory.log_dirs:
             self._begin.append(len(sizes))
             self._makers.append((self._maker(d, settings.get(d.join_key, ClusterSettings()), options), d.replicas))
             for c in d.replicas:
                 sizes.append(_with_opening(c.size))
-                if c.topic is not None:
-                    logs.append(hash(_log(d, c)))  # which two logs may share: then they are compared in vain
+                logs.append(hash(_log(d.join_key, c)))
                 if c.topic in PACKED:
                     internal.append(sizes[-1])
-                self.tiered |= bool(c.segments) and c.segments[0].place is not None
         self.sizes, self._internal = np.array(sizes), (len(internal), sum(internal))
-        hashes, counts = np.unique(np.array(logs), return_counts=True)
-        self._replicated = frozenset(hashes[counts > 1].tolist())
+        self.logs = np.array(logs)
+        hashes, counts = np.unique(self.logs[len(self.texts) :], return_counts=True)
+        self._replicated = frozenset(hashes[counts > 1].tolist())  # where two logs share one, all is compared in vain
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, index: Any) -> Any:
+        numbers = range(len(self))[index]
+        return [self._task(number) for number in numbers] if isinstance(index, slice) else self._task(numbers)
 
     def __iter__(self) -> Iterator[ReplicaTask | TextTask]:
-        yield from self._texts
+        yield from self.texts
         for make, replicas in self._makers:
             yield from map(make, replicas)
 
     def _task(self, number: int) -> ReplicaTask | TextTask:
-        if number < len(self._texts):
-            return self._texts[number]
+        if number < len(self.texts):
+            return self.texts[number]
         of_dir = bisect.bisect_right(self._begin, number) - 1
         make, replicas = self._makers[of_dir]
         return make(replicas[number - self._begin[of_dir]])
@@ -215,7 +206,7 @@ class ReplicaTasks(LazyTasks):
         of_topic, broker = cache(partial(_of_topic, d, cluster)), known_before(d, cluster, options.policy)
 
         def task(c: Replica) -> ReplicaTask:
-            replicated = c.topic is not None and hash(_log(d, c)) in self._replicated
+            replicated = c.topic is not None and hash(_log(d.join_key, c)) in self._replicated
             share = self._share(_with_opening(c.size)) if c.topic in PACKED else 1.0
             return _task(d, c, of_topic(c.topic or ""), options, replicated, broker, share)
 
@@ -244,8 +235,25 @@ def _of_topic(d: LogDir, cluster: ClusterSettings, topic: str) -> _OfTopic:
     )
 
 
-def _log(d: LogDir, c: Replica) -> tuple[str, str | None, int | None]:
-    return (d.join_key, c.topic, c.partition)
+def _log(join_key: str, c: Replica) -> tuple[str, str, int]:
+    return (join_key, c.topic or "", c.partition or 0)
+
+
+def log_of(item: Item) -> tuple[str, str, int]:
+    """Return what names the log of an item: the join key of its cluster, topic, partition. Of text, its directory."""
+    if isinstance(item, ReplicaTask):
+        return _log(item.join_key, item.replica)
+    if isinstance(item, KeptTask):
+        return log_of(item.task)
+    return (
+        (item.join_key, f"/{item.log_dir}", 0)
+        if isinstance(item, TextTask)
+        else (item.join_key, item.topic, item.partition)
+    )
+
+
+def _hash(item: Item) -> int:
+    return hash(log_of(item))
 
 
 def _task(
@@ -294,36 +302,44 @@ def remote_from(c: Replica, cluster: ClusterSettings, log_start: int | None) -> 
     return log_start if log_start is not None and log_start < c.first_offset else None
 
 
-def list_count(tasks: Sequence[AnyTask], cores: int) -> int:
-    """Return the number of lists that tasks are read in: by their bytes, or two per core for a small input.
+def list_count(tasks: Sequence[AnyTask], cores: int, per_core: int = LISTS_PER_CORE, least: int = LEAST_BYTES) -> int:
+    """Return the number of lists that tasks are read in: by their bytes, or ``per_core`` for a small input.
 
-    The number of cores counts only where that leaves each list enough work.
+    The number of cores counts only where that leaves each list ``least`` bytes.
     """
     whole = int(sizes_of(tasks).sum())
-    few = max(LISTS_PER_CORE, min(LISTS_PER_CORE * cores, whole // LEAST_BYTES))
-    return max(1, few, -(-whole // TASK_BYTES))
+    few = max(LISTS_PER_CORE, min(per_core * cores, whole // least))
+    return max(1, few, -(-whole // TASK_BYTES), -(-len(tasks) // LIST_REPLICAS))
 
 
-def divide(tasks: Sequence[ReplicaTask | TextTask]) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
-    """Return the replicas to read in parts, which would delay all others, and the rest.
+def divide(items: Sequence[Item]) -> tuple[list[list[Item]], Sequence[Item]]:
+    """Return the logs with a replica to read in parts, which would delay all others, and the items of other logs.
 
     Not divided are replicas of one segment, internal topics, whose records are decoded too, and resumed replicas.
     """
-    if not (sizes_of(tasks) > SPLIT_BYTES).any():
-        return [], tasks
-    large: list[ReplicaTask] = []
-    others: list[ReplicaTask | TextTask] = []
-    for task in tasks:
-        if isinstance(task, ReplicaTask) and size(task) > SPLIT_BYTES and may_be_split(task):
-            large.append(task)
-        else:
-            others.append(task)
-    return large, others
+    sizes = sizes_of(items)
+    if not (sizes > SPLIT_BYTES).any():
+        return [], items
+    large = {log_of(items[n]) for n in np.flatnonzero(sizes > SPLIT_BYTES) if may_be_split(items[n])}
+    logs: dict[Hashable, list[Item]] = {}
+    others: list[Item] = []
+    for item in items:
+        of_log = log_of(item)
+        (logs.setdefault(of_log, []) if of_log in large else others).append(item)
+    return [*logs.values()], others
 
 
-def may_be_split(task: ReplicaTask) -> bool:
+def may_be_split(item: Item) -> bool:
     """Whether a replica may be read in parts: several segments, no records decoded, read from the start."""
-    return len(task.replica.segments) > 1 and not reads_records(task) and not task.resume_point
+    task = unread(item)
+    return task is not None and len(task.replica.segments) > 1 and not reads_records(task) and not task.resume_point
+
+
+def unread(item: Item) -> ReplicaTask | None:
+    """Return the replica to read of an item, None where it has none, or its facts are there."""
+    if isinstance(item, KeptTask):
+        return item.task if item.at is None else None
+    return item if isinstance(item, ReplicaTask) else None
 
 
 def reads_records(task: ReplicaTask) -> bool:
@@ -348,10 +364,8 @@ def segment_tasks(tasks: Sequence[ReplicaTask]) -> list[SegmentTask]:
     return segments
 
 
-def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> Sequence[ReplicaTask | SharingTask | TextTask]:
+def sharing(tasks: Sequence[ReplicaTask | TextTask]) -> list[ReplicaTask | SharingTask | TextTask]:
     """Return the tasks, with one for all replicas of a log that share remote segments."""
-    if isinstance(tasks, ReplicaTasks) and not tasks.tiered:
-        return tasks
     groups: dict[Hashable, list[ReplicaTask]] = {}
     others: list[ReplicaTask | SharingTask | TextTask] = []
     for t in tasks:
@@ -373,7 +387,7 @@ def _with_opening(size: int) -> int:
 
 def sizes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
     """Return the :func:`size` of each task."""
-    if isinstance(tasks, LazyTasks):
+    if isinstance(tasks, ReplicaTasks):
         return tasks.sizes
     return np.array([size(task) for task in tasks], np.int64)
 
@@ -384,19 +398,19 @@ def bytes_of(tasks: Sequence[AnyTask]) -> np.ndarray:
     return total
 
 
-def file_bytes(task: ReplicaTask | SharingTask | TextTask) -> int:
+def file_bytes(task: Item | SharingTask) -> int:
     """Return the file bytes that a task reads."""
-    return task.replica.size if isinstance(task, ReplicaTask) else sum(f.size for f in files(task))
+    return task.replica.size if isinstance(task, ReplicaTask) else sum(files(task).values())
 
 
-def files(task: ReplicaTask | SharingTask | TextTask) -> Sequence[DataFile | TextFile]:
-    """Return the files that a task reads."""
+def files(task: Item | SharingTask) -> dict[str, int]:
+    """Return the paths of the files that a task reads, and their bytes."""
     if isinstance(task, SharingTask):
-        by_place = {
-            (None if f.place else t.replica.log_dir, f.place, f.name): f for t in task.tasks for f in t.replica.files()
-        }
-        return list(by_place.values())
-    return task.texts if isinstance(task, TextTask) else task.replica.files()
+        return {path: size for one in task.tasks for path, size in files(one).items()}
+    if isinstance(task, TextTask):
+        return {f"{task.place.path}/{text.name}": text.size for text in task.texts}
+    one = unread(task)
+    return {} if one is None else {f"{(f.place or one.place).path}/{f.name}": f.size for f in one.replica.files()}
 
 
 def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
@@ -418,28 +432,42 @@ def spread(tasks: Sequence[Spread], slots: int) -> Iterator[list[Spread]]:
         yield [task for _, task in some]
 
 
-class LargestFirst(LazyTasks):
-    """Tasks built lazily, the largest before all others, which keep their order.
+class WorkLists(Sequence[list[Any]]):
+    """Items in about ``count`` lists of similar size, each of whole logs, built when they are accessed.
 
-    Sorting all by size would unpack them from scattered places.
+    A list has neighbours, a large log is alone in its list. Memory: some 50 bytes of each item.
     """
 
-    def __init__(self, tasks: ReplicaTasks) -> None:
-        self._tasks = tasks
-        order = np.argsort(-tasks.sizes, kind="stable")
-        self._order = np.concatenate([order[:LARGEST], np.sort(order[LARGEST:])])
-        self.sizes = tasks.sizes[self._order]
+    def __init__(self, items: Sequence[Item], count: int) -> None:
+        sizes = sizes_of(items)
+        hashes = items.logs if isinstance(items, ReplicaTasks) else np.array([_hash(item) for item in items], np.int64)
+        _, first, alike = np.unique(hashes, return_index=True, return_inverse=True)
+        logs = np.unique(first[alike], return_inverse=True)[1]  # in the order in which they come first
+        weights = np.bincount(logs, sizes, len(first))
+        most = weights.sum() / count
+        small = weights <= most / 2
+        before = np.cumsum(np.where(small, weights, 0.0))
+        number = ((before - weights / 2) / most).astype(np.int64)
+        number[~small] = count + 1 + np.flatnonzero(~small)
+        _, first, alike = np.unique(number, return_index=True, return_inverse=True)
+        lists = first[alike][logs]  # of each item, by the log with which it begins
+        self._items, self._order = items, np.lexsort((logs, lists))
+        self._begin = np.flatnonzero(np.diff(lists[self._order], prepend=-1, append=len(logs) + 1))
+        self.sizes = np.add.reduceat(sizes[self._order], self._begin[:-1]) if len(items) else sizes
+        self.numbers = list(range(len(self.sizes)))
 
-    def _task(self, number: int) -> ReplicaTask | TextTask:
-        task: ReplicaTask | TextTask = self._tasks[self._order[number]]
-        return task
+    def __len__(self) -> int:
+        return len(self.numbers)
 
+    def __getitem__(self, index: Any) -> Any:
+        begin, end = self._begin[self.numbers[index] :][:2]
+        return [self._items[number] for number in self._order[begin:end].tolist()]
 
-def largest_first(tasks: Sequence[ReplicaTask | SharingTask | TextTask]) -> Sequence[Any]:
-    """Return the tasks with the largest first, so that no worker is left with a large one at the end."""
-    if isinstance(tasks, ReplicaTasks) and len(tasks) > FEW:
-        return LargestFirst(tasks)
-    return sorted(tasks, key=size, reverse=True)
+    def largest_first(self) -> WorkLists:
+        """Return these lists, the largest first; ``numbers`` are those that they have here."""
+        other = copy.copy(self)
+        other.numbers = np.argsort(-self.sizes, kind="stable").tolist()
+        return other
 
 
 # Forecast of an audit from a listing: what is read, in how many tasks, time and memory.
@@ -552,14 +580,13 @@ def _by_topic(tasks: Iterable[ReplicaTask | TextTask]) -> list[Fields]:
     return sorted(rows, key=lambda row: (-row["bytes"], row["kind"]))
 
 
-def _divided(
-    tasks: Sequence[ReplicaTask | TextTask], slots: Slots
-) -> tuple[list[ReplicaTask], Sequence[ReplicaTask | TextTask]]:
+def _divided(tasks: Sequence[ReplicaTask | TextTask], slots: Slots) -> tuple[list[list[Item]], Sequence[Any]]:
     return divide(tasks) if slots.lists else ([], tasks)
 
 
 def _tasks(tasks: Sequence[ReplicaTask | TextTask], slots: Slots) -> Fields:
-    large, others = _divided(tasks, slots)
+    logs, others = _divided(tasks, slots)
+    large = [task for log in logs for task in map(unread, log) if task is not None]
     lists = len(others)
     if slots.lists and slots.at_a_time:
         lists = min(lists, list_count(others, slots.at_a_time))

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
-import pickle
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from auditor.base.at_rest import (
     SORTED_TOGETHER,
+    TOGETHER,
     Fields,
     MappedRows,
     RowsAtRest,
@@ -24,16 +26,22 @@ from auditor.base.at_rest import (
     loads,
     row_text,
 )
-from auditor.base.errors import AuditInputError, DecodeError, failure
+from auditor.base.errors import AuditInputError, DecodeError, failure, is_unread
 from auditor.base.words import FirstRows, plural
 from auditor.connectors.kafka_names import METADATA_TOPIC
 from auditor.connectors.logdir.files import Inventory
-from auditor.facts.arrow_codec import Codec, DamagedFacts
-from auditor.facts.replica_facts import NOTHING_ENDED, ReplicaFacts, at_rest
+from auditor.facts.arrow_codec import Codec
+from auditor.facts.replica_facts import (
+    NOTHING_ENDED,
+    ReplicaFacts,
+    log_of,
+)
 from auditor.pipeline.cluster_context import NOTHING_OPEN, NOTHING_UNDECIDED, Brief, brief
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.plan import Item, ReplicaTasks, sharing
 from auditor.processes.isolation import Pool
-from auditor.replay.task import KeptPoints, ReplicaTask, SharingTask, TextTask
+from auditor.replay.reading.chunks import FACTS_AT_REST, logs_of
+from auditor.replay.task import KeptPoints, KeptTask, ReadLog, ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
@@ -44,37 +52,95 @@ if TYPE_CHECKING:
     from auditor.pipeline.work_folder import WorkFolder
 
 
-# Read step: from a task to the facts of its replicas, and facts at rest, one pickled row per replica.
+# Read step: from a list of tasks to the facts of whole logs.
 #
 # Modules that read are imported by workers only: the driver names this step and never takes it.
 
 
-class KeptFacts(NamedTuple):
-    """Stored facts of one replica: what names its log and replica, and pickled its brief and all its facts.
+Pair = tuple[Brief, ReplicaFacts]
+Task = ReplicaTask | TextTask
+ReadTasks = Callable[[Sequence[Any], bool], Iterator[ReplicaFacts]]
 
-    ``resume_point``: what the next reading of the replica may be given, empty unless asked for.
-    """
 
-    join_key: str
-    topic: str
-    partition: int
-    log_dir: str
-    brief: bytes
+class PackedFacts(NamedTuple):
+    """Facts of all replicas of some logs: what reading a list gives. ``briefs`` are for the driver: of each replica,
+    with the files of the work folder that were damaged."""
+
+    briefs: bytes
     facts: bytes
-    resume_point: bytes
 
 
-REPLICA = KeptFacts._fields[:4]  # what names one
+class ListBriefs(NamedTuple):
+    """The briefs of a list, and the files of the work folder that were damaged."""
+
+    briefs: list[Brief]
+    damaged: list[str]
 
 
-def _stand_ins() -> dict[Any, type]:
-    from auditor.replay.reading.segment_checks import STAND_INS
-
-    return STAND_INS
+BRIEFS_AT_REST = Codec(ListBriefs)
 
 
-FACTS_AT_REST = Codec(ReplicaFacts, _stand_ins)
-BRIEFS_AT_REST = Codec(Brief, _stand_ins)
+def read_list(items: Sequence[Item], work: WorkFolder | None, read: ReadTasks) -> PackedFacts:
+    """Return the facts of a list: from ``work`` where they are kept, else read and kept there.
+
+    ``read`` yields the facts of some tasks in any order; it is told whether an earlier attempt at them ended early.
+    """
+    damaged: list[str] = []
+    facts = read([item for item in items if isinstance(item, ReplicaTask | TextTask)], False)
+    if kept := [item for item in items if isinstance(item, KeptTask)]:
+        assert work is not None
+        facts = itertools.chain(facts, _read_kept(kept, work, read, damaged))
+    before = [pair for item in items if isinstance(item, ReadLog) for pair in pairs_of(item)]
+    return pack([*before, *map(pair_of, facts)], damaged)
+
+
+def _read_kept(kept: list[KeptTask], work: WorkFolder, read: ReadTasks, damaged: list[str]) -> Iterator[ReplicaFacts]:
+    files: dict[str, list[KeptTask]] = {}
+    for one in kept:
+        files.setdefault(one.at[0] if one.at else "", []).append(one)
+    missing = files.pop("", [])
+    for name, of_file in files.items():
+        facts = work.facts(name, [one.at[1] for one in of_file if one.at])
+        if facts is None:
+            damaged.append(name)
+            missing += of_file
+        else:
+            yield from facts
+    if not missing:
+        return
+    names = [one.identity for one in missing]
+    stored = work.kept_of(names)  # by another attempt at this list
+    if stored:
+        (name,) = {position.file for position in stored.values()}
+        replicas = work.facts(name, [position.row for position in stored.values()])
+        yield from replicas or ()
+        stored = {} if replicas is None else stored
+    left = {_place(one.task): one for one in missing if one.identity not in stored}
+    if stored and not left:
+        return
+    died = work.begins(names)
+    whole = []
+    for replica in read([one.task for one in left.values()], died):
+        if not any(is_unread(e.reason, e.detail) for e in replica.errors):
+            whole.append((left[replica.log_dir, replica.folder].identity, replica))
+        yield replica
+    if not stored:
+        work.keep(whole, names)
+    work.ended(names)
+
+
+def _place(task: ReplicaTask) -> tuple[str, str]:
+    return task.replica.log_dir, task.replica.folder
+
+
+def read_all(tasks: Sequence[Task], died: bool = False) -> Iterator[ReplicaFacts]:
+    """Yield the facts of some tasks, read here."""
+    from auditor.connectors.stores import remote_files
+
+    shared = sharing(tasks)
+    with remote_files.coming(remote_files.of_work(shared)):
+        for task in shared:
+            yield from read_task(task)
 
 
 def read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]:
@@ -111,41 +177,48 @@ def _read_task(task: ReplicaTask | SharingTask | TextTask) -> list[ReplicaFacts]
     return [read_replica(task)]
 
 
-def read_kept(task: ReplicaTask | SharingTask | TextTask) -> list[KeptFacts]:
-    """Return the facts of a task's replicas, pickled."""
-    return [kept(facts) for facts in read_task(task)]
+# Facts at rest: those of some whole logs together, in the order of their logs.
 
 
-def kept(facts: ReplicaFacts) -> KeptFacts:
-    """Return the stored form of one replica's facts."""
-    key = (facts.join_key, facts.topic, facts.partition, facts.log_dir)
-    little = at_rest(brief(facts))
-    facts.coordinator_log = None  # which every judge gets with its cluster: it travels once
-    point, facts.resume_point = facts.resume_point, b""
-    return KeptFacts(*key, little, at_rest(facts), point)
+def pair_of(facts: ReplicaFacts) -> Pair:
+    """Return a replica's brief and its facts, without what every judge gets with its cluster: that travels once."""
+    pair = brief(facts), facts
+    facts.coordinator_log = None
+    return pair
 
 
-def unpacked_facts(packed: bytes | None, rows: Iterable[int]) -> list[ReplicaFacts] | None:
-    """Return the facts of some replicas of a file; None where it is damaged or gone, so that they are read again."""
-    try:
-        replicas = [] if packed is None else FACTS_AT_REST.unpack(packed)
-        wanted = [replicas[row] for row in rows]
-    except (DamagedFacts, IndexError):
-        return None
-    for facts in wanted:
-        facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
-    return wanted
+def pack(pairs: Iterable[Pair], damaged: Sequence[str] = ()) -> PackedFacts:
+    """Return the packed form of facts in any order."""
+    ordered = sorted(pairs, key=lambda pair: (*log_of(pair[0]), pair[0].log_dir))
+    briefs = [one for one, _ in ordered]
+    packed = BRIEFS_AT_REST.pack([ListBriefs(briefs, list(damaged))])
+    return PackedFacts(packed, FACTS_AT_REST.pack([facts for _, facts in ordered]))
 
 
-def briefs_of(rows: Iterable[bytes]) -> list[Brief]:
-    """Unpickle briefs, in the order of their replicas."""
-    alike: dict[tuple[int, int], tuple[int, int]] = {}
-    return sorted((_brief(row, alike) for row in rows), key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+def pack_logs(pairs: Iterable[Pair]) -> Iterator[PackedFacts]:
+    """Yield the packed form of facts whose logs come one after the other, some dozens of replicas together."""
+    waiting: list[Pair] = []
+    for _, of_log in itertools.groupby(pairs, lambda pair: log_of(pair[0])):
+        waiting += of_log
+        if len(waiting) >= TOGETHER:
+            yield pack(waiting)
+            waiting = []
+    if waiting:
+        yield pack(waiting)
 
 
-def _brief(row: bytes, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
-    """Unpickle a brief and share equal values with others through ``alike``: a driver may hold a million briefs."""
-    item: Brief = pickle.loads(row)
+def pairs_of(packed: PackedFacts | ReadLog) -> list[Pair]:
+    """Unpack briefs and facts."""
+    return list(zip(briefs_of(packed.briefs).briefs, FACTS_AT_REST.unpack(packed.facts), strict=True))
+
+
+def briefs_of(packed: bytes) -> ListBriefs:
+    """Unpack briefs, and the names of damaged files."""
+    return BRIEFS_AT_REST.unpack(packed)[0]
+
+
+def _shared(item: Brief, alike: dict[tuple[int, int], tuple[int, int]]) -> Brief:
+    """Return a brief that shares equal values with others through ``alike``: a driver may hold a million briefs."""
     item.join_key, item.log_dir, item.topic = map(sys.intern, (item.join_key, item.log_dir, item.topic))
     item.rank = alike.setdefault(item.rank, item.rank)
     if not len(item.ended):
@@ -273,53 +346,36 @@ Placed = tuple[Place, str, str]
 Judged = tuple[str, Any]  # kind, and a row of that kind; of kind log many together, with what they come to: SomeLogs
 SomeLogs = tuple[RowsAtRest[Placed], LogTotals]
 # What is made of the replicas of one log and its cluster: a function of a module, or a partial of one.
+OverFacts = Callable[
+    [Iterable[bytes]], Iterable[bytes]
+]  # what is made of packed facts: a partial of a module's function
 JudgeLog = Callable[[list[ReplicaFacts], Cluster], Iterator[tuple[str, Fields]]]
-Log = tuple[str, list[bytes]]  # the join key of a log's cluster, and the facts of its replicas, pickled
 NOT_OF_A_LOG = ("errors", "sums", "unlooked", "notes", "open_transactions")  # said of the whole run in summary.json
 LOG = "log"  # the kind of which there is a row for every replica, healthy ones too
 _AT_ONCE = 1000  # rows of JSON
 
 
-def log_of(row: KeptFacts) -> tuple[str, str, int]:
-    """Return what names the log of a replica: the join key of its cluster, topic and partition."""
-    return row[:3]
-
-
-# Bunch and Logs are here, and not with their maker, since workers load this module before they are forked.
-class Bunch(NamedTuple):
-    """Facts of all replicas of some logs, in order. ``size``: their bytes. Packed, except for few large ones."""
-
-    size: int
-    content: bytes | list[KeptFacts]
-
-    @property
-    def rows(self) -> list[KeptFacts]:
-        """A row per replica."""
-        return loads(self.content) if isinstance(self.content, bytes) else self.content
-
-
-class Logs:
-    """The logs of some bunches, unpacked as they are read: what one task judges."""
-
-    def __init__(self, bunches: Sequence[Bunch]) -> None:
-        self.bunches = bunches
-
-    def __iter__(self) -> Iterator[Log]:
-        for bunch in self.bunches:
-            for key, rows in itertools.groupby(bunch.rows, key=log_of):
-                yield key[0], [row.facts for row in rows]
-
-
 _text = json.JSONEncoder(ensure_ascii=False).encode
 
 
-def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLog) -> Iterator[tuple[str, bytes]]:
-    """Judge logs given as pickled facts; yield kind and row, which travels as JSON on any way to run.
+JUDGED_AT_REST = Codec(tuple[str, bytes])  # kind and row, of which each way to run carries some together
+
+
+def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, packed: Iterable[bytes]) -> Iterator[bytes]:
+    """Judge logs given as packed facts; yield kinds and rows, which travel as JSON, some together: :func:`judged_rows`.
 
     Rows of kind :data:`LOG` travel in sorted, summed and packed groups, as the driver keeps and writes them.
     """
+    texts = _judged_texts(clusters, judge, packed)
+    while some := list(itertools.islice(texts, TOGETHER)):
+        yield JUDGED_AT_REST.pack(some)
+
+
+def _judged_texts(
+    clusters: Mapping[str, Cluster], judge: JudgeLog, packed: Iterable[bytes]
+) -> Iterator[tuple[str, bytes]]:
     waiting: list[Fields] = []
-    of_topics = (cluster.by_topic([pickle.loads(one) for one in facts]) for cluster, facts in logs)
+    of_topics = (clusters[replicas[0].join_key].by_topic(replicas) for replicas in logs_of(packed))
     for replicas, cluster in itertools.chain.from_iterable(of_topics):
         for kind, row in judge(replicas, cluster):
             if kind != LOG:
@@ -333,11 +389,6 @@ def judged_texts(logs: Iterable[tuple[Cluster, Iterable[bytes]]], judge: JudgeLo
         yield LOG, _packed(waiting)
 
 
-def judge_list(clusters: Mapping[str, Cluster], judge: JudgeLog, logs: Iterable[Log]) -> RowsAtRest[tuple[str, bytes]]:
-    """Judge some logs in a process that hands the result to another."""
-    return RowsAtRest(judged_texts(((clusters[join_key], facts) for join_key, facts in logs), judge))
-
-
 def _packed(rows: list[Fields]) -> bytes:
     totals, placed = LogTotals(), RowsAtRest[Placed]()
     for row in sorted(rows, key=place_of):
@@ -346,6 +397,11 @@ def _packed(rows: list[Fields]) -> bytes:
         besides = {name: row.pop(name) for name in NOT_OF_A_LOG}
         placed.append((place, row_text(row), _text(besides)))
     return dumps((placed.packed(), totals))
+
+
+def listed(work: OverFacts, packed: Iterable[bytes]) -> list[bytes]:
+    """Return what ``work`` yields: a result that a process hands back at its end, and not before it dies."""
+    return list(work(packed))
 
 
 class JudgedLogs(MappedRows):
@@ -368,12 +424,12 @@ def row_of(placed: Placed) -> Fields:
     return {**json.loads(text), **json.loads(besides)}
 
 
-def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
-    """Parse what :func:`judged_texts` yields; for rows of kind :data:`LOG`, unpack groups (:data:`SomeLogs`).
+def judged_rows(results: Iterable[bytes]) -> Iterator[Judged]:
+    """Parse what :func:`judge_list` yields; for rows of kind :data:`LOG`, unpack groups (:data:`SomeLogs`).
 
     Many rows are parsed at once, since they then share the strings of their keys.
     """
-    left = iter(texts)
+    left = itertools.chain.from_iterable(map(JUDGED_AT_REST.unpack, results))
     while some := list(itertools.islice(left, _AT_ONCE)):
         for kind, text in some:
             if kind == LOG:
@@ -383,24 +439,52 @@ def judged_rows(texts: Iterable[tuple[str, bytes]]) -> Iterator[Judged]:
         yield from zip((kind for kind, _ in others), rows, strict=True)
 
 
-class Replicas(ABC):
-    """The facts of all replicas, wherever the runner has them."""
+class HeldFacts(ABC):
+    """The facts of some lists, wherever the way to run keeps them."""
 
     @abstractmethod
-    def briefs(self) -> list[Brief]:
-        """Return the brief of every replica, in a fixed order. The first call reads the input."""
+    def briefs(self) -> Iterable[bytes]:
+        """Bring the packed briefs to the driver. The first call reads the input."""
 
     @abstractmethod
-    def rows(self) -> Sequence[KeptFacts]:
-        """Bring all facts to the driver."""
-
-    @abstractmethod
-    def replaced(self, again: Replicas) -> Replicas:
-        """Return these facts with those replicas replaced that ``again`` has."""
+    def packed(self) -> Iterable[PackedFacts]:
+        """Bring all to the driver."""
 
     @abstractmethod
     def close(self) -> None:
         """Release the facts."""
+
+
+class Replicas:
+    """The facts of all replicas. ``held``: them; ``notes`` gets what turns out to be damaged in the work folder."""
+
+    def __init__(self, held: HeldFacts, notes: list[str] | None = None) -> None:
+        self.held = held
+        self.notes = [] if notes is None else notes
+        self.log_count: int | None = None
+
+    def briefs(self) -> list[Brief]:
+        """Return the brief of every replica, in a fixed order. The first call reads the input."""
+        alike: dict[tuple[int, int], tuple[int, int]] = {}
+        briefs, damaged = [], set[str]()
+        for some, files in map(briefs_of, self.held.briefs()):
+            briefs += [_shared(item, alike) for item in some]
+            damaged.update(files)
+        if damaged:
+            from auditor.pipeline.work_folder import HALF, WorkFolderContent
+
+            self.notes += WorkFolderContent({}, dict.fromkeys(damaged, HALF)).notes(())
+        briefs.sort(key=lambda b: (b.join_key, b.topic, b.partition, b.log_dir))
+        self.log_count = len(set(map(log_of, briefs)))
+        return briefs
+
+    def pairs(self) -> Iterator[Pair]:
+        """Bring the briefs and facts of all replicas to the driver."""
+        return itertools.chain.from_iterable(map(pairs_of, self.held.packed()))
+
+    def close(self) -> None:
+        """Release the facts."""
+        self.held.close()
 
 
 class Audited(Protocol):
@@ -487,17 +571,51 @@ class Runner(ABC):
         """Whether tasks may run on machines that do not share this machine's disks."""
         return False
 
-    @abstractmethod
-    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> Replicas:
+    def read(self, tasks: Sequence[Task], work: WorkFolder | None = None) -> Replicas:
         """Run the read step, lazily. Facts stored in ``work`` are not read again; others are stored there."""
 
-    @abstractmethod
-    def keep(self, rows: Sequence[KeptFacts]) -> Replicas:
-        """Hold facts that the driver has, for the judge step."""
+        def items() -> Sequence[Item]:
+            items = self._with_read_texts(tasks)
+            if work is None:
+                return items
+            from auditor.pipeline.work_folder import kept_tasks
+
+            return kept_tasks(items, work, self.work_notes)
+
+        return Replicas(self.hold(items, work), self.work_notes)
+
+    def _with_read_texts(self, tasks: Sequence[Task]) -> Sequence[Item]:
+        """Return the tasks with text dumps read, whose logs nobody knows before, where others may have replicas too."""
+        texts = tasks.texts if isinstance(tasks, ReplicaTasks) else [t for t in tasks if isinstance(t, TextTask)]
+        keys = Counter(task.join_key for task in tasks) if texts else Counter[str]()
+        mixed = [task for task in texts if keys[task.join_key] > 1]
+        if not mixed:
+            return tasks
+        with contextlib.closing(Replicas(self.hold(lambda: mixed, None))) as read:
+            pairs = sorted(read.pairs(), key=lambda pair: log_of(pair[0]))
+        logs = [ReadLog(*log, *pack(of_log)) for log, of_log in itertools.groupby(pairs, lambda pair: log_of(pair[0]))]
+        return [*logs, *(task for task in tasks if task not in mixed)]
+
+    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
+        """Run the judge step: call ``judge`` for every log with all its replicas; rows come in any order."""
+        job = "judge logs" if replicas.log_count is None else f"judge {plural(replicas.log_count, 'log')}"
+        return judged_rows(self.over(replicas.held, partial(judge_list, clusters, judge), job))
+
+    def keep(self, pairs: Callable[[], Iterable[Pair]]) -> Replicas:
+        """Hold facts that the driver has, log by log, for the judge step."""
+        return Replicas(self.hold_packed(lambda: pack_logs(pairs())))
 
     @abstractmethod
-    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterable[Judged]:
-        """Run the judge step: call ``judge`` for every log with all its replicas; rows come in any order."""
+    def hold(self, items: Callable[[], Sequence[Item]], work: WorkFolder | None) -> HeldFacts:
+        """Have :func:`read_list` read lists of these items, lazily, and hold what it gives."""
+
+    @abstractmethod
+    def hold_packed(self, packed: Callable[[], Iterable[PackedFacts]]) -> HeldFacts:
+        """Hold facts that the driver has, lazily."""
+
+    @abstractmethod
+    def over(self, held: HeldFacts, work: OverFacts, job: str = "") -> Iterator[bytes]:
+        """Bring what ``work`` yields over the packed facts, where these are; ``job`` describes it."""
 
     @abstractmethod
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:

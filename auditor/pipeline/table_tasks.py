@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -22,8 +21,8 @@ from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline import derived_tables
 
 if TYPE_CHECKING:
-    from auditor.rules.seen.cluster_view import Cluster
-
+    from auditor.replay.reading.chunks import logs_of
+from auditor.rules.seen.cluster_view import Cluster
 
 # Parquet files: typed as Spark types them, encoded for their columns.
 
@@ -243,16 +242,16 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
 
 
 def derive(
-    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[tuple[str, list[bytes]]]]
+    wanted: TableRequest, clusters: dict[str, Cluster], numbered: tuple[int, Iterable[bytes]]
 ) -> list[WrittenPart]:
-    """Write the derived tables of some logs, each given as the join key of its cluster and pickled facts."""
-    number, logs = numbered
+    """Write the derived tables of some logs, given as packed facts."""
+    number, packed = numbered
 
     def rows() -> TableRows:
-        for join_key, facts in logs:
-            replicas = [pickle.loads(one) for one in facts]
+        for replicas in logs_of(packed):
+            cluster = clusters[replicas[0].join_key]
             for table in wanted.of_logs:
-                yield from ((table, batch) for batch in derived_tables.of_log(replicas, clusters[join_key], table))
+                yield from ((table, batch) for batch in derived_tables.of_log(replicas, cluster, table))
 
     return _write_rows(wanted, number, rows())
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from auditor.base.at_rest import Fields
@@ -29,7 +30,7 @@ from auditor.rules.seen.view import Finding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from auditor.pipeline.runner import Replicas, Runner
+    from auditor.pipeline.runner import JudgeLog, Replicas, Runner
 
 
 # Tasks of a what-if: those of an audit, with the policies to replay each replica under.
@@ -121,12 +122,12 @@ def ahead(tasks: Sequence[Task], briefs: Sequence[Brief], clusters: dict[str, Cl
         for b in briefs
         if 0 <= clusters[b.join_key].newest_time < b.any_time - AHEAD_MS
     }
-    of = {
-        (task.replica.log_dir, task.replica.topic or "", task.replica.partition or 0): task
-        for task in tasks
-        if isinstance(task, ReplicaTask)
-    }
+    of = {_place(task): task for task in tasks if isinstance(task, ReplicaTask)}
     return [replace(of[key], newest_time=time) for key, time in sorted(newest.items()) if key in of]
+
+
+def _place(task: Task) -> tuple[str, str, int]:
+    return (task.log_dir if isinstance(task, TextTask) else task.replica.log_dir, *plan.log_of(task)[1:])
 
 
 # Audit of a what-if: the read step with further policies, and a judge step that gives verdicts.
@@ -163,18 +164,29 @@ class WhatIfAudit(Audit):
         )
 
     @cached_property
-    def believed(self) -> Replicas:
-        """The facts, with replicas read again where a producer's clock ran ahead of all brokers."""
-        again = ahead(self.tasks, self.briefs, self.clusters)
-        return self.replicas.replaced(self.runner.read([*again])) if again else self.replicas
+    def believed(self) -> list[tuple[Replicas, JudgeLog]]:
+        """The facts, and apart those of logs that were read again, as a producer's clock ran ahead of all brokers."""
+        again = {_place(task): task for task in ahead(self.tasks, self.briefs, self.clusters)}
+        logs = frozenset(map(plan.log_of, again.values()))
+        facts: list[tuple[Replicas, JudgeLog]] = [(self.replicas, partial(what_if_verdicts.judge_log, logs=logs))]
+        if again:
+            texts = {join_key for join_key, *_ in logs}  # which may have some of these logs
+            tasks = [
+                again.get(_place(task), task)
+                for task in self.tasks
+                if plan.log_of(task) in logs or (isinstance(task, TextTask) and task.join_key in texts)
+            ]
+            facts.append((self.runner.read(tasks), partial(what_if_verdicts.judge_log, logs=logs, again=True)))
+        return facts
 
     @cached_property
     def judged(self) -> dict[str, Sequence[Any]]:
         """Rows of kind finding, verdict, replica and errors."""
-        replicas, clusters = self.believed, self.clusters
+        believed, clusters = self.believed, self.clusters
         rows: dict[str, list[Any]] = {kind: [] for kind in ("finding", "verdict", "replica", "errors")}
         with self.step("judge"):
-            for kind, row in self.runner.judge(replicas, clusters, what_if_verdicts.judge_log):
+            judged = (self.runner.judge(replicas, clusters, judge) for replicas, judge in believed)
+            for kind, row in itertools.chain.from_iterable(judged):
                 rows[kind].append(row)
         rows["verdict"].sort(
             key=lambda v: (v["policy"], v["topic"], v["partition"], v["base_offset"], v["producer_id"])

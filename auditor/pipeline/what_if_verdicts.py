@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +14,15 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import SEQUENCES
 from auditor.base.evidence_keys import Evidence, read
 from auditor.connectors.schema import LOG_KEY, declared
-from auditor.facts.replica_facts import LEAST_MS, SHOWN, VERDICT, PolicyOutcomes, ReplicaFacts, ReplicaPolicyOutcome
+from auditor.facts.replica_facts import (
+    LEAST_MS,
+    SHOWN,
+    VERDICT,
+    PolicyOutcomes,
+    ReplicaFacts,
+    ReplicaPolicyOutcome,
+    log_of,
+)
 from auditor.model.policies import (
     DRAFT,
     DRAFT_WINDOW,
@@ -64,8 +72,15 @@ VERDICTS = declared(
 )
 
 
-def judge_log(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
-    """Yield the policies' effect on one log: verdicts and findings by its leader replica, sizes by every replica."""
+def judge_log(
+    replicas: list[ReplicaFacts], cluster: Cluster, logs: Container[tuple[str, str, int]] = (), again: bool = False
+) -> Iterator[tuple[str, Fields]]:
+    """Yield the policies' effect on one log: verdicts and findings by its leader replica, sizes by every replica.
+
+    ``logs`` are those that were read ``again``: nothing of the others then, and else nothing of these.
+    """
+    if (log_of(replicas[0]) in logs) is not again:
+        return
     log, failures = viewed(replicas, cluster)
     if log is None:
         yield "errors", {"log_dir": replicas[0].log_dir, "errors": [e._asdict() for e in failures]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,11 @@ from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder
 from auditor.connectors.stores.retries import side_by_side
 from auditor.facts.arrow_codec import WRONG
 from auditor.facts.batch_sums import KEY_BYTES
-from auditor.pipeline.plan import reads_records
-from auditor.replay.task import POINT, KeptPoints, ReplicaTask, SharingTask, TextTask
+from auditor.facts.packed import PackedColumns, PackedRows
+from auditor.facts.replica_facts import ReplicaFacts
+from auditor.pipeline.plan import Item, reads_records
+from auditor.replay.reading.chunks import FACTS_AT_REST
+from auditor.replay.task import POINT, KeptPoints, KeptTask, ReplicaTask, SharingTask, TextTask
 
 FORM = "5"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
@@ -99,18 +102,20 @@ class WorkFolder(NamedTuple):
         """Whether an audit has used the directory."""
         return bool(self._place.kinds([KEY]))
 
-    def keep(self, names: Sequence[bytes], facts: bytes, of_list: Sequence[bytes]) -> None:
-        """Store the packed facts of replicas of a list under their identities."""
-        table = pa.table([[names], [facts]], schema=SCHEMA)
+    def keep(self, rows: Sequence[tuple[bytes, ReplicaFacts]], of_list: Sequence[bytes]) -> None:
+        """Store the facts of a list under their identities."""
+        facts = FACTS_AT_REST.pack(facts for _, facts in rows)
+        table = pa.table([[[identity for identity, _ in rows]], [facts]], schema=SCHEMA)
         out = pa.BufferOutputStream()
         with pa.ipc.new_file(out, SCHEMA) as writer:
             writer.write_table(table)
         self._place.put(_name(of_list) + FACTS, out.getvalue())
 
-    def kept_of(self, of_list: Sequence[bytes]) -> frozenset[bytes]:
-        """Return the identities that another attempt at this list has stored."""
-        stored_identities = self._identities(_name(of_list) + FACTS)
-        return frozenset(() if isinstance(stored_identities, str) else stored_identities)
+    def kept_of(self, of_list: Sequence[bytes]) -> dict[bytes, FactsPosition]:
+        """Return what another attempt at this list has stored, by identity."""
+        identities = self._identities(name := _name(of_list) + FACTS)
+        of_file = () if isinstance(identities, str) else identities
+        return {identity: FactsPosition(name, row) for row, identity in enumerate(of_file)}
 
     def begins(self, of_list: Sequence[bytes]) -> bool:
         """Note that a list is being read; return whether an earlier attempt left such a note, and so ended early."""
@@ -162,12 +167,20 @@ class WorkFolder(NamedTuple):
         except WRONG:
             return HALF
 
-    def facts(self, name: str) -> bytes | None:
-        """Return the packed facts in a file; None where it is damaged or gone, so that they are read again."""
+    def facts(self, name: str, rows: Iterable[int]) -> list[ReplicaFacts] | None:
+        """Return the facts in some rows of a file; None where it is damaged or gone, so that they are read again."""
         try:
-            return bytes(self._stored(name, 1))
+            every = FACTS_AT_REST.unpack(self._stored(name, 1))
+            replicas = [every[row] for row in rows]
+            for facts in replicas:
+                for columns in (facts.producers, facts.aborted, facts.digests):
+                    if isinstance(columns, PackedRows | PackedColumns):
+                        columns.check()
         except WRONG:
             return None
+        for facts in replicas:
+            facts.resume_point = b""  # a pickle; the next reading of the replica must not be given one from a file
+        return replicas
 
 
 class _Other(ValueError):
@@ -200,6 +213,21 @@ def with_points(task: ReplicaTask, points: KeptPoints) -> ReplicaTask:
     """Return the task of a growing log with the place where its resume points are kept."""
     in_stores = task.place.uri or any(segment.place is not None for segment in task.replica.segments)
     return task if in_stores or task.place.view or not is_kept(task) else replace(task, points=points)
+
+
+def kept_tasks(items: Sequence[Item], work: WorkFolder, notes: list[str]) -> list[Item]:
+    """Return the items, those whose facts can be stored with where they are; ``notes`` gets what is left alone."""
+    every = list(items)
+    names = identities([item for item in every if isinstance(item, ReplicaTask) and is_kept(item)])
+    content = work.known()
+    notes[:] = content.notes(frozenset(names))
+    of_kept = iter(names)
+    return [
+        KeptTask(item, name := next(of_kept), content.there.get(name))
+        if isinstance(item, ReplicaTask) and is_kept(item)
+        else item
+        for item in every
+    ]
 
 
 def identities(tasks: Sequence[ReplicaTask]) -> list[bytes]:

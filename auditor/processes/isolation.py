@@ -100,7 +100,6 @@ class Note:
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-TOGETHER, TOGETHER_BYTES = 32, 1 << 20  # small tasks that are handed out at once, and bytes of them
 LOADED = (
     "auditor.base.machine_code",
     "auditor.replay.reading.replica_reader",
@@ -128,25 +127,25 @@ def read_apart(
 
 @dataclass
 class _Worker:
-    """A worker process, and the numbers of its tasks. ``work``: what it does with them; ``words``: why it dies."""
+    """A worker process, and the number of its task. ``work``: what it does with it; ``words``: why it dies."""
 
     pid: int
     line: MessageSocket
     work: bytes = b""
-    tasks: Sequence[int] = ()
+    task: int = -1
     words: str = ""
 
-    def take(self, work: bytes, tasks: Sequence[tuple[int, object, dict[str, str], int | None]]) -> None:
-        """Send it tasks, each with refused files and the rounds of :func:`auditor.connectors.stores.retries.resigned`.
+    def take(self, work: bytes, number: int, task: object, refused: dict[str, str], rounds: int | None) -> None:
+        """Send it a task with refused files and the rounds of :func:`auditor.connectors.stores.retries.resigned`.
 
         If it has ended, that shows when nothing comes from it.
         """
-        self.tasks = [number for number, *_ in tasks]
+        self.task = number
         with contextlib.suppress(OSError):
             if work is not self.work:
                 self.line.say(("work", work))
                 self.work = work
-            self.line.say(("tasks", tasks))
+            self.line.say(("task", (number, task, refused, rounds)))
 
     def hear(self) -> tuple[str, Any] | None:
         """Return its next message; None at its end."""
@@ -228,9 +227,9 @@ class Pool:
         refused: dict[str, str] | None = None,
         reads: bool = True,
         opens: Callable[[int, str], None] | None = None,
-        sizes: Sequence[int] | None = None,
         rows: bool = True,
-    ) -> Iterator[tuple[int, Result]]:
+        once: bool = False,
+    ) -> Iterator[tuple[int, Any]]:
         """Yield ``(number, work(task))`` of every task as they end; one worker yields them in order.
 
         A task for which a store refuses files is repeated later; after :data:`retries.ROUNDS` failures its files are
@@ -238,20 +237,20 @@ class Pool:
         to the next. ``work`` is a function of a module, or a partial of one; ``patience_s``: seconds for one file;
         ``refused``: paths of files not to be opened, and why; those that killed are added; ``reads``: whether it opens
         files at all, so that exceptions are a file's fault; ``opens``: called some time later with the task and the
-        file it opens; ``sizes``: bytes of each task, of which small ones may then be handed out together, and be
-        repeated if one of them kills. Memory: results of twice ``size`` tasks. Errors: ``RuntimeError`` where a worker
-        dies with nothing left to refuse, or raises without reading; ``OSError`` for a full disk. An iterator as
-        ``work(task)`` is a stream: each of its items is yielded, then None; what was yielded before a death stays.
+        file it opens; ``once``: a task that kills is not repeated, and its result is None. Memory: results of
+        ``size`` tasks. Errors: ``RuntimeError`` where a worker dies with nothing left to refuse, or raises without
+        reading; ``OSError`` for a full disk. An iterator as ``work(task)`` is a stream: each of its items is yielded,
+        then None; what was yielded before a death stays.
         """
         how = pickle.dumps((work, patience_s, reads, opens is not None), 5)
-        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), sizes, rows)
+        job = _Job(how, patience_s, {} if refused is None else refused, deque(range(len(tasks))), rows)
         heard = opens or (lambda number, path: None)
         busy: dict[int, _Worker] = {}
         try:
             with selectors.DefaultSelector() as waiting:
                 self._hand_out(job, tasks, busy, waiting)
                 while busy:
-                    done: list[tuple[int, Result]] = []
+                    done: list[tuple[int, Any]] = []
                     for key, _ in waiting.select():
                         worker = key.data
                         message = worker.hear()
@@ -259,7 +258,7 @@ class Pool:
                             worker.words = f" after {message[1]}"
                             continue
                         if message is not None and message[0] == "part":
-                            done.append((worker.tasks[0], message[1]))
+                            done.append((worker.task, message[1]))
                             continue
                         if message is not None and message[0] in ("opens", "waits"):
                             self._hear(message[0], message[1], heard)
@@ -267,7 +266,8 @@ class Pool:
                         waiting.unregister(worker.line.pipe)
                         del busy[worker.pid]
                         if message is None:
-                            self._bury(worker, job)
+                            if not self._bury(worker, job, once):
+                                done.append((worker.task, None))
                             continue
                         self._idle.append(worker)
                         if message[0] == "raised":
@@ -275,10 +275,10 @@ class Pool:
                         if message[0] == "full":
                             raise OSError(*message[1])
                         if message[0] == "store":
-                            job.again(worker.tasks, message[1], first=self.size == 1)
+                            job.again(worker.task, message[1], first=self.size == 1)
                             continue
                         job.dry = message[0] == "gave up"
-                        done += zip(worker.tasks, message[1], strict=True)
+                        done.append((worker.task, message[1]))
                     self._hand_out(job, tasks, busy, waiting)  # before anybody takes his time over what is done
                     yield from done
         finally:
@@ -295,8 +295,8 @@ class Pool:
             worker = self._worker()
             busy[worker.pid] = worker
             waiting.register(worker.line.pipe, selectors.EVENT_READ, worker)
-            following = job.next_ones(self.size)
-            worker.take(job.work, [(n, tasks[n], job.refused_to(n), job.rounds(n)) for n in following])
+            number = job.todo.popleft()
+            worker.take(job.work, number, tasks[number], job.refused_to(number), job.rounds(number))
 
     def _hear(self, kind: str, content: Any, heard: Callable[[int, str], None]) -> None:
         if kind == "waits":
@@ -310,15 +310,19 @@ class Pool:
         results = dict(self.map(tasks, work))
         return [results[number] for number in range(len(tasks))]
 
-    def _bury(self, worker: _Worker, job: _Job) -> None:
+    def _bury(self, worker: _Worker, job: _Job, once: bool) -> bool:
+        """Take leave of a worker that has ended; return whether its task is repeated: not where it is ``once``."""
         worker.line.pipe.close()
         status, opened = self._ask(WAIT + NUMBER.pack(worker.pid))
-        task_file = opened if opened[0] in worker.tasks else (worker.tasks[0], ALL)  # before it opened any of them
-        if -status in FROM_OUTSIDE and task_file not in job.spared:
-            job.spared.add(task_file)
-            job.todo.extendleft(reversed(worker.tasks))
+        if once:
+            return False
+        task, file = opened if opened[0] == worker.task else (worker.task, ALL)  # before it opened any file
+        job.todo.appendleft(task)
+        if -status in FROM_OUTSIDE and (task, file) not in job.spared:
+            job.spared.add((task, file))
         else:
-            job.refuse(worker.tasks, opened, _ending(status, job.patience_s) + worker.words)
+            job.refuse(task, file, _ending(status, job.patience_s) + worker.words)
+        return True
 
 
 @dataclass
@@ -326,34 +330,19 @@ class _Job:
     """State of a pool's work on some tasks, whose numbers are in ``todo``.
 
     ``refused``: files refused to all of them, ``of_task``: to one, over which workers died; ``spared``: what was open
-    when a worker was killed once. ``sizes``: bytes of each, where some may be handed out together; ``rows`` as of
-    :meth:`Pool.map`; ``failed``: how often a store refused something to a task; ``dry``: it did so until the end of the
-    last one.
+    when a worker was killed once. ``rows`` as of :meth:`Pool.map`; ``failed``: how often a store refused something to a
+    task; ``dry``: it did so until the end of the last one.
     """
 
     work: bytes
     patience_s: float
     refused: dict[str, str]
     todo: deque[int]
-    sizes: Sequence[int] | None
     rows: bool = True
     of_task: dict[int, dict[str, str]] = field(default_factory=dict)
     spared: set[Opened] = field(default_factory=set)
     failed: dict[int, int] = field(default_factory=dict)
     dry: bool = False
-
-    def next_ones(self, workers: int) -> list[int]:
-        """Return the tasks to hand out next: one, or some small ones if enough are left for the other workers."""
-        numbers = [self.todo.popleft()]
-        if self.sizes is None or numbers[0] in self.of_task:
-            return numbers
-        most, size = min(TOGETHER, len(self.todo) // (4 * workers)), self.sizes[numbers[0]]
-        while len(numbers) < most and self.todo[0] not in self.of_task:
-            size += self.sizes[self.todo[0]]
-            if size > TOGETHER_BYTES:
-                break
-            numbers.append(self.todo.popleft())
-        return numbers
 
     def refused_to(self, task: int) -> dict[str, str]:
         """Return the files refused to a task, and why."""
@@ -365,33 +354,21 @@ class _Job:
             return None
         return 0 if self.dry else 1
 
-    def again(self, tasks: Sequence[int], code: str, *, first: bool) -> None:
-        """Repeat tasks of which a store refused one, each by itself, after the others or ``first``.
+    def again(self, task: int, code: str, *, first: bool) -> None:
+        """Repeat a task to which a store refused something, after the others or ``first``.
 
         Errors: :class:`StoreTrouble` where that was the last time.
         """
-        for number in tasks:
-            self.of_task.setdefault(number, {})
-            self.failed[number] = self.failed.get(number, 0) + (len(tasks) == 1)
-            if self.failed[number] >= retries.ROUNDS:
-                raise StoreTrouble(code)
+        self.failed[task] = self.failed.get(task, 0) + 1
+        if self.failed[task] >= retries.ROUNDS:
+            raise StoreTrouble(code)
         if first:
-            self.todo.extendleft(reversed(tasks))
+            self.todo.appendleft(task)
         else:
-            self.todo.extend(tasks)
+            self.todo.append(task)
 
-    def refuse(self, tasks: Sequence[int], opened: Opened, ending: str) -> None:
-        """Refuse the file that was open at a death, or the whole task where that did not help; repeat the tasks.
-
-        A note that names none of them is from before the first or after the last: each of several is then repeated by
-        itself.
-        """
-        self.todo.extendleft(reversed(tasks))
-        if opened[0] not in tasks and len(tasks) > 1:
-            for number in tasks:
-                self.of_task.setdefault(number, {})
-            return
-        task, file = opened if opened[0] in tasks else (tasks[0], ALL)
+    def refuse(self, task: int, file: str, ending: str) -> None:
+        """Refuse the file that was open at a death, or the whole task where that did not help."""
         refused = self.of_task.setdefault(task, {})
         if ALL in refused:
             raise RuntimeError(f"the process that reads ends ({ending}) whatever is left out")

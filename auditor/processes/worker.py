@@ -92,24 +92,20 @@ def _serve(line: MessageSocket, note: Note) -> None:
         if kind == "work":
             work, patience_s, reads, heard = pickle.loads(content)
             continue
+        number, task, refused, rounds = content
         opened = _OpenedFiles(line, note, heard)
-        results, end = [], "done"
+        end = "done"
         try:
-            with (
-                retries.heard_by(opened.waits),
-                remote_files.coming(remote_files.of_work(task for _, task, *_ in content)),
-            ):
-                for number, task, refused, rounds in content:
-                    opened.file(number, ALL)
-                    guarded = storage.guarded(refused, functools.partial(opened.file, number), patience_s)
-                    with guarded, retries.resigned(rounds):
-                        result = work(task)  # type: ignore[misc]
-                        if isinstance(result, Iterator):
-                            for part in result:
-                                line.say(("part", part))
-                            result = None
-                        results.append(result)
-                        end = "gave up" if retries.gave_up() else end
+            with retries.heard_by(opened.waits), remote_files.coming(remote_files.of_work([task])):
+                opened.file(number, ALL)
+                guarded = storage.guarded(refused, functools.partial(opened.file, number), patience_s)
+                with guarded, retries.resigned(rounds):
+                    result = work(task)  # type: ignore[misc]
+                    if isinstance(result, Iterator):
+                        for part in result:
+                            line.say(("part", part))
+                        result = None
+                    end = "gave up" if retries.gave_up() else end
         except StoreTrouble as error:  # no file's doing either: another time it may be read
             line.say(("store", error.code))
         except Exception as error:
@@ -121,9 +117,7 @@ def _serve(line: MessageSocket, note: Note) -> None:
             else:
                 line.say(("raised", (repr(error), traceback.format_exc())))
         else:
-            if len(results) > 1:  # handing back kills too, where memory is used up: none of them is to blame yet
-                note.write(-1, ALL)
-            line.say((end, results))
+            line.say((end, result))
         note.write(-1, ALL)
 
 

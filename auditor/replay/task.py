@@ -150,6 +150,26 @@ class TextTask:
     scope: Scope = EVERYTHING
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTask:
+    """A replica whose facts a work folder keeps under ``identity``: in a row of a file (``at``), or not yet (None)."""
+
+    task: ReplicaTask
+    identity: bytes
+    at: tuple[str, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLog:
+    """Replicas of a log that were read before its other replicas, which text dumps name: packed briefs and facts."""
+
+    join_key: str
+    topic: str
+    partition: int
+    briefs: bytes
+    facts: bytes
+
+
 # Batches of a chunk as records, whose fields kernels access by name.
 
 

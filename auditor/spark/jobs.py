@@ -16,44 +16,30 @@ import pyarrow as pa
 
 from auditor.base import code_cache
 from auditor.base.at_rest import dumps, loads
-from auditor.base.errors import MIB, is_unread
+from auditor.base.errors import MIB
 from auditor.connectors.stores import remote_files, retries, storage
 from auditor.facts.replica_facts import ReplicaFacts
-from auditor.pipeline.plan import divide, list_count, segment_tasks, sharing, spread
-from auditor.pipeline.runner import (
-    FACTS_AT_REST,
-    REPLICA,
-    Judged,
-    JudgeLog,
-    KeptFacts,
-    judge_list,
-    judged_rows,
-    judged_texts,
-    kept,
-    read_task,
-    unpacked_facts,
-)
-from auditor.pipeline.work_folder import WorkFolder, WorkFolderContent, identities, is_kept
+from auditor.pipeline.plan import Item, WorkLists, divide, list_count, segment_tasks, sharing, spread, unread
+from auditor.pipeline.runner import OverFacts, PackedFacts, listed, read_list, read_task
+from auditor.pipeline.work_folder import WorkFolder
 from auditor.processes.isolation import Pool, read_apart
-from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_row
+from auditor.replay.reading.chunks import PackedRow, Part, SegmentTask, read_packed, unpacked_parts
 from auditor.replay.reading.replica_reader import ReplicaReader, read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
-from auditor.replay.task import ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import ReplicaTask
 from auditor.spark.session import A_TASK_EACH, described, lacking, tuned
 
 if TYPE_CHECKING:
     from pyspark import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-    from auditor.rules.seen.cluster_view import Cluster
 
-
-# Rows between Spark and its Python workers: few Arrow batches, and logs one after the other.
+# Rows between Spark and its Python workers: few Arrow batches, and rows with one key one after the other.
 #
-# A batch, like a group of Spark's own, costs milliseconds, which ten thousand small logs would pay one by one.
+# A batch, like a group of Spark's own, costs milliseconds, which ten thousand small ones would pay one by one.
 
 
-LOG = ("join_key", "topic", "partition")
+KEY = ("join_key", "topic", "partition")
 BATCH_BYTES = MIB
 ROW_BYTES = 16  # of a row beside its texts and bytes
 
@@ -81,7 +67,8 @@ def in_batches(rows: Iterable[LogRow], schema: pa.Schema) -> Iterator[pa.RecordB
 
 
 def _batch(rows: list[LogRow], schema: pa.Schema) -> pa.RecordBatch:
-    columns = [array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    values = list(zip(*rows, strict=True)) or [()] * len(schema)
+    columns = [array(column, field.type) for column, field in zip(values, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
@@ -99,19 +86,15 @@ def array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     )
 
 
-def by_log(rows: DataFrame) -> DataFrame:
-    """Return rows whose first columns are :data:`LOG`, those of a log adjacent in one task: for :func:`logs`."""
-    return rows.repartition(*LOG).sortWithinPartitions(*LOG)
+def keyed(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[Any]]]:
+    """Yield each key, and the last column of its rows, which must be read before the next key.
 
-
-def logs(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[LogRow, Iterator[LogRow]]]:
-    """Yield each log's key, and its rows without the key, which must be read before the next log.
-
-    Memory: a batch as Arrow brings it; values become Python's one row at a time, since facts may be large.
+    Rows with one key are adjacent. Memory: a batch as Arrow brings it; values become Python's one row at a time, since
+    they may be large.
     """
     rows = (tuple(c[row].as_py() for c in batch.columns) for batch in batches for row in range(batch.num_rows))
-    for key, group in itertools.groupby(rows, key=lambda row: row[: len(LOG)]):
-        yield key, (row[len(LOG) :] for row in group)
+    for key, group in itertools.groupby(rows, key=lambda row: row[:-1]):
+        yield key, (row[-1] for row in group)
 
 
 # Reading in a Spark worker: in a process apart after failed attempts, and again in another attempt where a store
@@ -214,16 +197,18 @@ def counting(replicas: Iterable[ReplicaFacts], counted: Counted | None) -> Itera
 # headers (:mod:`auditor.replay.reading.chunks`).
 
 
-# One row a chunk: numbers of its replica, of its segment in the replica and of itself in the segment; what it holds.
-CHUNKS = "replica int, segment int, chunk int, packed binary"
+# A row for some chunks: numbers of their log, the replica in it, the segment in that and the row in that; the chunks.
+CHUNKS = "log int, replica int, segment int, chunk int, packed binary"
 CHUNKS_ARROW = arrow_schema(CHUNKS)
 SplitRow = tuple[int, int, int, pa.Buffer]
+Numbered = tuple[int, Item]  # of a large log, with the number of the replica to read, -1 for what is there
 
 
-def read_list(tries: int, parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
-    """Yield the chunks of some segments. Memory: a chunk, and a batch of packed rows."""
+def read_segments(tries: int, logs: Sequence[int], parts: list[SegmentTask]) -> Iterator[pa.RecordBatch]:
+    """Yield the chunks of some segments; ``logs``: of each replica. Memory: a chunk, and a batch of packed rows."""
     how = list_packed if failed_before() else read_packed
-    yield from in_batches(itertools.chain.from_iterable(read_each(parts, how, tries)), CHUNKS_ARROW)
+    rows = itertools.chain.from_iterable(read_each(parts, how, tries))
+    yield from in_batches(((logs[row[0]], *row) for row in rows), CHUNKS_ARROW)
 
 
 def list_packed(part: SegmentTask) -> list[PackedRow]:
@@ -231,27 +216,26 @@ def list_packed(part: SegmentTask) -> list[PackedRow]:
     return list(read_packed(part))
 
 
-def replay_parts(
-    batches: Iterator[pa.RecordBatch], tasks: list[ReplicaTask], counted: Counted | None = None
-) -> Iterator[ReplicaFacts]:
-    """Yield the facts of replicas whose chunks come in order. Memory: one chunk, and a batch as Arrow brings it.
+def replay(rows: Iterable[SplitRow], tasks: dict[int, ReplicaTask], died: bool = False) -> Iterator[ReplicaFacts]:
+    """Yield the facts of a log's replicas, by their numbers, whose chunks come in order.
 
-    After failed attempts the replica is read as a whole in a process apart, with the same result.
+    Memory: one chunk, and a batch as Arrow brings it. After failed attempts each is read as a whole in a process apart,
+    with the same result, as are those without a segment.
     """
-    for number, rows in itertools.groupby(_rows(batches), itemgetter(0)):
-        if failed_before():
-            (facts,) = read_apart([tasks[number]], read_replica)
-        else:
-            with storage.guarded({}):
-                facts = ReplicaReader(tasks[number], arriving(rows)).run()
-        yield from counting([facts], counted)
+    left = dict(tasks)
+    if left and not (died or failed_before()):
+        for number, chunks in itertools.groupby(rows, itemgetter(0)):
+            if number in left:
+                with storage.guarded({}):
+                    yield ReplicaReader(left.pop(number), arriving(chunks)).run()
+    yield from read_apart(list(left.values()), read_replica)
 
 
-def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[SplitRow]:
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, SplitRow]]:
     for batch in batches:
-        replicas, segments, chunks = (batch.column(k).to_pylist() for k in range(3))
-        for row in range(batch.num_rows):
-            yield replicas[row], segments[row], chunks[row], batch.column(3)[row].as_buffer()
+        logs, *numbers = (batch.column(k).to_pylist() for k in range(4))
+        for row, log in enumerate(logs):
+            yield log, (*(column[row] for column in numbers), batch.column(4)[row].as_buffer())
 
 
 def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
@@ -259,20 +243,20 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
     segments = itertools.groupby(rows, itemgetter(1))
 
     def parts(number: int) -> Iterator[Part]:
-        arrived, group = next(segments)
+        arrived, group = next(segments, (None, iter(())))
         if arrived != number:
             raise RuntimeError(f"segment {number} of a replica did not arrive, but {arrived} did")
         part: Part | None = None
         for row in group:
-            part = unpacked_row(row[3])
-            yield part
+            for part in unpacked_parts(row[3]):
+                yield part
         if not isinstance(part, SegmentOutcome):
             raise RuntimeError(f"the end of segment {number} of a replica did not arrive")
 
     return parts
 
 
-# Jobs: read every replica, then judge every log with all its replicas.
+# Jobs: read every list, then work over the facts of its logs where they are.
 #
 # Task input travels as rows, one packed list each, so that a task gets only its own: in a function it would be
 # shipped whole to every worker, and Spark Connect would refuse it.
@@ -280,13 +264,10 @@ def arriving(rows: Iterator[SplitRow]) -> Callable[[int], Iterator[Part]]:
 
 LOCAL = re.compile(r"local\[(\d+)(?:,\d+)?\]")
 
-# One row a replica: see auditor.pipeline.runner.KeptFacts.
-FACTS = "join_key string, topic string, partition int, log_dir string, brief binary, facts binary, resume_point binary"
+FACTS = "briefs binary, facts binary"  # one row a list: auditor.pipeline.runner.PackedFacts
 FACTS_ARROW = arrow_schema(FACTS)
-# What judging logs gives: see auditor.pipeline.runner.judged_texts.
-JUDGED = "kind string, row binary"
-APART = 256  # logs that are judged at once in a process apart, which is sent what is known of the clusters each time
-JUDGED_ARROW = arrow_schema(JUDGED)
+RESULT = "result binary"
+RESULT_ARROW = arrow_schema(RESULT)
 
 
 def slots(spark: SparkSession) -> int:
@@ -316,96 +297,109 @@ def each_list(
     return rows.mapInArrow(run, columns)
 
 
-def read_replicas(
-    spark: SparkSession, tasks: Sequence[ReplicaTask | TextTask], counted: Counted | None = None
+def read_lists(
+    spark: SparkSession, items: Sequence[Item], work: WorkFolder | None = None, counted: Counted | None = None
 ) -> DataFrame:
-    """Return the facts of every replica, one row each, persisted for the second job; ``counted`` gets batches. Lazy.
+    """Return the facts of lists, one row each, persisted; ``counted`` gets batches. Lazy.
 
-    A replica is read by one task, except large ones (:func:`auditor.pipeline.plan.divide`); their replay comes first,
-    since it takes longest.
+    A replica is read by one task, except those of large logs (:func:`auditor.pipeline.plan.divide`); their replay comes
+    first, since it takes longest.
     """
-    cores = slots(spark)
-    large, others = divide(tasks)
-    tries = attempts(spark)
-    whole = sharing(others)
-    facts = each_list(spark, spread(whole, list_count(whole, cores)), partial(_read_whole, tries, counted), FACTS)
+    cores, tries = slots(spark), attempts(spark)
+    large, others = divide(items)
+    lists = WorkLists(others, list_count(others, cores)).largest_first()
+    facts = each_list(spark, lists, partial(_read_list, tries, work, counted), FACTS)
     if large:
-        facts = _read_in_parts(spark, large, cores, counted).union(facts)
+        logs = numbered(large)
+        replayed = partial(_replay, dumps(logs), work, counted)
+        facts = read_parts(spark, logs, cores).mapInArrow(replayed, FACTS).union(facts)
     with tuned(spark, A_TASK_EACH):
         return facts.persist()
 
 
-def _read_whole(
-    tries: int, counted: Counted | None, tasks: list[ReplicaTask | SharingTask | TextTask]
+def _read_list(
+    tries: int, work: WorkFolder | None, counted: Counted | None, items: list[Item]
 ) -> Iterator[pa.RecordBatch]:
-    replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
-    yield from in_batches(map(kept, counting(replicas, counted)), FACTS_ARROW)
+    def read(tasks: Sequence[Any], died: bool) -> Iterator[ReplicaFacts]:
+        replicas = read_each(sharing(tasks), read_task, tries, apart=died or failed_before())
+        return counting(itertools.chain.from_iterable(replicas), counted)
+
+    yield from in_batches([read_list(items, work, read)], FACTS_ARROW)
 
 
-def _read_in_parts(spark: SparkSession, tasks: list[ReplicaTask], cores: int, counted: Counted | None) -> DataFrame:
-    shipped = dumps(tasks)
+def _replay(
+    shipped: bytes, work: WorkFolder | None, counted: Counted | None, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    large: list[list[Numbered]] = loads(shipped)
+    for log, of_log in itertools.groupby(_rows(batches), itemgetter(0)):
+        numbers = {id(unread(item)): number for number, item in large[log]}
+        rows = map(itemgetter(1), of_log)
 
-    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(map(kept, replay_parts(batches, loads(shipped), counted)), FACTS_ARROW)
+        def read(tasks: Sequence[Any], died: bool, rows: Any = rows, of: Any = numbers) -> Iterator[ReplicaFacts]:
+            return counting(replay(rows, {of[id(task)]: task for task in tasks}, died), counted)
 
-    return read_parts(spark, tasks, list_count(segment_tasks(tasks), cores)).mapInArrow(replay, FACTS)
+        yield from in_batches([read_list([item for _, item in large[log]], work, read)], FACTS_ARROW)
 
 
-def read_parts(spark: SparkSession, tasks: list[ReplicaTask], parts: int) -> DataFrame:
-    """Return the chunks of all these replicas, read by ``parts`` tasks; those of a replica are adjacent, in log order.
+def read_parts(spark: SparkSession, logs: list[list[Numbered]], cores: int) -> DataFrame:
+    """Return the chunks of all replicas of these logs; those of a log are adjacent, in order.
 
-    Spark sorts the rows of a partition, and spills to disk. Replicas that share one are replayed one after the other.
+    Spark sorts the rows of a partition, and spills to disk. Logs that share one are replayed one after the other.
     """
-    lists = spread(segment_tasks(tasks), parts)
-    chunks = each_list(spark, lists, partial(read_list, attempts(spark)), CHUNKS)
-    return chunks.repartition("replica").sortWithinPartitions("replica", "segment", "chunk")
+    of_log = {number: (log, task) for log, items in enumerate(logs) for number, item in items if (task := unread(item))}
+    segments = segment_tasks([task for _, task in of_log.values()])
+    lists = spread(segments, list_count(segments, cores))
+    read = partial(read_segments, attempts(spark), [log for log, _ in of_log.values()])
+    chunks = each_list(spark, lists, read, CHUNKS)
+    return chunks.repartition("log").sortWithinPartitions("log", "replica", "segment", "chunk")
 
 
-def facts_frame(spark: SparkSession, rows: Sequence[KeptFacts]) -> DataFrame:
+def numbered(logs: list[list[Item]]) -> list[list[Numbered]]:
+    """Return the items of logs, those to read numbered."""
+    numbers = itertools.count()
+    return [[(next(numbers) if unread(item) else -1, item) for item in items] for items in logs]
+
+
+def facts_frame(spark: SparkSession, facts: Iterable[PackedFacts]) -> DataFrame:
     """Return facts of the driver as a frame."""
-    columns = list(zip(*rows, strict=True)) if rows else [()] * len(FACTS_ARROW)
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, FACTS_ARROW, strict=True)]
-    return spark.createDataFrame(pa.Table.from_arrays(arrays, schema=FACTS_ARROW), schema=FACTS)
+    batches = [_batch([row], FACTS_ARROW) for row in facts] or [_batch([], FACTS_ARROW)]
+    with tuned(spark, A_TASK_EACH):
+        return spark.createDataFrame(pa.Table.from_batches(batches), schema=FACTS).persist()
 
 
-def judged(facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog) -> DataFrame:
-    """Return the plan of the second job: one exchange by log, then each log is judged with all its replicas.
+def over(facts: DataFrame, work: OverFacts, job: str = "") -> Iterator[bytes]:
+    """Bring what ``work`` yields over the facts to the driver; ``job`` describes it.
 
-    Of long logs headers are read again to compare replicas. After failed attempts that is done in a process apart,
-    :data:`APART` logs at a time, so that a file that kills is named; if only machines were lost, the result is the
-    same.
+    Of long logs headers are read again to compare replicas. After failed attempts that is done in a process apart, a
+    list at a time, so that a file that kills is named; if only machines were lost, the result is the same.
     """
-    shipped, tries = dumps((clusters, judge)), attempts(facts.sparkSession)
-
-    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key, of_log = loads(shipped)
-
-        def rows() -> Iterator[LogRow]:
-            if failed_before():
-                pending = ((key[0], [facts for (facts,) in replicas]) for key, replicas in logs(batches))
-                with Pool(1) as pool:
-                    while some := list(itertools.islice(pending, APART)):
-                        for _, results in pool.map([some], partial(judge_list, clusters_by_key, of_log), reads=False):
-                            yield from results
-                return
-            with storage.guarded({}), retries.resigned(rounds(tries)):
-                streamed = (
-                    (clusters_by_key[key[0]], (facts for (facts,) in replicas)) for key, replicas in logs(batches)
-                )
-                yield from judged_texts(streamed, of_log)
-
-        yield from in_batches(rows(), JUDGED_ARROW)
-
-    return by_log(facts.select(*LOG, "facts")).mapInArrow(work, JUDGED)
+    spark = facts.sparkSession
+    with tuned(spark), described(spark, job):
+        rows = over_each(facts, work).toArrow()
+    for chunk in rows.column(0).chunks:
+        yield from (value.as_py() for value in chunk)
 
 
-def judge_logs(
-    facts: DataFrame, clusters: dict[str, Cluster], judge: JudgeLog, job: str = "judge logs"
-) -> Iterator[Judged]:
-    """Run the judge step over every log and bring its rows to the driver; ``job`` describes it."""
-    with tuned(facts.sparkSession), described(facts.sparkSession, job):
-        rows = judged(facts, clusters, judge).toArrow()
-    yield from judged_rows(zip(rows.column("kind").to_pylist(), rows.column("row").to_pylist(), strict=True))
+def over_each(facts: DataFrame, work: OverFacts) -> DataFrame:
+    """Return the plan of :func:`over`: no exchange, each list is worked over where it is."""
+    return facts.select("facts").mapInArrow(partial(_over, dumps(work), attempts(facts.sparkSession)), RESULT)
+
+
+def _over(shipped: bytes, tries: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    work = loads(shipped)
+    if failed_before():
+        with Pool(1) as pool:
+            for one in packed(batches):
+                for _, results in pool.map([[one]], partial(listed, work), reads=False):
+                    yield from in_batches(((result,) for result in results), RESULT_ARROW)
+        return
+    with storage.guarded({}), retries.resigned(rounds(tries)):
+        yield from in_batches(((result,) for result in work(packed(batches))), RESULT_ARROW)
+
+
+def packed(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yield the packed facts of each list."""
+    return (value.as_py() for batch in batches for value in batch.column(0))
 
 
 # Causes of failed Spark queries: a mistake in the query, a dead Python worker, or Spark itself.
@@ -452,138 +446,3 @@ def mistake(error: BaseException) -> str | None:
         if matches := pattern.findall(message):
             return str(matches[-1]).strip()
     return message.splitlines()[0] if message else type(error).__name__
-
-
-# Read step with a work folder: the task that reads a list writes its facts there, and everything later reads them
-# from there. Whatever is lost or killed, a list is read once.
-
-
-Identified = tuple[ReplicaTask, bytes]
-AtRest = tuple[str, list[int], list[ReplicaTask]]  # a file, rows of it, and what they were read of
-
-
-def read_kept_replicas(
-    spark: SparkSession,
-    tasks: Sequence[ReplicaTask | TextTask],
-    work: WorkFolder,
-    notes: list[str],
-    counted: Counted | None = None,
-) -> DataFrame:
-    """Return the facts of every replica, a row each, most of them as rows of the work folder's files.
-
-    Missing ones are read by this call; ``notes`` gets what is left alone there. Errors: the job's, where it fails
-    :data:`retries.ROUNDS` times.
-    """
-    kept_tasks = [task for task in tasks if isinstance(task, ReplicaTask) and is_kept(task)]
-    named = list(zip(kept_tasks, identities(kept_tasks), strict=True))
-    before = work.known()
-    notes[:] = before.notes([identity for _, identity in named])
-    loose = _read_missing(spark, named, work, before, counted)
-    positions = work.known().there
-    rows: dict[str, AtRest] = {}
-    for position, task in sorted(((positions[i], task) for task, i in named if i in positions), key=itemgetter(0)):
-        of_file = rows.setdefault(position.file, (position.file, [], []))
-        of_file[1].append(position.row)
-        of_file[2].append(task)
-    facts = each_list(spark, list(rows.values()), partial(_at_rest, attempts(spark), work), FACTS)
-    if loose is not None:  # another attempt, or another audit, may have kept what this one could not
-        facts = facts.join(loose.select(*REPLICA), list(REPLICA), "left_anti").unionByName(loose)
-    others = [task for task in tasks if not is_kept(task)]
-    return facts.unionByName(read_replicas(spark, others, counted)) if others else facts
-
-
-def _read_missing(
-    spark: SparkSession,
-    named: Sequence[Identified],
-    work: WorkFolder,
-    before: WorkFolderContent,
-    counted: Counted | None = None,
-) -> DataFrame | None:
-    """Read what the work folder lacks; return rows of what cannot be stored there, None without any."""
-    content = before
-    for left in reversed(range(retries.ROUNDS)):
-        missing = [one for one in named if one[1] not in content.there]
-        if not missing:
-            return None
-        with tuned(spark, A_TASK_EACH):
-            rows = _missing(spark, missing, work, counted).persist()
-        try:
-            return rows if rows.count() else None
-        except failures() as error:
-            rows.unpersist()
-            if not worker_died(error) or not left:
-                raise
-            content = work.known()
-    return None
-
-
-def _missing(
-    spark: SparkSession, missing: Sequence[Identified], work: WorkFolder, counted: Counted | None = None
-) -> DataFrame:
-    of = {_replica_key(task): identity for task, identity in missing}  # not by the objects: of many there are others
-    large, others = divide([task for task, _ in missing])
-    cores, tries = slots(spark), attempts(spark)
-    lists = [
-        [(task, of[_replica_key(task)]) for task in some if isinstance(task, ReplicaTask)]
-        for some in spread(others, list_count(others, cores))
-    ]
-    rows = each_list(spark, lists, partial(_read_list, tries, work, counted), FACTS)
-    if not large:
-        return rows
-    shipped = dumps((large, [of[_replica_key(task)] for task in large]))
-
-    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        tasks, names = loads(shipped)
-        numbers = {_replica_key(task): number for number, task in enumerate(tasks)}
-        for facts in replay_parts(batches, tasks, counted):
-            number = numbers[facts.log_dir, facts.folder]
-            yield from _kept_or_rows(work, [(names[number], facts)], [names[number]])
-
-    parts = read_parts(spark, large, list_count(segment_tasks(large), cores))
-    return parts.mapInArrow(replay, FACTS).union(rows)
-
-
-def _replica_key(task: ReplicaTask) -> tuple[str, str]:
-    """Key of a replica within an audit."""
-    return task.replica.log_dir, task.replica.folder
-
-
-def _read_list(
-    tries: int, work: WorkFolder, counted: Counted | None, named: list[Identified]
-) -> Iterator[pa.RecordBatch]:
-    """Read a list except what another attempt left. A note tells the next attempt that this one ended early."""
-    names = [identity for _, identity in named]
-    stored = work.kept_of(names)
-    left = [one for one in named if one[1] not in stored]
-    if stored and not left:
-        return
-    died = work.begins(names)
-    replicas = read_each([task for task, _ in left], read_task, tries, apart=died)
-    read = [
-        (identity, facts)
-        for (_, identity), some in zip(left, replicas, strict=True)
-        for facts in counting(some, counted)
-    ]
-    yield from _kept_or_rows(work, read, names, stored)
-    work.ended(names)
-
-
-def _kept_or_rows(
-    work: WorkFolder, read: list[tuple[bytes, ReplicaFacts]], names: list[bytes], stored: frozenset[bytes] = frozenset()
-) -> Iterator[pa.RecordBatch]:
-    """Store what is complete; return rows of the rest."""
-    whole = [one for one in read if not any(is_unread(e.reason, e.detail) for e in one[1].errors)]
-    kept_now = stored or {identity for identity, _ in whole}
-    if not stored:
-        work.keep([identity for identity, _ in whole], FACTS_AT_REST.pack(facts for _, facts in whole), names)
-    yield from in_batches((kept(facts) for identity, facts in read if identity not in kept_now), FACTS_ARROW)
-
-
-def _at_rest(tries: int, work: WorkFolder, of_file: AtRest) -> Iterator[pa.RecordBatch]:
-    """Facts in a file; if it is damaged, those of its replicas read again."""
-    name, numbers, tasks = of_file
-    replicas: Iterable[ReplicaFacts] | None = unpacked_facts(work.facts(name), numbers)
-    if replicas is None:
-        replicas = itertools.chain.from_iterable(read_each(tasks, read_task, tries))
-    rows: Iterator[KeptFacts] = map(kept, replicas)
-    yield from in_batches(rows, FACTS_ARROW)

@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -15,12 +15,10 @@ import pyarrow as pa
 from auditor.base.at_rest import Fields
 from auditor.base.errors import MIB
 from auditor.base.words import plural
-from auditor.pipeline.cluster_context import Brief
-from auditor.pipeline.plan import GIB, bytes_of
-from auditor.pipeline.runner import REPLICA, Judged, JudgeLog, KeptFacts, Replicas, Runner, briefs_of, kept
+from auditor.connectors.stores import retries
+from auditor.pipeline.plan import GIB, Item, bytes_of
+from auditor.pipeline.runner import HeldFacts, OverFacts, PackedFacts, Replicas, Runner, pack_logs, pair_of
 from auditor.processes.isolation import Pool
-from auditor.replay.task import ReplicaTask, TextTask
-from auditor.rules.seen.cluster_view import Cluster
 from auditor.spark.session import described, is_local, tuned, watched
 
 if TYPE_CHECKING:
@@ -52,48 +50,51 @@ def _load_ahead() -> None:
             importlib.import_module(name)
 
 
-class SparkReplicas(Replicas):
-    """Facts in a frame, see :data:`auditor.spark.jobs.FACTS`."""
+class FactsOfJob(HeldFacts):
+    """Facts in a persisted frame, see :data:`auditor.spark.jobs.FACTS`; ``plan`` makes it.
 
-    def __init__(
-        self,
-        frame: DataFrame | Callable[[], DataFrame],
-        progress: Callable[[float], None] | None = None,
-        job: str = "read facts",
-        counted: Counted | None = None,
-    ) -> None:
-        self._frame = frame
-        self.progress = progress
-        self.job = job
-        self.counted = counted
-        self.logs: int | None = None
+    ``job`` describes the job that makes its rows, which is tried ``tries`` times where workers die.
+    """
+
+    def __init__(self, runner: SparkRunner, plan: Callable[[], DataFrame], tries: int = 1) -> None:
+        self._runner = runner
+        self._plan = plan
+        self.tries = tries
+        self.job = "read facts"
+        self.counted: Counted | None = None
 
     @cached_property
     def frame(self) -> DataFrame:
-        """The frame; with a work folder, missing facts are read for it."""
-        return self._frame() if callable(self._frame) else self._frame
+        """Its plan, made once."""
+        return self._plan()
 
-    def briefs(self) -> list[Brief]:
-        """Return the briefs of all replicas. Runs the first job, whose tasks have about as many bytes each."""
+    def briefs(self) -> Iterator[bytes]:
+        """Bring the packed briefs. Runs the job, whose tasks have about as many bytes each."""
+        from auditor.spark import jobs
+
         frame = self.frame
         spark = frame.sparkSession
-        with watched(spark, self.progress), tuned(spark), described(spark, self.job):
-            column = frame.select("brief").toArrow().column("brief")
-        briefs = briefs_of(row for chunk in column.chunks for row in chunk.to_pylist())
+        for left in reversed(range(self.tries)):
+            try:
+                with watched(spark, self._progress()), tuned(spark), described(spark, self.job):
+                    column = frame.select("briefs").toArrow().column("briefs")
+                break
+            except jobs.failures() as error:
+                if not left or not jobs.worker_died(error):
+                    raise
         if self.counted is not None and self.counted.compiled.value and not is_local(spark):
             logging.getLogger("auditor").warning(COMPILED)
-        self.logs = len({(brief.join_key, brief.topic, brief.partition) for brief in briefs})
-        return briefs
+        return (value.as_py() for value in column)
 
-    def rows(self) -> list[KeptFacts]:
+    def _progress(self) -> Callable[[float], None] | None:
+        heard, counted = self._runner.progress, self.counted
+        if heard is None or counted is None:
+            return heard
+        return lambda part: heard(part, counted.batches.value)
+
+    def packed(self) -> list[PackedFacts]:
         """Bring all facts to the driver."""
-        return [KeptFacts(**row) for row in self.frame.toArrow().to_pylist()]
-
-    def replaced(self, again: Replicas) -> SparkReplicas:
-        """Return the facts with newer ones of some replicas."""
-        assert isinstance(again, SparkReplicas)
-        gone = again.frame.select(*REPLICA)
-        return SparkReplicas(self.frame.join(gone, list(REPLICA), "left_anti").unionByName(again.frame))
+        return [PackedFacts(**row) for row in self.frame.toArrow().to_pylist()]
 
     def close(self) -> None:
         """Release Spark's memory, unless Java has ended: then what ended it is the error to show, not this."""
@@ -121,38 +122,31 @@ class SparkRunner(Runner):
         threading.Thread(target=_load_ahead, daemon=True).start()
         return self._start(self.input_bytes)
 
-    def read(self, tasks: Sequence[ReplicaTask | TextTask], work: WorkFolder | None = None) -> SparkReplicas:
+    def hold(self, items: Callable[[], Sequence[Item]], work: WorkFolder | None) -> FactsOfJob:
         """Plan the first job."""
         from auditor.spark import jobs
 
-        counted, heard = jobs.Counted.on(self.spark), self.progress
-        progress = heard
-        if heard is not None and counted is not None:
-            progress = lambda part: heard(part, counted.batches.value)  # noqa: E731
-        job = f"read {plural(len(tasks), 'replica')}, {_size(int(bytes_of(tasks).sum()))}"
-        if work is not None:
+        def plan() -> DataFrame:
+            some = items()
+            held.job = f"read {plural(len(some), 'replica')}, {_size(int(bytes_of(some).sum()))}"
+            held.counted = jobs.Counted.on(self.spark)
+            return jobs.read_lists(self.spark, some, work, held.counted)
 
-            def read() -> DataFrame:
-                with watched(self.spark, progress), tuned(self.spark), described(self.spark, job):
-                    return jobs.read_kept_replicas(self.spark, tasks, work, self.work_notes, counted)
+        held = FactsOfJob(self, plan, 1 if work is None else retries.ROUNDS)
+        return held
 
-            return SparkReplicas(read, progress, job, counted)
-
-        return SparkReplicas(jobs.read_replicas(self.spark, tasks, counted), progress, job, counted)
-
-    def keep(self, rows: Sequence[KeptFacts]) -> SparkReplicas:
+    def hold_packed(self, packed: Callable[[], Iterable[PackedFacts]]) -> FactsOfJob:
         """Hold facts of the driver as a frame."""
         from auditor.spark import jobs
 
-        return SparkReplicas(jobs.facts_frame(self.spark, rows))
+        return FactsOfJob(self, lambda: jobs.facts_frame(self.spark, packed()))
 
-    def judge(self, replicas: Replicas, clusters: dict[str, Cluster], judge: JudgeLog) -> Iterator[Judged]:
-        """Run the second job."""
+    def over(self, held: HeldFacts, work: OverFacts, job: str = "") -> Iterator[bytes]:
+        """Run a job over the facts."""
         from auditor.spark import jobs
 
-        assert isinstance(replicas, SparkReplicas)
-        logs = "logs" if replicas.logs is None else plural(replicas.logs, "log")
-        return jobs.judge_logs(replicas.frame, clusters, judge, f"judge {logs}")
+        assert isinstance(held, FactsOfJob)
+        return jobs.over(held.frame, work, job)
 
     def parts(self, audit: Audited, wanted: TableRequest) -> list[WrittenPart]:
         """Write tables in one job."""
@@ -190,7 +184,7 @@ def _size(count: int) -> str:
 def _facts(audit: Audited, table: str) -> DataFrame | None:
     from auditor.pipeline.derived_tables import OF_FACTS
 
-    return audit.replicas.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
+    return audit.replicas.held.frame if table in OF_FACTS else None  # type: ignore[attr-defined]
 
 
 # A DataFrame of batches, classic or Connect: sorted by log, so that a task replays log after log.
@@ -224,24 +218,24 @@ def check(batches: DataFrame) -> None:
     frames_audit.check(pa.schema([(name, TYPES.get(kind, pa.binary())) for name, kind in types]))
 
 
-def replicas(batches: DataFrame, compacted: tuple[str, ...] | None) -> SparkReplicas:
+def replicas(runner: SparkRunner, batches: DataFrame, compacted: tuple[str, ...] | None) -> Replicas:
     """Return the facts of each replica of a frame, persisted for the judge step. Lazy.
 
-    ``compacted``: globs of compacted topics, None if unknown. Cost: one exchange of all rows by replica, sorted, which
+    ``compacted``: globs of compacted topics, None if unknown. Cost: one exchange of all rows by log, sorted, which
     spills to disk; a task holds the batches of one replica at a time, packed.
     """
     from pyspark.sql import functions as F
 
     from auditor.connectors.tables.sources import spark_schema
-    from auditor.pipeline.frames_audit import COLUMNS, KEY, replicas_of
+    from auditor.pipeline.frames_audit import COLUMNS, KEY, OF_LOG, replicas_of
     from auditor.spark.jobs import FACTS, FACTS_ARROW, in_batches
 
     types = {field.name: field.dataType for field in spark_schema(COLUMNS)}
     columns = [F.col(n) if n in batches.columns else F.lit(None).cast(types[n]).alias(n) for n in COLUMNS.names]
-    rows = batches.select(*columns).repartition(*KEY)
+    rows = batches.select(*columns).repartition(*KEY[:OF_LOG])
     ordered = rows.sortWithinPartitions(*KEY, F.regexp_extract("file", NUMBER, 1), "file", "position")
 
     def work(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from in_batches(map(kept, replicas_of(parts, compacted)), FACTS_ARROW)
+        yield from in_batches(pack_logs(map(pair_of, replicas_of(parts, compacted))), FACTS_ARROW)
 
-    return SparkReplicas(ordered.mapInArrow(work, FACTS).persist())
+    return Replicas(FactsOfJob(runner, ordered.mapInArrow(work, FACTS).persist))

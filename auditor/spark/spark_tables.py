@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 from collections.abc import Callable, Iterator
 from functools import partial, reduce
@@ -16,7 +15,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 from pyspark.errors import AnalysisException
 
-from auditor.base.at_rest import Fields
+from auditor.base.at_rest import Fields, dumps, loads
 from auditor.base.errors import AuditInputError, DecodeError
 from auditor.connectors import schema
 from auditor.connectors.schema import for_spark
@@ -27,6 +26,7 @@ from auditor.connectors.tables.sources import SOURCES, register_all, spark_schem
 from auditor.pipeline import derived_tables, summary, table_parts, table_tasks
 from auditor.pipeline.table_tasks import TableRequest, WrittenPart
 from auditor.processes.isolation import KILLS, Pool, read_apart
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.expectations import measures
 from auditor.rules.seen.cluster_view import TRANSACTION_STATE, Cluster
 from auditor.spark import jobs
@@ -157,50 +157,42 @@ def local(spark: SparkSession, table: pa.Table) -> DataFrame:
 
 
 def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> DataFrame:
-    """Return a derived table: one exchange by log, since the replicas of a log explain each other."""
-    shipped = pickle.dumps(clusters, 5)
+    """Return a derived table: the replicas of a log, which explain each other, are in one list."""
+    shipped = dumps(clusters)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        for (join_key, *_), replicas in jobs.logs(batches):
-            for rows in derived_tables.of_log(
-                [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[join_key], table
-            ):
+        clusters_by_key = loads(shipped)
+        for replicas in logs_of(jobs.packed(batches)):
+            for rows in derived_tables.of_log(replicas, clusters_by_key[replicas[0].join_key], table):
                 yield for_spark(rows)
 
-    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
+    return facts.select("facts").mapInArrow(work, spark_schema(derived_tables.OF_FACTS[table]))
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
     """Return each log's shares of whole transactions, in :data:`SHARES`, by partition of the coordinators' log."""
-    shipped = pickle.dumps(clusters, 5)
+    shipped = dumps(clusters)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        yield from jobs.in_batches(
-            (
-                (join_key, TRANSACTION_STATE, partition, share)
-                for (key, *_), replicas in jobs.logs(batches)
-                for join_key, partition, share in derived_tables.shares_of(
-                    key, [pickle.loads(replica) for (replica,) in replicas], clusters_by_key[key]
-                )
-            ),
-            SHARES_ARROW,
+        clusters_by_key = loads(shipped)
+        shares = (
+            (join_key, TRANSACTION_STATE, partition, share)
+            for join_key, partition, share in derived_tables.shares_of(logs_of(jobs.packed(batches)), clusters_by_key)
         )
+        yield from jobs.in_batches(shares, SHARES_ARROW)
 
-    return jobs.by_log(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, SHARES))
+    shares = facts.select("facts").mapInArrow(work, SHARES)
+    return shares.repartition(*jobs.KEY).sortWithinPartitions(*jobs.KEY)
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
-    """The table that all logs contribute to: a second exchange."""
-    shipped = pickle.dumps(clusters, 5)
+    """The table that all logs contribute to: an exchange."""
+    shipped = dumps(clusters)
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        clusters_by_key = pickle.loads(shipped)
-        for (join_key, _, partition), shares in jobs.logs(batches):
-            for rows in derived_tables.coordinated_rows(
-                clusters_by_key[join_key], partition, [share for (share,) in shares]
-            ):
+        clusters_by_key = loads(shipped)
+        for (join_key, _, partition), shares in jobs.keyed(batches):
+            for rows in derived_tables.coordinated_rows(clusters_by_key[join_key], partition, shares):
                 yield for_spark(rows)
 
     return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.COORDINATED))
@@ -247,7 +239,7 @@ def query(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]
 def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str]) -> pa.Table:
     for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
-            facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
+            facts = audit.replicas.held.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
     try:
         with quiet_errors(spark):
@@ -286,11 +278,11 @@ def _run(spark: SparkSession, pool: Pool, audit: Audited, wanted: TableRequest) 
     tries = jobs.attempts(spark)
     frames = [jobs.each_list(spark, shares, partial(_decode, wanted, refused, tries), PARTS)] if shares else []
     if wanted.derived:
-        facts: DataFrame = audit.replicas.frame  # type: ignore[attr-defined]
+        facts: DataFrame = audit.replicas.held.frame  # type: ignore[attr-defined]
         clusters = summary.clusters_for(audit, wanted.derived)
-        shipped = pickle.dumps((wanted, clusters), 5)
+        shipped = dumps((wanted, clusters))
         if wanted.of_logs:
-            frames.append(jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(partial(_derive, shipped), PARTS))
+            frames.append(facts.select("facts").mapInArrow(partial(_derive, shipped), PARTS))
         if wanted.of_all:
             frames.append(shares_of_logs(facts, clusters).mapInArrow(partial(_gather, shipped), PARTS))
     if not frames:
@@ -309,8 +301,8 @@ def _decode(
 
 
 def _gather(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted, clusters = pickle.loads(shipped)
-    partitions = ((join_key, partition, [s for (s,) in rows]) for (join_key, _, partition), rows in jobs.logs(batches))
+    wanted, clusters = loads(shipped)
+    partitions = ((join_key, partition, shares) for (join_key, _, partition), shares in jobs.keyed(batches))
     yield from jobs.in_batches(table_tasks.gather(wanted, clusters, (_number(), partitions)), PARTS_ARROW)
 
 
@@ -322,6 +314,6 @@ def _number() -> int:
 
 
 def _derive(shipped: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    wanted, clusters = pickle.loads(shipped)
-    replicas = ((join_key, [facts for (facts,) in rows]) for (join_key, *_), rows in jobs.logs(batches))
-    yield from jobs.in_batches(table_tasks.derive(wanted, clusters, (_number(), replicas)), PARTS_ARROW)
+    wanted, clusters = loads(shipped)
+    parts = table_tasks.derive(wanted, clusters, (_number(), jobs.packed(batches)))
+    yield from jobs.in_batches(parts, PARTS_ARROW)

@@ -63,7 +63,7 @@ def test_rows_for_spark_load_no_pandas() -> None:
     """Each worker would load it for its first list."""
     code = (
         "import sys; from auditor.spark.jobs import FACTS_ARROW as S, in_batches;"
-        "row = ('k', 't', 0, 'd', b'', b'f', b''); assert next(in_batches([row], S)).num_rows == 1;"
+        "assert next(in_batches([(b'', b'f')], S)).num_rows == 1;"
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

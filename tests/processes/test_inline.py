@@ -92,7 +92,7 @@ def test_what_workers_need_is_loaded_before_they_are_forked() -> None:
         "import importlib, sys; from auditor.processes import isolation;"
         "[importlib.import_module(name) for name in isolation.LOADED]; loaded = set(sys.modules);"
         "from auditor import inline;"
-        "print('numba' in loaded, {c.__module__ in loaded for c in (inline.Logs, inline.Bunch, inline.judge_list)})"
+        "print('numba' in loaded, {c.__module__ in loaded for c in (inline.listed, inline.read_list)})"
     )
     ran = subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, env=ENV, check=True)
     assert ran.stdout == "True {True}\n"

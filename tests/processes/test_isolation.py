@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import time
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +13,13 @@ from typing import Any
 
 import pytest
 
-from auditor.base.errors import DEFAULT_LIMITS, FAILURES_RAISE, DecodeError, attempt
-from auditor.connectors.codec.damaged_fields import SegmentContext
+from auditor.base.errors import FAILURES_RAISE, DecodeError, attempt
 from auditor.connectors.logdir.inventory import discover
-from auditor.connectors.stores import storage
-from auditor.connectors.stores.storage import PATIENCE_S
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline import plan
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.runner import read_task
-from auditor.processes.isolation import Note, Pool, _Job, read_apart
-from auditor.replay.reading.segment_checks import SegmentHeaders
+from auditor.processes.isolation import Pool, read_apart
 from auditor.replay.task import ReplicaTask
 from tests import corpora
 from tests.crashing_files import CrashingPlace
@@ -169,63 +163,16 @@ def test_a_full_disk_is_no_files_doing() -> None:
         list(read_apart(["/dev/full"], fill))
 
 
-@pytest.mark.parametrize("how", ["segfault", "raise", "hang"])
-def test_of_tasks_that_are_handed_out_together_only_the_file_that_kills_is_left_out(how: str, tmp_path: Path) -> None:
-    """Tasks before and behind it are done again, and nothing is lost or there twice."""
-    (sound,) = [task for task in tasks() if len(task.replica.files()) > 2][:1]
-    many = [sound] * 300
-    victims = (100,) if how == "hang" else (0, 100, 101, 299)
-    files = dict.fromkeys(victims, sound.replica.segments[0].name)
-    if 101 in files:
-        files[101] = ""  # all of its files
-    folder = tmp_path / "copy"
-    shutil.copytree(sound.place.path, folder)  # or what kills one would be refused to all of the same path
-    own = replace(sound, place=sound.place._replace(path=str(folder)))
-    for number, file in files.items():
-        many[number] = with_crashing(own, file, how)
-    heard: list[tuple[int, str]] = []
+def kill(number: int) -> int:
+    """Ends its process over one number."""
+    if number == 3:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return number
+
+
+def test_a_task_that_is_not_to_be_repeated_has_no_result() -> None:
     with Pool(2) as pool:
-        sizes = [1000] * len(many)
-        hears = {"opens": lambda *opened: heard.append(opened), "patience_s": 15 if how == "hang" else PATIENCE_S}
-        found = list(pool.map(many, read_task, sizes=sizes, **hears))  # type: ignore[arg-type]
-    assert sorted(number for number, _ in found) == list(range(len(many)))
-    whole = shown(read_task(sound)[0])
-    for number, (facts,) in found:
-        named = {error.file for error in facts.errors}
-        if number not in victims:
-            assert shown(facts) == whole
-        elif files[number]:
-            assert files[number] in named
-        else:
-            assert {segment.name for segment in sound.replica.segments} <= named
-    assert {number for number, _ in heard} <= set(range(len(many)))
-
-
-class KillsOnItsWay:
-    """A result that ends, once, the process that hands it back, as where memory is used up."""
-
-    def __init__(self, number: int, once: Path | None) -> None:
-        self.number, self.once = number, once
-
-    def __reduce__(self) -> tuple[object, ...]:
-        if self.once is not None and not self.once.exists():
-            self.once.touch()
-            os.kill(os.getpid(), signal.SIGSEGV)
-        return (int, (self.number,))
-
-
-def open_three(task: tuple[int, Path | None]) -> KillsOnItsWay:
-    refused = sum(bool(storage.closed(f"/disk/{task[0]}/{k}.log")) for k in range(3))
-    return KillsOnItsWay(refused, task[1])
-
-
-@pytest.mark.parametrize("together", [True, False])
-def test_who_dies_handing_results_back_takes_no_whole_replica_along(together: bool, tmp_path: Path) -> None:
-    many = [(number, tmp_path / "once" if number == 3 else None) for number in range(40)]
-    with Pool(1) as pool:
-        found = dict(pool.map(many, open_three, sizes=[10] * len(many) if together else None))
-    assert (tmp_path / "once").exists()
-    assert {number: refused for number, refused in found.items() if refused} == ({} if together else {3: 1})
+        assert dict(pool.map(range(6), kill, once=True)) == {n: None if n == 3 else n for n in range(6)}
 
 
 def huge_pages(size: int) -> bool:
@@ -247,42 +194,3 @@ def test_workers_ask_for_no_huge_pages() -> None:
     """Whatever it is here: numpy asks for them by default."""
     with Pool(1) as pool:
         assert pool.all([64 << 20], huge_pages) == [False]
-
-
-def test_few_or_large_tasks_are_handed_out_one_by_one() -> None:
-    job = _Job(b"", 1, {}, deque(range(100)), [1 << 20, *[1] * 99])
-    assert job.next_ones(2) == [0]
-    assert job.next_ones(2) == list(range(1, 13))  # an eighth of what is left, for four turns of each
-    job.of_task[15] = {"/x": "killed"}
-    assert job.next_ones(2) == [13, 14]
-    assert job.next_ones(2) == [15]
-    job.todo = deque([98, 99])
-    assert job.next_ones(2) == [98]
-    alone = _Job(b"", 1, {}, deque(range(100)), None)
-    assert alone.next_ones(2) == [0]
-
-
-def test_a_note_that_was_not_finished_does_not_count() -> None:
-    note = Note()
-    assert note.read() == (-1, "")
-    note.write(3, "/d/\udcff/0.log")
-    assert note.read() == (3, "/d/\udcff/0.log")
-    note.write(4, "/" * 70_000)
-    assert note.read() == (4, "")
-    current = note._memory[0]
-    other = 1 + (1 - current) * note.ROOM
-    note._memory[other : other + 4] = b"torn"
-    assert note.read() == (4, "")
-
-
-def headers_of(place: CrashingPlace) -> list[object]:
-    """What the judge reads again of a long replica."""
-    return list(SegmentHeaders(place, (("0.log", 0, 100, SegmentContext()),), DEFAULT_LIMITS).read(0, 0, None, 0))  # type: ignore[arg-type]
-
-
-def test_a_file_that_kills_when_replicas_are_compared_is_left_out(tmp_path: Path) -> None:
-    (tmp_path / "0.log").write_bytes(bytes(100))
-    place = CrashingPlace("", str(tmp_path), None, "0.log", "segfault", "")
-    with Pool(1) as pool:
-        ((_, found),) = pool.map([place], headers_of, reads=False)
-    assert found == [DecodeError("0.log", 0, -1, "unreadable", "reading it ends the process: SIGSEGV")]

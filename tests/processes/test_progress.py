@@ -22,7 +22,7 @@ from auditor.spark import session
 
 def test_a_file_is_read_when_the_next_is_opened() -> None:
     said: list[float] = []
-    read = ReadSoFar([{"0.log": 60, "0.index": 20}, {"5.log": 120}].__getitem__, 200, said.append)
+    read = ReadSoFar([{"/d/t-0/0.log": 60, "/d/t-0/0.index": 20}, {"/d/t-1/5.log": 120}].__getitem__, 200, said.append)
     for path in ("/d/t-0/0.log", "/d/t-0/0.log", "/d/t-0/0.index"):
         read.opens(0, path)
     read.opens(1, "/d/t-1/5.log")
@@ -67,7 +67,7 @@ def read_slowly(task: tuple[int, str]) -> None:
 def test_what_is_read_again_after_a_death_counts_once(tmp_path: Path) -> None:
     """The task begins again: its files are opened a second time, but the part that is read never falls."""
     said: list[float] = []
-    read = ReadSoFar(lambda _: {f"{k}.log": 10 for k in range(4)}, 80, said.append)
+    read = ReadSoFar(lambda number: {f"/d/t-{number}/{k}.log": 10 for k in range(4)}, 80, said.append)
     tasks = [(0, str(tmp_path / "once")), (1, "")]
     with Pool(1) as pool:
         for number, _ in pool.map(tasks, read_slowly, opens=read.opens):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from auditor.spark import session
-from auditor.spark.jobs import each_list, read_replicas
+from auditor.spark.jobs import each_list, read_lists
 from auditor.spark.session import A_TASK_EACH, tuned
 from tests import corpora
 from tests.whole.test_split import tasks_below
@@ -68,7 +68,7 @@ def test_large_lists_are_tasks_too(spark: SparkSession, monkeypatch: pytest.Monk
 
 
 def test_reading_costs_no_exchange(spark: SparkSession) -> None:
-    facts = read_replicas(spark, tasks_below(corpora.unpack("replicas-41")))
+    facts = read_lists(spark, tasks_below(corpora.unpack("replicas-41")))
     plan_text = facts._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
     assert plan_text.count("MapInArrow") == 1

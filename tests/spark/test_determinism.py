@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from auditor import running
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
+from auditor.pipeline.runner import judge_list
 from auditor.pipeline.whole_audit import Audit
 from auditor.spark import jobs
 from tests import corpora
@@ -48,15 +50,13 @@ def test_spark_settings_change_no_finding(values: tuple[str, ...], spark: SparkS
     assert found.count(b"\n") > 4
 
 
-def test_judging_costs_one_exchange(spark: SparkSession) -> None:
-    """All replicas of a log meet in one shuffle of their facts; nothing else moves."""
+def test_judging_costs_no_exchange(spark: SparkSession) -> None:
+    """All replicas of a log are in one list; nothing moves."""
     options = AuditOptions((str(corpora.unpack("replicas-41")),), Path("unused"))
     audit = Audit(options, running.runner_for(None, spark))
-    facts = audit.replicas.frame  # type: ignore[attr-defined]
-    judged = jobs.judged(facts, {}, judge_log)
+    facts = audit.replicas.held.frame  # type: ignore[attr-defined]
+    judged = jobs.over_each(facts, partial(judge_list, {}, judge_log))
     plan_text = judged._jdf.queryExecution().executedPlan().toString()
     facts.unpersist()
-    (facts_move,) = (line for line in plan_text.splitlines() if "Exchange " in line)
-    assert "REPARTITION_BY_COL" in facts_move
-    assert plan_text.count("MapInArrow") == 2  # reading replicas, judging logs
-    assert "BroadcastExchange" not in plan_text
+    assert "Exchange" not in plan_text
+    assert plan_text.count("MapInArrow") == 2  # reading lists, judging their logs

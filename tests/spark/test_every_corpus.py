@@ -61,8 +61,8 @@ def some_in_parts(tasks: list[ReplicaTask | TextTask]) -> Divided:
     """The replicas of two corpora in parts; a replica in parts is a task of its own, so that all of them would take
     long."""
     large, small = divide_all(tasks)
-    divided = [t for t in large if IN_PARTS & set(t.place.path.split("/"))]
-    return divided, [*small, *(t for t in large if t not in divided)]
+    divided = [of_log for of_log in large if IN_PARTS & set(of_log[0].place.path.split("/"))]  # type: ignore[union-attr]
+    return divided, [*small, *(item for of_log in large if of_log not in divided for item in of_log)]
 
 
 def test_spark_finds_the_same_in_parts_beside_whole_ones(

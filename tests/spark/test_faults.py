@@ -7,7 +7,6 @@ ones headers are read again when they are judged. Attempts that were lost with t
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -19,12 +18,12 @@ from pyspark import TaskContext
 
 from auditor import running
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.facts.replica_facts import ReplicaFacts
-from auditor.inline import InlineRunner, KeptReplicas
+from auditor.facts.replica_facts import ReplicaFacts, log_of
+from auditor.inline import InlineRunner
 from auditor.pipeline import plan
 from auditor.pipeline.judge import judge_log
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import LOG, Judged, KeptFacts, kept, row_of
+from auditor.pipeline.runner import LOG, Judged, Pair, Runner, row_of
 from auditor.processes.isolation import Pool
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.segment_checks import SegmentHeaders
@@ -121,19 +120,19 @@ class Long(NamedTuple):
     """Facts of replicas that are compared by sums, and what judges their logs; ``again``: places and names of the
     segments that are then read again."""
 
-    facts: list[ReplicaFacts]
+    pairs: list[Pair]
     clusters: dict[str, Cluster]
     kinds: tuple[str, ...]
     again: list[tuple[StorageLocation, str]]
 
-    def rows(self) -> list[KeptFacts]:
-        return [kept(facts) for facts in self.facts]
-
     def inline(self) -> list[tuple[str, str]]:
         """What is said of them without Spark."""
         with Pool(1) as pool:
-            runner, judge = InlineRunner(pool), partial(judge_log, kinds=self.kinds)
-            return said(runner.judge(KeptReplicas(self.rows), self.clusters, judge))
+            return self.judged(InlineRunner(pool), partial(judge_log, kinds=self.kinds))
+
+    def judged(self, runner: Runner, judge: Any) -> list[tuple[str, str]]:
+        """What is said of them on a way to run."""
+        return said(runner.judge(runner.keep(lambda: self.pairs), self.clusters, judge))
 
 
 def said(rows: Iterable[Judged]) -> list[tuple[str, str]]:
@@ -159,8 +158,8 @@ def long(monkeypatch: pytest.MonkeyPatch) -> Long:
         here.setattr(SegmentHeaders, "read", noted)
         audit = opened(corpora.unpack(LONG))
         _ = audit.judged
-    facts = [pickle.loads(row.facts) for row in audit.replicas.rows()]
-    return Long(facts, audit.clusters, tuple(audit.kinds), again)
+    pairs = sorted(audit.replicas.pairs(), key=lambda pair: log_of(pair[0]))
+    return Long(pairs, audit.clusters, tuple(audit.kinds), again)
 
 
 def lost_twice(replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -173,20 +172,18 @@ def lost_twice(replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str,
 
 def test_attempts_that_were_lost_leave_no_file_out(long: Long, spark: SparkSession) -> None:
     assert long.again, "nothing is read again"
-    held = jobs.facts_frame(spark, long.rows())
-    assert said(jobs.judge_logs(held, long.clusters, partial(lost_twice, kinds=long.kinds))) == long.inline()
+    runner = running.runner_for(None, spark)
+    assert long.judged(runner, partial(lost_twice, kinds=long.kinds)) == long.inline()
 
 
 def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) -> None:
     place, name = long.again[0]
     whole = long.inline()
-    for facts in long.facts:
+    for _, facts in long.pairs:
         files = getattr(facts.digests, "files", None)
         if files is not None and files.place == place and name in [segment[0] for segment in files.segments]:
             facts.digests.files = replace(files, place=CrashingPlace(*place, name, "exit", ""))  # type: ignore[union-attr, arg-type]
-    found = said(
-        jobs.judge_logs(jobs.facts_frame(spark, long.rows()), long.clusters, partial(judge_log, kinds=long.kinds))
-    )
+    found = long.judged(running.runner_for(None, spark), partial(judge_log, kinds=long.kinds))
     assert found == long.inline() != whole
     (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
     detail = "reading it ends the process: exit status 7, when replicas were compared"

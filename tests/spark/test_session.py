@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import random
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,12 +22,11 @@ from auditor import register, running
 from auditor.base import code_cache
 from auditor.connectors.tables.sources import _KNOWING, NO_PACKAGE
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.runner import KeptFacts
-from auditor.rules.seen.cluster_view import Cluster
+from auditor.pipeline.runner import PackedFacts, Replicas
 from auditor.spark import jobs, spark_runner
 from auditor.spark import session as spark_session
 from auditor.spark.session import DAEMON, TUNED, tuned
-from auditor.spark.spark_runner import SparkReplicas
+from auditor.spark.spark_runner import FactsOfJob
 from tests import corpora
 from tests.conftest import ROOT, SHORT_JVM
 
@@ -127,28 +123,18 @@ def test_a_query_is_interpreted_and_the_next_compiled_again(spark: SparkSession)
     assert "*(1)" in spark.range(3).filter("id > 1")._jdf.queryExecution().toString()
 
 
-def note_task(replicas: list[Any], cluster: Any) -> Iterator[tuple[str, dict[str, Any]]]:
-    """In place of a judge: says which task each log came to."""
+def note_task(packed: Iterable[bytes]) -> Iterator[bytes]:
+    """Says which task each list came to."""
     context = TaskContext.get()
     assert context is not None
-    yield "task", {"task": context.partitionId()}
+    yield from (str(context.partitionId()).encode() for _ in packed)
 
 
-def test_logs_with_few_facts_are_shared_out_among_tasks(spark: SparkSession) -> None:
-    """Rows of less than a MiB are one task's to Spark's adaptive execution, and Python takes long over each."""
-    draw = random.Random(5)
-    replicas = (SimpleNamespace(topic="t", topic_id=None, noise=draw.randbytes(1500)) for _ in range(400))
-    facts = [KeptFacts("c", "t", n, "d", b"", pickle.dumps(one), b"") for n, one in enumerate(replicas)]
-    parallelism = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "4")  # as users have it
-    try:
-        rows = [row for _, row in jobs.judge_logs(jobs.facts_frame(spark, facts), {"c": Cluster(0, 0)}, note_task)]
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", parallelism)
-    of_task = Counter(row["task"] for row in rows)
-    assert sum(of_task.values()) == len(facts)
-    assert len(of_task) >= 2
-    assert max(of_task.values()) < 0.8 * len(facts)
+def test_facts_of_the_driver_are_a_task_each_list(spark: SparkSession) -> None:
+    """Whatever users have set: Python takes long over each."""
+    frame = jobs.facts_frame(spark, [PackedFacts(b"", b"1") for _ in range(7)])
+    assert sorted(map(int, jobs.over(frame, note_task))) == list(range(7))
+    frame.unpersist()
 
 
 def test_a_worker_without_the_package_says_what_to_do(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,12 +188,18 @@ def test_compiling_on_a_cluster_is_said_once(
     replicas: Any = [SimpleNamespace(sums={"batches": 3}), SimpleNamespace(sums={"batches": 4})]
     assert list(jobs.counting(replicas, counted)) == replicas
     assert (counted.batches.value, counted.compiled.value) == (7, 1)
-    frame = jobs.facts_frame(spark, [])
-    assert SparkReplicas(frame, counted=counted).briefs() == []
+    runner = running.runner_for(None, spark)
+
+    def briefs(counted: jobs.Counted | None) -> list[Any]:
+        held = FactsOfJob(runner, lambda: jobs.facts_frame(spark, []))  # type: ignore[arg-type]
+        held.counted = counted
+        return Replicas(held).briefs()
+
+    assert briefs(counted) == []
     assert caplog.messages == []  # here the first line of the command says it
     monkeypatch.setattr(spark_runner, "is_local", lambda _: False)
-    assert SparkReplicas(frame, counted=counted).briefs() == []
-    assert SparkReplicas(frame, counted=jobs.Counted.on(spark)).briefs() == []
+    assert briefs(counted) == []
+    assert briefs(jobs.Counted.on(spark)) == []
     assert caplog.messages == [spark_runner.COMPILED]
 
 

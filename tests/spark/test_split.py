@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,9 @@ import pytest
 
 from auditor import running
 from auditor.pipeline.options import AuditOptions
-from auditor.pipeline.plan import reads_records, segment_tasks
-from auditor.pipeline.runner import read_task
-from auditor.pipeline.work_folder import WorkFolder, is_kept
-from auditor.replay.task import ReplicaTask, TextTask
+from auditor.pipeline.plan import Item, log_of, reads_records, segment_tasks, unread
+from auditor.pipeline.runner import briefs_of, read_task
+from auditor.pipeline.work_folder import WorkFolder, is_kept, kept_tasks
 from auditor.spark import jobs
 from auditor.spark.jobs import read_parts
 from auditor.spark.session import tuned
@@ -26,14 +26,21 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
-Divided = tuple[list[ReplicaTask], list[ReplicaTask | TextTask]]
+Divided = tuple[list[list[Item]], list[Item]]
 
 
-def divide_all(tasks: list[ReplicaTask | TextTask]) -> Divided:
-    """Instead of :func:`auditor.pipeline.plan.divide`: all replicas in parts but those that never may be, however
-    small."""
-    large = [t for t in tasks if isinstance(t, ReplicaTask) and t.replica.segments and not reads_records(t)]
-    return large, [t for t in tasks if t not in large]
+def divide_all(items: Sequence[Item]) -> Divided:
+    """Instead of :func:`auditor.pipeline.plan.divide`: all logs in parts but those that never may be, however small."""
+    logs: dict[tuple[str, str, int], list[Item]] = {}
+    for item in items:
+        logs.setdefault(log_of(item), []).append(item)
+    large = [of_log for of_log in logs.values() if any(map(with_segments, of_log))]
+    return large, [item for of_log in logs.values() if of_log not in large for item in of_log]
+
+
+def with_segments(item: Item) -> bool:
+    task = unread(item)
+    return task is not None and bool(task.replica.segments) and not reads_records(task)
 
 
 def audited(name: str, out: Path, spark: SparkSession | None = None, *, tables: bool = False) -> Path:
@@ -83,27 +90,29 @@ def test_batches_are_counted_where_replicas_are_read(
     if kept:
         work = WorkFolder(str(tmp_path / "work"))
         work.key()
-        frame = jobs.read_kept_replicas(spark, tasks, work, [], counted)
+        frame = jobs.read_lists(spark, kept_tasks(tasks, work, []), work, counted)
     else:
-        frame = jobs.read_replicas(spark, tasks, counted)
-    assert frame.count() == len(tasks)
+        frame = jobs.read_lists(spark, tasks, counted=counted)
+    assert sum(len(briefs_of(row.briefs).briefs) for row in frame.collect()) == len(tasks)
     frame.unpersist()
     assert counted.batches.value == sum(facts.sums["batches"] for task in tasks for facts in read_task(task)) > 0
     assert counted.compiled.value == 0
 
 
 @pytest.mark.parametrize(("parts", "partitions"), [(1, 1), (100, 5)])
-def test_chunks_arrive_in_order_and_those_of_a_replica_together(
-    parts: int, partitions: int, spark: SparkSession
-) -> None:
-    tasks = tasks_below(corpora.unpack("altered-41"))
+def test_chunks_arrive_in_order_and_those_of_a_log_together(parts: int, partitions: int, spark: SparkSession) -> None:
+    logs = jobs.numbered(divide_all(tasks_below(corpora.unpack("altered-41")))[0])
+    tasks = [task for items in logs for _, item in items if (task := unread(item))]
     with tuned(spark, {"spark.sql.shuffle.partitions": str(partitions)}):
-        chunks = read_parts(spark, tasks, parts).drop("packed")
+        chunks = read_parts(spark, logs, parts).drop("packed")
         found = [rows for rows in chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect() if rows]
-    # Of each segment a chunk and what it comes to.
-    expected = [[(k, n, row) for n in range(len(t.replica.segments)) for row in (0, 1)] for k, t in enumerate(tasks)]
+    # Of each segment a row with its chunk and what it comes to.
+    expected = [
+        [(log, k, n, 0) for k, item in items if (t := unread(item)) for n in range(len(t.replica.segments))]
+        for log, items in enumerate(logs)
+    ]
     assert [rows for rows in found if rows == sorted(rows)] == found
     assert 1 <= len(found) <= partitions
     together = [list(some) for rows in found for _, some in itertools.groupby(rows, key=lambda row: row[0])]
     assert sorted(together) == expected
-    assert sum(map(len, found)) == 2 * len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))
+    assert sum(map(len, found)) == len(segment_tasks(tasks)) > len(in_parts(tasks[:1]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 import os
 import random
 import types
@@ -14,23 +15,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from auditor.connectors.codec.damaged_fields import ReadsEpochs
-from auditor.connectors.logdir.copy_view import CopyView
-from auditor.connectors.logdir.files import EpochStarts
-from auditor.connectors.stores.storage import View
 from auditor.facts.arrow_codec import Codec, DamagedFacts
-from auditor.facts.batch_sums import BatchSums, HeaderFiles
+from auditor.facts.batch_sums import BatchSums
+from auditor.facts.events import EVENT
 from auditor.facts.packed import Packed, PackedColumns, PackedRows, packed
-from auditor.facts.replica_facts import ABORTED, EVENT, PRODUCER, ReplicaFacts
-from auditor.pipeline.cluster_context import Brief
-from auditor.pipeline.runner import BRIEFS_AT_REST, FACTS_AT_REST
-from auditor.replay.reading.segment_checks import SegmentHeaders
+from auditor.facts.replica_facts import ABORTED, PRODUCER, ReplicaFacts
+from auditor.pipeline.derived_tables import SHARES_AT_REST, Share
+from auditor.pipeline.runner import BRIEFS_AT_REST, ListBriefs
+from auditor.replay.reading.chunks import FACTS_AT_REST, PARTS_AT_REST, PackedPart
+from auditor.replay.reading.segment_checks import STAND_INS, SegmentHeaders
 from tests.seeded_tests import seeded
 from tests.whole.test_split import same
 
 # Any value of a type, by its annotation alone.
 
-STAND_INS: dict[Any, type] = {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
 TEXTS = ("", "a", "topic-0", "Zürich", "a" * 300, "\x00", "\udc80\udcff", "日本")
 NUMBERS = (0, 1, -1, 7, 2**31, 2**63 - 1, -(2**63))
 ROWS = {"events": EVENT, "producers": PRODUCER, "aborted": ABORTED}
@@ -64,6 +62,8 @@ def some(rng: random.Random, kind: Any, name: str = "") -> Any:
         make = origin if origin in (tuple, frozenset, set) else list
         return make(some(rng, of[0]) for _ in range(rng.randrange(3)))
     kind = STAND_INS.get(kind, kind)
+    if issubclass(kind, enum.Enum):
+        return rng.choice(list(kind))
     hints = typing.get_type_hints(kind)
     return kind(**{name: some(rng, hints[name], name) for name in names_of(kind)})
 
@@ -95,7 +95,9 @@ def sums(rng: random.Random) -> BatchSums:
     return made
 
 
-CODECS = [(FACTS_AT_REST, ReplicaFacts), (BRIEFS_AT_REST, Brief)]
+CODECS: list[tuple[Codec[Any], type]] = [
+    (FACTS_AT_REST, ReplicaFacts), (BRIEFS_AT_REST, ListBriefs), (SHARES_AT_REST, Share), (PARTS_AT_REST, PackedPart),
+]  # fmt: skip
 
 
 @seeded(40)
@@ -121,6 +123,10 @@ def alike(one: Any, other: Any) -> bool:
         return isinstance(other, PackedRows) and one.dtype == other.dtype and one[:].tobytes() == other[:].tobytes()
     if isinstance(one, PackedColumns):
         return all(np.array_equal(a[1], b[1]) for a, b in zip(one.items(), other.items(), strict=True))
+    if isinstance(one, list | tuple):
+        return type(one) is type(other) and len(one) == len(other) and all(map(alike, one, other))
+    if dataclasses.is_dataclass(one):
+        return type(one) is type(other) and all(alike(getattr(one, n), getattr(other, n)) for n in names_of(one))
     return same(one, other)
 
 

@@ -4,7 +4,6 @@ transaction.version 2, and once more where the coordinator fences the producer f
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 from auditor.facts.coordinator_history import build_history, transactions
 from auditor.facts.coordinator_log import StateRecord, pack
 from auditor.pipeline import derived_tables
-from auditor.pipeline.derived_tables import BRANCH, Share, begun, decided_by, summed
+from auditor.pipeline.derived_tables import BRANCH, SHARES_AT_REST, Share, begun, decided_by, summed
 from auditor.rules.partition_transactions import decisions
 from auditor.rules.seen.cluster_view import Cluster
 
@@ -76,7 +75,9 @@ def test_shares_of_several_logs_are_one_row() -> None:
     branches = [(7, 0, 1, 1, 3, 300), (7, 0, 1, 2, 4, 400), (8, 0, 1, 9, 9, 900)]
     shares = [Share(None, np.array([row], BRANCH), {(7, 0): [f"g{n}"]}) for n, row in enumerate(branches[:2])]
     shares += [Share(None, np.array(branches[2:], BRANCH), {}), Share(("c", 1, "d"), np.empty(0, BRANCH), {})]
-    (rows,) = derived_tables.coordinated_rows(cluster, 3, [pickle.dumps(share) for share in shares])
+    (rows,) = derived_tables.coordinated_rows(
+        cluster, 3, [SHARES_AT_REST.pack(shares[:3]), SHARES_AT_REST.pack(shares[3:])]
+    )
     (row,) = rows.to_pylist()
     names = ("cluster_id", "log_dir", "topic", "partition", "partitions_seen", "batches", "records", "bytes", "groups")
     assert [row[name] for name in names] == ["c", "d", "__transaction_state", 3, 2, 3, 7, 700, ["g0", "g1"]]

@@ -1,77 +1,72 @@
-"""Facts on the driver: whatever the order in which replicas are read, each log is whole, in order, and in one list."""
+"""Facts on the driver: whatever the lists in which replicas are read, each log is whole, and in one task."""
 
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from auditor.base.at_rest import SORTED_TOGETHER
-from auditor.inline import LARGE, LIST_BYTES, KeptReplicas, lists
-from auditor.pipeline.runner import KeptFacts
+from auditor.facts.replica_facts import log_of
+from auditor.inline import FACTS_BYTES, FactsHere
+from auditor.pipeline.runner import PackedFacts, Pair, Replicas, pack, pack_logs, pairs_of
 
 
-def kept(topic: str, partition: int, log_dir: str, size: int = 10) -> KeptFacts:
-    facts = f"{topic}-{partition}@{log_dir}".encode().ljust(size)
-    return KeptFacts("cluster", topic, partition, log_dir, b"", facts, b"")
+def replica(topic: str, partition: int, log_dir: str) -> Pair:
+    names: Any = SimpleNamespace(join_key="cluster", topic=topic, partition=partition, log_dir=log_dir)
+    return names, names
 
 
-@pytest.mark.parametrize("partitions", [1, 5, 70, SORTED_TOGETHER + 1])
+@pytest.mark.parametrize("partitions", [1, 5, 70, 500])
 @pytest.mark.parametrize("replicas", [1, 3])
+def test_logs_are_whole_and_in_order(partitions: int, replicas: int) -> None:
+    pairs = [replica("t", p, f"broker-{b}") for p in range(partitions) for b in range(replicas)]
+    packed = list(pack_logs(pairs))
+    assert [pair for some in packed for pair in pairs_of(some)] == pairs
+    logs = [{log_of(facts) for _, facts in pairs_of(some)} for some in packed]
+    assert sum(map(len, logs)) == partitions
+    assert max(map(len, logs)) < 100
+
+
+def test_packed_facts_are_in_the_order_of_their_logs_and_directories() -> None:
+    pairs = [replica("t", p, f"broker-{b}") for p in range(3) for b in range(3)]
+    assert pairs_of(pack(reversed(pairs))) == pairs
+
+
 @pytest.mark.parametrize("processes", [1, 2])
-def test_logs_are_whole_and_in_order(partitions: int, replicas: int, processes: int) -> None:
-    rows = [kept("t", p, f"broker-{b}", 4200) for p in range(partitions) for b in range(replicas)]
-    held = KeptReplicas(lambda: random.Random(1).sample(rows, len(rows)))
-    expected = [("cluster", [row.facts for row in rows[at : at + replicas]]) for at in range(0, len(rows), replicas)]
-    shared = lists(held, processes)
-    assert [log for some in shared for log in some] == expected
-    assert list(held.logs()) == expected
-    assert held.rows() == rows
-    assert 1 <= len(shared) <= 4 * processes
-    if partitions > 1000:
-        assert len(shared) == 4 * processes
+def test_tasks_over_facts_have_similar_sizes_and_the_order_of_the_facts(processes: int) -> None:
+    packed = [PackedFacts(b"", os.urandom(FACTS_BYTES // 2)) for _ in range(40)]
+    shared = FactsHere(lambda: packed).shared(processes)
+    assert [facts for some in shared for facts in some] == [some.facts for some in packed]
+    assert len(shared) == 4 * processes
+    assert {len(some) for some in shared} == {40 // (4 * processes)}
 
 
-def test_large_logs_are_alone_in_a_list() -> None:
-    """Though they stand side by side among many small ones."""
-    small = [kept("a", p, "broker-1") for p in range(200)] + [kept("z", p, "broker-1") for p in range(200)]
-    large = [KeptFacts("cluster", "m", p, "broker-1", b"", os.urandom(max(LARGE, LIST_BYTES)), b"") for p in range(8)]
-    shared = lists(KeptReplicas(lambda: [*small, *large]), 2)
-    weights = [sum(len(facts[0]) >= LARGE for _, facts in some) for some in shared]
-    assert sum(weights) == 8
-    assert max(weights) == 1
-
-
-def test_newer_facts_take_the_place_of_older_ones() -> None:
-    rows = [kept("t", p, "broker-1") for p in range(100)]
-    newer = rows[7]._replace(facts=b"newer")
-    assert KeptReplicas(lambda: rows).replaced(KeptReplicas(lambda: [newer])).rows() == [*rows[:7], newer, *rows[8:]]
+def test_little_is_one_task_and_what_is_large_has_its_own() -> None:
+    small = [PackedFacts(b"", b"%d" % n) for n in range(100)]
+    assert FactsHere(lambda: small).shared(2) == [[some.facts for some in small]]
+    large = [PackedFacts(b"", os.urandom(10 * FACTS_BYTES)) for _ in range(8)]
+    shared = FactsHere(lambda: [*small, *large, *small]).shared(2)
+    assert [sum(len(facts) > FACTS_BYTES for facts in some) for some in shared] == [1] * 8
+    assert FactsHere(list).shared(2) == []
 
 
 def test_who_interrupts_the_reading_may_ask_again() -> None:
     """As somebody does in a notebook: what had been read before must not pass for all there is, nor nothing."""
-    rows = [kept("t", p, "broker-1") for p in range(100)]
+    packed = [pack([replica("t", p, "broker-1")]) for p in range(100)]
     stops = [50, 0]
 
-    def read() -> Iterator[KeptFacts]:
-        stop = stops.pop()
-        yield from rows[:stop] if stop else rows
+    def read() -> Iterator[PackedFacts]:
+        stop = stops.pop(0)
+        yield from packed[:stop] if stop else packed
         if stop:
             raise KeyboardInterrupt
 
-    stops.reverse()
-    held = KeptReplicas(read)
+    held = FactsHere(read)
     with pytest.raises(KeyboardInterrupt):
-        held.briefs()
-    assert held.rows() == rows
-    assert held.rows() == rows, "and is then known"
+        Replicas(held).briefs()
+    assert held.packed() == packed
+    assert held.packed() == packed, "and is then known"
     assert stops == []
-
-
-def test_resume_points_are_not_packed() -> None:
-    """A watch asks for the rows once, and large ones are compressed where they were made."""
-    row = kept("t", 0, "broker-1")._replace(resume_point=os.urandom(LARGE))
-    (bunch,) = KeptReplicas(lambda: [row]).bunches()
-    assert bunch.content == [row]

@@ -12,11 +12,10 @@ from auditor.base.at_rest import OPEN, SORTED_TOGETHER, TOGETHER, RowsAtRest, Te
 from auditor.connectors.codec.small_files import Offsets
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.stores.storage import StorageLocation
-from auditor.pipeline import plan
+from auditor.pipeline import plan, work_folder
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.work_folder import WorkFolder
-from auditor.replay.task import ReplicaTask
-from auditor.spark import jobs
+from auditor.replay.task import KeptTask, ReplicaTask
 
 OPTIONS = AuditOptions(("/nowhere",), Path("out"))
 
@@ -78,7 +77,7 @@ def test_only_logs_with_several_replicas_are_asked_for_what_compares_them() -> N
 
 
 @pytest.mark.parametrize("count", [7, SORTED_TOGETHER + 9])
-def test_lists_have_each_task_once_and_about_the_same_bytes(count: int) -> None:
+def test_segments_are_in_lists_of_about_the_same_bytes(count: int) -> None:
     """By the greedy rule no list has more than the lightest and its last, which is its smallest."""
     rng = random.Random(2)
     tasks = tasks_of([rng.randrange(10_000_000) for _ in range(count)])
@@ -91,15 +90,33 @@ def test_lists_have_each_task_once_and_about_the_same_bytes(count: int) -> None:
     assert all(sum(some) <= lightest + some[-1] for some in sizes)
 
 
-def test_of_many_tasks_the_largest_go_first_and_the_others_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = [5, 1, 9, 2, 8, 3, 7]
-    assert partitions(plan.largest_first(tasks_of(sizes))) == [2, 4, 6, 0, 5, 3, 1]
-    monkeypatch.setattr(plan, "FEW", 6)
-    monkeypatch.setattr(plan, "LARGEST", 2)
-    found = plan.largest_first(tasks_of(sizes))
-    assert partitions(found) == [2, 4, 0, 1, 3, 5, 6]
-    assert partitions(found[1:3]) == [4, 0]
-    assert plan.bytes_of(found).tolist() == [9, 8, 5, 1, 2, 3, 7]
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_lists_have_whole_logs_each_once_and_about_the_same_bytes(count: int, lazy: bool) -> None:
+    """Three brokers have each log. No list has more than its share and a half, but a log that is alone there."""
+    rng = random.Random(count)
+    first = inventory([rng.randrange(1_000_000) for _ in range(300)] + [40_000_000, 70_000_000]).log_dirs[0]
+    others = [dataclasses.replace(first, name=f"b{n}", broker_id=n) for n in (1, 2)]
+    tasks = plan.replica_tasks(Inventory((first, *others), (), (), (), ()), {}, OPTIONS)
+    lists = plan.WorkLists(tasks if lazy else list(tasks), count)
+    found = [[(task.replica.partition, task.place.path) for task in some] for some in lists]
+    assert sorted(one for some in found for one in some) == sorted((p, "/b0") for p in range(302) for _ in range(3))
+    logs = [sorted({partition for partition, _ in some}) for some in found]
+    assert sorted(p for some in logs for p in some) == list(range(302)), "a log is in one list"
+    assert all(some == [p for p, _ in some_found[::3]] for some, some_found in zip(logs, found, strict=True))
+    assert sorted(logs) == logs, "lists are in the order of their first logs"
+    sizes = [sum(map(plan.size, some)) for some in lists]
+    assert lists.sizes.tolist() == sizes
+    share = sum(sizes) / count
+    assert all(size <= 1.5 * share + 3_150_000 for size, some in zip(sizes, logs, strict=True) if len(some) > 1)
+    assert len(lists) <= count + sum(1 for some in logs if len(some) == 1) + 1
+    ordered = lists.largest_first()
+    assert [sum(map(plan.size, some)) for some in ordered] == sorted(sizes, reverse=True)
+    assert [ordered[number] for number in range(len(lists))] == [lists[number] for number in ordered.numbers]
+
+
+def test_no_items_are_no_lists() -> None:
+    assert list(plan.WorkLists([], 3)) == list(plan.WorkLists(tasks_of([]), 3).largest_first()) == []
 
 
 def test_offsets_are_as_those_they_were_made_of() -> None:
@@ -122,13 +139,12 @@ def test_rows_that_were_written_before_are_written_as_they_are() -> None:
     assert (list(texts), texts[1], texts[1:], len(texts)) == (rows, rows[1], rows[1:], 3)
 
 
-def test_of_very_many_tasks_each_is_kept_under_its_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lists of so many are made of what was at rest meanwhile: other objects than those that were given."""
-    named = [(t, str(number).encode()) for number, t in enumerate(tasks_of([100] * (SORTED_TOGETHER + 2)))]
-    lists: list[list[tuple[ReplicaTask, bytes]]] = []
-    monkeypatch.setattr(jobs, "slots", lambda _: 2)
-    monkeypatch.setattr(jobs, "attempts", lambda _: 4)
-    monkeypatch.setattr(jobs, "each_list", lambda _spark, some, *_: lists.extend(some))
-    jobs._missing(None, named, WorkFolder("/nowhere"))  # type: ignore[arg-type]
-    found = {identity: task.replica.partition for some in lists for task, identity in some}
+def test_of_very_many_tasks_each_is_kept_under_its_own_identity(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Tasks are made when they are come to: other objects each time, which take the addresses of those before."""
+    monkeypatch.setattr(work_folder, "identities", lambda tasks: [str(t.replica.partition).encode() for t in tasks])
+    tasks = tasks_of([100] * (SORTED_TOGETHER + 2))
+    items = work_folder.kept_tasks(tasks, WorkFolder(str(tmp_path)), [])
+    found = {item.identity: item.task.replica.partition for item in items if isinstance(item, KeptTask)}
     assert found == {str(n).encode(): n for n in range(SORTED_TOGETHER + 2)}

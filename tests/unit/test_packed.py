@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from auditor.facts.packed import PACK_ABOVE, PIECE, PackedColumns, PackedRows
-from auditor.facts.replica_facts import PRODUCER, at_rest
-from auditor.facts.replica_facts import ROWS as ROWS_AT_REST
+from auditor.facts.replica_facts import PRODUCER
 
 ROWS = PACK_ABOVE + 1
 
@@ -31,18 +30,6 @@ def plain() -> np.ndarray:
 @pytest.fixture(scope="module")
 def packed(plain: np.ndarray) -> PackedRows:
     return PackedRows(PRODUCER, [plain[:9], plain[9:9], plain[9:]])
-
-
-@pytest.mark.parametrize("dtype", [*ROWS_AT_REST.values(), np.dtype([("other", "i4"), ("one", "i8")])])
-def test_rows_at_rest_are_the_same_and_name_their_type(dtype: np.dtype) -> None:
-    """Also where numpy made their type anew, as it does for rows that were put together."""
-    rows = np.frombuffer(np.random.default_rng(7).bytes(9 * dtype.itemsize), dtype)
-    for made in (rows, np.concatenate([rows[:4], rows[4:]]), rows[:0]):
-        found = pickle.loads(at_rest({"rows": made}))["rows"]
-        assert found.dtype == made.dtype
-        assert found.tobytes() == made.tobytes()
-    plain = pickle.dumps({"rows": rows[:0]}, 5)
-    assert (len(at_rest({"rows": rows[:0]})) < len(plain) / 2) == (dtype in ROWS_AT_REST.values())
 
 
 def test_columns_that_are_the_same_in_all_rows_of_a_part_or_only_at_its_ends() -> None:

@@ -1,4 +1,4 @@
-"""Rows between Spark and its workers: in few batches, and in groups by log."""
+"""Rows between Spark and its workers: in few batches, and in groups by key."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from auditor.spark.jobs import BATCH_BYTES, LogRow, array, in_batches, logs
+from auditor.spark.jobs import BATCH_BYTES, LogRow, array, in_batches, keyed
 
 KEYED = pa.schema(
     [("join_key", pa.string()), ("topic", pa.string()), ("partition", pa.int32()), ("facts", pa.binary())]
@@ -57,10 +57,10 @@ def test_nothing_waits_for_more_than_a_batch() -> None:
     assert taken == [0, 1]
 
 
-def test_a_log_goes_on_in_the_next_batch() -> None:
+def test_a_key_goes_on_in_the_next_batch() -> None:
     first = [("a", "t", 0, b"1"), ("a", "t", 1, b"2")]
     second = [("a", "t", 1, b"3"), ("b", "t", 1, b"4")]
     batches = (batch for rows in (first, second) for batch in in_batches(rows, KEYED))
-    assert [(key, list(mine)) for key, mine in logs(batches)] == [
-        (("a", "t", 0), [(b"1",)]), (("a", "t", 1), [(b"2",), (b"3",)]), (("b", "t", 1), [(b"4",)]),
+    assert [(key, list(mine)) for key, mine in keyed(batches)] == [
+        (("a", "t", 0), [b"1"]), (("a", "t", 1), [b"2", b"3"]), (("b", "t", 1), [b"4"]),
     ]  # fmt: skip

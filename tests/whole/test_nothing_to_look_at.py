@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from auditor.facts.events import blank_events
-from auditor.facts.replica_facts import ABORTED, ReplicaFacts
-from auditor.inline import KeptReplicas
+from auditor.facts.replica_facts import ABORTED, ReplicaFacts, log_of
 from auditor.pipeline.judge import judge_log
+from auditor.replay.reading.chunks import logs_of
 from auditor.rules.catalogue import registry
 from auditor.rules.seen.cluster_view import Cluster
 from tests import corpora, made
@@ -52,9 +52,8 @@ def judged(facts: Iterable[bytes], cluster: Cluster, without: tuple[str, ...], *
 @pytest.mark.parametrize("name", ["altered-41", "hanging-36", "tiered-43"])
 def test_what_is_not_there_is_judged_like_what_means_nothing(name: str) -> None:
     audit = opened(corpora.unpack(name))
-    assert isinstance(audit.replicas, KeptReplicas)
-    for key, facts in audit.replicas.logs():
-        packed, cluster = list(facts), audit.clusters[key]
+    for replicas in logs_of(some.facts for some in audit.replicas.held.packed()):
+        packed, cluster = [pickle.dumps(one) for one in replicas], audit.clusters[replicas[0].join_key]
         for without in WITHOUT:
             shortly, at_length = (judged(packed, cluster, without, blank=blank) for blank in (False, True))
-            assert shortly == at_length, (key, without)
+            assert shortly == at_length, (log_of(replicas[0]), without)

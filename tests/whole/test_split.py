@@ -28,12 +28,12 @@ from auditor.pipeline import cluster_settings, plan
 from auditor.pipeline.options import AuditOptions
 from auditor.processes.isolation import read_apart
 from auditor.replay.producers.audit_replay import INTERNAL_TOPICS
-from auditor.replay.reading import segment_checks
-from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_row
+from auditor.replay.reading import chunks, segment_checks
+from auditor.replay.reading.chunks import PackedRow, packed, read_chunks, read_packed, unpacked, unpacked_parts
 from auditor.replay.reading.replica_reader import read_replica
 from auditor.replay.reading.segment_checks import SegmentOutcome
-from auditor.replay.task import ReplicaTask
-from auditor.spark.jobs import CHUNKS_ARROW, list_packed, replay_parts
+from auditor.replay.task import KeptTask, ReplicaTask
+from auditor.spark.jobs import CHUNKS_ARROW, _rows, list_packed, replay
 from tests import corpora
 from tests.crashing_files import CrashingPlace
 
@@ -77,10 +77,12 @@ def in_parts(tasks: list[ReplicaTask], rows_each: int = 3) -> list[ReplicaFacts]
 
 def replayed(rows: list[PackedRow], tasks: list[ReplicaTask], rows_each: int = 3) -> list[ReplicaFacts]:
     """What the second stage gives of rows in the order of the log."""
+    of_log = [(0, *row) for row in rows]
     table = pa.Table.from_pydict(
-        {name: [row[k] for row in rows] for k, name in enumerate(CHUNKS_ARROW.names)}, schema=CHUNKS_ARROW
+        {name: [row[k] for row in of_log] for k, name in enumerate(CHUNKS_ARROW.names)}, schema=CHUNKS_ARROW
     )
-    return list(replay_parts(iter(table.to_batches(max_chunksize=rows_each)), tasks))
+    arrived = (row for _, row in _rows(iter(table.to_batches(max_chunksize=rows_each))))
+    return list(replay(arrived, dict(enumerate(tasks))))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -229,17 +231,21 @@ def test_a_segment_that_kills_its_reader_is_refused_by_name() -> None:
     crashing = replace(task, place=CrashingPlace(*task.place, file, "segfault", ""))  # type: ignore[arg-type]
     ((replica, number, chunk, data),) = next(read_apart(plan.segment_tasks([crashing])[:1], list_packed))
     assert (replica, number, chunk) == (0, 0, 0)
-    outcome = unpacked_row(data)
+    (outcome,) = unpacked_parts(data)
     assert isinstance(outcome, SegmentOutcome)
     said = DecodeError(file, 0, task.replica.segments[0].size, "unreadable", "reading it ends the process: SIGSEGV")
     assert outcome.unopened == said
 
 
-def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log() -> None:
+def test_a_chunk_that_does_not_arrive_is_an_error_not_a_shorter_log(monkeypatch: pytest.MonkeyPatch) -> None:
     task = next(t for t in tasks_below(corpora.unpack(SEGMENTS)) if len(t.replica.segments) > 1)
     rows = [row for part in plan.segment_tasks([task])[1:] for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="segment 0 of a replica did not arrive"):
         replayed(rows, [task])
+    first = next(read_packed(plan.segment_tasks([task])[0]))
+    with pytest.raises(RuntimeError, match="segment 1 of a replica did not arrive, but None did"):
+        replayed([first], [task])
+    monkeypatch.setattr(chunks, "PARTS_OF_A_ROW", 1)
     (first, _, *_) = [row for part in plan.segment_tasks([task]) for row in read_packed(part)]
     with pytest.raises(RuntimeError, match="the end of segment 0 of a replica did not arrive"):
         replayed([first], [task])
@@ -254,8 +260,18 @@ def made(partition: int, mib: int, topic: str = "orders", segments: int = 4) -> 
 def test_only_what_is_too_large_for_a_task_is_divided() -> None:
     small = [made(p, 4000) for p in range(10)]
     large = made(10, 4200)
-    assert plan.divide([*small, large]) == ([large], small)
+    assert plan.divide([*small, large]) == ([[large]], small)
     assert plan.divide(small) == ([], small)
+
+
+def test_the_log_of_a_large_replica_is_divided_as_a_whole() -> None:
+    """All its replicas meet in one task, though others are small, or of one segment, or kept already."""
+    large, small, lone = made(1, 4200), made(1, 1), made(1, 1, segments=1)
+    kept = [KeptTask(task, b"", at) for task, at in ((large, None), (large, ("file", 0)), (small, ("file", 1)))]
+    other = made(2, 1)
+    assert plan.divide([small, other, large, lone]) == ([[small, large, lone]], [other])
+    assert plan.divide([kept[0], other, kept[2]]) == ([[kept[0], kept[2]]], [other])
+    assert plan.divide([*kept[1:], other]) == ([], [*kept[1:], other]), "nothing of it is to be read"
 
 
 def test_lists_are_cut_by_bytes_and_small_inputs_by_cores() -> None:
@@ -266,6 +282,7 @@ def test_lists_are_cut_by_bytes_and_small_inputs_by_cores() -> None:
     assert plan.list_count([made(p, 1) for p in range(200)], 2000) == 13  # 200 times 1 MiB and 50 000, by 16 MiB
     assert plan.list_count([made(p, 1) for p in range(200)], 2) == 4
     assert plan.list_count([], 2) == 2
+    assert plan.list_count([made(p, 0) for p in range(plan.LIST_REPLICAS * 3 + 1)], 1) == 4
 
 
 @pytest.mark.parametrize(

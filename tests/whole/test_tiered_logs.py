@@ -16,13 +16,12 @@ from auditor.base.errors import AuditInputError
 from auditor.connectors import kafka_names
 from auditor.connectors.logdir import tiered
 from auditor.connectors.stores.storage import StorageLocation, open_file, read_file
-from auditor.facts.replica_facts import at_rest
 from auditor.pipeline import plan
 from auditor.pipeline.judge import accounting
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
 from auditor.replay.reading import chunks, replica_reader
-from auditor.replay.reading.chunks import read_packed
+from auditor.replay.reading.chunks import FACTS_AT_REST, read_packed
 from auditor.replay.reading.replica_reader import read_replica, read_sharing
 from auditor.replay.task import ReplicaTask, SharingTask
 from tests import corpora, tiering
@@ -338,7 +337,7 @@ def test_what_replicas_share_is_read_once_and_gives_each_what_it_would_alone(
     monkeypatch.setattr(chunks, "open_file", counted)
     monkeypatch.setattr(replica_reader, "read_file", counted_small)
     together = read_sharing(shared.tasks)
-    assert [at_rest(facts) for facts in together] == [at_rest(facts) for facts in alone]
+    assert FACTS_AT_REST.pack(together) == FACTS_AT_REST.pack(alone)
     remote = {name: count for name, count in opens.items() if name.startswith("plain-0-")}
     assert len(remote) == 13
     beside = {name: count for name, count in small.items() if name.startswith("plain-0-")}

@@ -56,6 +56,7 @@ from auditor.replay.reading import record_checks as records
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.chunks import (
     Opened,
+    PackedChunk,
     Part,
     culprits_of,
     opened_batch,
@@ -801,7 +802,7 @@ class _SharedChunks:
 
     def __init__(self) -> None:
         self.key: Hashable | None = None
-        self.packs: list[bytes] = []
+        self.packs: list[PackedChunk] = []
         self.failed: DecodeError | None = None
 
     def chunks(self, task: ReplicaTask, number: int) -> Iterator[Chunk] | DecodeError:

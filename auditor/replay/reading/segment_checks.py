@@ -104,7 +104,7 @@ class SegmentHeaders:
         return self.segments[number][2]
 
 
-# What facts at rest have for the protocols in them.
+# What facts refer to by a protocol, by that; the classes at rest (auditor.facts.arrow_codec).
 STAND_INS: dict[Any, type] = {HeaderFiles: SegmentHeaders, ReadsEpochs: EpochStarts, View: CopyView}
 
 
@@ -493,7 +493,7 @@ Decodes = Callable[[bytes, int, str], tuple[Index, list[DecodeError]]]
 
 @dataclass(slots=True)
 class SegmentOutcome:
-    """Results of a segment by itself, after all of its chunks. Plain data, to be pickled.
+    """Results of a segment by itself, after all of its chunks. Plain data, to be packed.
 
     ``errors`` are those of its indexes, ``bytes`` those of the segment outside of batches and of its indexes
     (:data:`BYTES`); ``unopened`` says why its file could not be opened. ``digests``: digests of its batches, None where
