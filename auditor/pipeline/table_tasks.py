@@ -19,10 +19,10 @@ from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.rows import How, Piece, read_piece, table_schema
 from auditor.pipeline import derived_tables
+from auditor.replay.reading.chunks import logs_of
 
 if TYPE_CHECKING:
-    from auditor.replay.reading.chunks import logs_of
-from auditor.rules.seen.cluster_view import Cluster
+    from auditor.rules.seen.cluster_view import Cluster
 
 # Parquet files: typed as Spark types them, encoded for their columns.
 
