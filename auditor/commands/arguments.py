@@ -149,6 +149,17 @@ def add_remote(p: argparse.ArgumentParser) -> None:
     )
 
 
+def add_work(g: argparse._ActionsContainer) -> None:
+    """Add ``--work``."""
+    g.add_argument(
+        "--work",
+        metavar="DIR|URI",
+        help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
+        "this one, reads nothing twice, and of a large partition that has grown only what is new; on a cluster a URI "
+        "or a mount that all share",
+    )
+
+
 def add_scope(g: argparse._ActionsContainer, clock: str = "records' times") -> None:
     """Add the options that limit what is scanned. ``clock``: in words, the times that ``--since`` is compared with."""
     add_repeatable(g, "--topic", "GLOB", "read only these topics (repeatable)")
@@ -201,12 +212,7 @@ def add_audit_options(
     _what_is_written(p.add_argument_group("what is written"), needs_out=not plan)
     how = p.add_argument_group("how it runs")
     if plan:
-        how.add_argument(
-            "--work",
-            metavar="DIR|URI",
-            help="keep there what was read of each partition: the next audit of the same input, after whatever ended "
-            "this one, reads nothing twice; on a cluster a URI or a mount that all share",
-        )
+        add_work(how)
         how.add_argument(
             "--resume", action="store_true", help="go on in --work, which an earlier audit must have begun"
         )

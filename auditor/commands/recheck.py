@@ -16,7 +16,7 @@ from auditor.base import user_input
 from auditor.base.at_rest import Values
 from auditor.base.errors import AuditInputError
 from auditor.commands import live
-from auditor.commands.arguments import add_limits, add_remote, examples, utf8_stdout
+from auditor.commands.arguments import add_limits, add_remote, add_work, examples, utf8_stdout
 from auditor.dashboards.table_lines import recheck_lines
 from auditor.outputs import delivery, recheck
 from auditor.outputs.delivery import Earlier
@@ -49,6 +49,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     p.add_argument("--as-of", metavar="TIME", help="clock that time-outs are judged by: ISO-8601, epoch ms or now")
     p.add_argument("--at-once", action="store_true", help="every file is of one moment, as in a snapshot of the disk")
     p.add_argument("--format", default="table", choices=("table", "json"), metavar="FORMAT", help="table, json (lines)")
+    add_work(p)
     add_remote(p)
     live.add_connection(p.add_argument_group("with --bootstrap-server"))
     add_limits(p)
@@ -59,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit code."""
     if bool(args.paths) == (args.bootstrap_server is not None):
         raise AuditInputError("recheck needs a PATH or --bootstrap-server H:P; give one of them")
+    if args.work is not None and not args.paths:
+        raise AuditInputError("--work keeps what was read of files; give a PATH, or leave --work out")
     earlier, live_input = delivery.read(args.out), args.bootstrap_server is not None
     questions, notes = _questions(args.out, earlier)
     if not questions:
@@ -130,6 +133,7 @@ def _options(args: argparse.Namespace, earlier: Values, questions: Sequence[Ques
         as_of=as_of,
         at_once=args.at_once,
         remote=tuple(args.remote),
+        work=args.work,
         records=bool(earlier.get("records_decoded")),
         whole=bool(scope.get("whole")),
         topics=tuple(scope.get("topics") or ()),

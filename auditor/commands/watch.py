@@ -4,7 +4,7 @@ resolved.
 Replicas whose files changed are read again, large ones from where the last round ended
 (:mod:`auditor.replay.reading.replica_reader`). The facts of the others are reused, and all logs are judged at the
 current time. The journal (:mod:`auditor.outputs.printing`) makes restarts and kills harmless: a restart reads
-everything and reports only what the journal lacks.
+everything, with ``--work`` large replicas from their kept resume points on, and reports only what the journal lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from auditor import running
 from auditor.base.at_rest import Fields
 from auditor.base.errors import AuditInputError
-from auditor.commands.arguments import WALL, add_audit_options, alerting, audit_options, examples, printing
+from auditor.commands.arguments import WALL, add_audit_options, add_work, alerting, audit_options, examples, printing
 from auditor.connectors.stores import results
 from auditor.dashboards.wording import visible
 from auditor.facts.replica_facts import LogName, log_of
@@ -53,6 +53,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         epilog=examples("auditor watch /var/kafka-logs --out /tmp/watch --min-severity error"),
     )
     add_audit_options(p, formats=("table", "json"), clock=WALL)
+    add_work(p)
     p.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="pause between looks")
     p.add_argument(
         "--until-idle", type=float, metavar="SECONDS", help="end when no file changed for so long (default: never)"

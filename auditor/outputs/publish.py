@@ -155,7 +155,7 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
         tables["baseline"] = pipeline_summary.baseline(audit.accepted)
     if judged is not None:
         tables["expectations"] = judged
-    facts = _facts(audit, tables["logs"]) | {
+    facts = facts_of(audit, tables["logs"]) | {
         "as_of": summary["as_of"],
         "counts": summary["counts"]["by_severity"],
         "accepted": None if summary["baseline"] is None else summary["baseline"]["counts"]["by_severity"],
@@ -170,8 +170,8 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
     runs.publish(options.history, run_id, tables, facts)
 
 
-def _facts(audit: Audit, logs: pa.Table) -> Fields:
-    """What says which findings of other runs this one looked for."""
+def facts_of(audit: Audit, logs: pa.Table) -> Fields:
+    """Return what says which findings of other runs this one looked for."""
     return {
         "complete": not audit.incomplete(),
         "clusters": audit.cluster_ids,
@@ -190,7 +190,7 @@ def _unchecked(audit: Audit) -> tuple[str, dict[str, str]]:
 
     def why() -> tuple[str, dict[str, str]]:
         committed = list(itertools.takewhile(lambda past: past.run_id != options.run_id, shelf.runs()))
-        return runs.unchecked(shelf, committed, shelf.with_run(_facts(audit, tables["logs"]), tables))
+        return runs.unchecked(shelf, committed, shelf.with_run(facts_of(audit, tables["logs"]), tables))
 
     return shelf.without_unreadable(why) if results.folder(shelf.history).exists() else ("", {})
 

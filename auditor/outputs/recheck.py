@@ -14,7 +14,7 @@ from auditor.base.at_rest import Fields, Values
 from auditor.base.evidence_keys import Evidence, PartitionsEvidence, read
 from auditor.base.words import plural
 from auditor.outputs import runs
-from auditor.outputs.publish import brokers_of, has_all_logs
+from auditor.outputs.publish import brokers_of, facts_of
 from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.options import LEVELS
 from auditor.pipeline.whole_audit import Audit
@@ -216,11 +216,9 @@ class Newer:
         self._copies: dict[Any, list[Values]] = defaultdict(list)
         for row in audit.judged["log"]:
             self._copies[row["topic"], row["partition"]].append(row)
-        self._findings = {finding.fingerprint: finding for finding in audit.findings}
-        self._by_rule: dict[Any, list[Finding]] = defaultdict(list)  # and topic, which is None of some
+        self._findings = audit.findings
         self._causes: dict[Any, list[Finding]] = defaultdict(list)  # of what findings explain, by kind and place
         for finding in audit.findings:
-            self._by_rule[finding.rule, finding.topic].append(finding)
             for also in read(Evidence, finding.evidence).get("also", ()) if finding.severity in self._grave else ():
                 self._causes[also["rule"], also["topic"], also["partition"]].append(finding)
         self._blocked: dict[Any, list[Values]] = defaultdict(list)
@@ -237,22 +235,46 @@ class Newer:
         ``suppressed_ids``: fingerprints that are not new. A running cluster is read only from the questions' offsets
         on, which is not enough to find new ones.
         """
-        asked: dict[Any, list[Question]] = defaultdict(list)
+        asked: dict[Question | str, Question] = {q: q for q in questions if q.fingerprint}
+        older, suppressed = self._sight.older(), frozenset(suppressed_ids)
+        changes = runs.compared(asked, self._found(asked.values()), self._why_unseen)
         for question in questions:
+            if not question.fingerprint:
+                yield self._of_hold(question, *self._log_of(question))
+            elif older:
+                yield AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, older)
+            elif (now := changes.still.get(question)) is not None:
+                yield self._of_finding(question, now)
+            else:
+                yield self._of_missing(question, question in changes.unseen)
+        for finding in () if self._live or older else changes.new.values():
+            if finding.severity in self._grave and finding.fingerprint not in suppressed:
+                new_question = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
+                if not self._log_of(new_question)[1]:
+                    yield AnsweredQuestion(
+                        new_question, RecheckAnswer.NEW, finding.message, finding=finding, fails=True
+                    )
+
+    def _found(self, questions: Iterable[Question]) -> dict[Question | str, Finding]:
+        # By the questions that ask for them; by fingerprint those that none asks for.
+        asked: dict[Any, list[Question]] = defaultdict(list)  # by rule and topic
+        for question in questions:
+            asked[question.fingerprint].append(question)
             asked[question.rule, question.topic].append(question)
-        fingerprints = {*suppressed_ids, *(question.fingerprint for question in questions)}
-        for question in questions:
-            log, lacking = self._log_of(question)
-            yield self._of_finding(question, lacking) if question.fingerprint else self._of_hold(question, log, lacking)
-        for finding in () if self._live else self._findings.values():
-            if finding.severity not in self._grave or finding.fingerprint in fingerprints:
-                continue
-            near = (*asked[finding.rule, finding.topic], *asked[finding.rule, None])
-            if any(self._is_it(question, finding) for question in near):
-                continue
-            new_question = self._sight.dated(_of_finding(finding.to_dict(), self._clusters, {}))
-            if not self._sight.older() and not self._log_of(new_question)[1]:
-                yield AnsweredQuestion(new_question, RecheckAnswer.NEW, finding.message, finding=finding, fails=True)
+            asked[question.rule,].append(question)
+        known = {finding.fingerprint for finding in self._findings}
+        present: dict[Question | str, Finding] = {}
+        for finding in self._findings:
+            exact = asked.get(finding.fingerprint, [])
+            present |= dict.fromkeys(exact, finding)
+            rule, topic = finding.rule, finding.topic
+            places = ((rule,),) if topic is None else ((rule, topic), (rule, None))
+            near = (question for place in places for question in asked.get(place, ()))
+            wanted = [q for q in near if (not exact or q.fingerprint not in known) and self._is_it(q, finding)]
+            keys: list[Question | str] = [*wanted, *exact]
+            for key in keys or [finding.fingerprint]:
+                present.setdefault(key, finding)
+        return present
 
     def _log_of(self, question: Question) -> tuple[Values | None, str]:
         # The replica to compare with, and why it cannot answer; empty if it can.
@@ -314,24 +336,7 @@ class Newer:
             return f"its log begins at offset {log['log_start']} now, behind it: how it ended is gone"
         return "its log does not have the transaction that began there: it was cut off, or is another one"
 
-    def _of_finding(self, question: Question, lacking: str) -> AnsweredQuestion:
-        if older := self._sight.older():
-            return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, older)
-        now = self._findings.get(question.fingerprint or "")
-        if now is None:
-            now = next((f for f in self._near(question) if self._is_it(question, f)), None)
-        if now is None and (cause := self._explained(question)) is not None:
-            fails = cause.severity in self._grave
-            return AnsweredQuestion(
-                question, RecheckAnswer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails
-            )
-        if now is None:
-            lacking = lacking or self._unseen_live(question) or self._sight.lacks(question)
-            return (
-                AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, lacking)
-                if lacking
-                else AnsweredQuestion(question, RecheckAnswer.GONE, "not found")
-            )
+    def _of_finding(self, question: Question, now: Finding) -> AnsweredQuestion:
         if now.if_true is not None:
             return AnsweredQuestion(
                 question, RecheckAnswer.UNDECIDED, f"in doubt, {now.if_true} if true: {now.message}", finding=now
@@ -341,10 +346,18 @@ class Newer:
             return AnsweredQuestion(question, RecheckAnswer.GONE, f"{now.severity} now: {now.message}", finding=now)
         return AnsweredQuestion(question, RecheckAnswer.THERE, f"{now.severity}: {now.message}", None, now, fails)
 
-    def _near(self, question: Question) -> Iterator[Finding]:
-        for (rule, topic), findings in self._by_rule.items():
-            if rule == question.rule and (topic is None or question.topic in (None, topic)):
-                yield from findings
+    def _of_missing(self, question: Question, unseen: bool) -> AnsweredQuestion:
+        if (cause := self._explained(question)) is not None:
+            fails = cause.severity in self._grave
+            return AnsweredQuestion(
+                question, RecheckAnswer.THERE, f"part of {cause.rule} now: {cause.message}", None, cause, fails
+            )
+        if unseen:
+            return AnsweredQuestion(question, RecheckAnswer.NOT_LOOKED, self._why_unseen(question))
+        return AnsweredQuestion(question, RecheckAnswer.GONE, "not found")
+
+    def _why_unseen(self, question: Question) -> str:
+        return self._log_of(question)[1] or self._unseen_live(question) or self._sight.lacks(question)
 
     def _is_it(self, question: Question, finding: Finding) -> bool:
         if question.fingerprint == finding.fingerprint:
@@ -394,18 +407,14 @@ class _Sight:
             self._then_logs[log] = max(self._then_logs.get(log, -1), row["log_end"] if row["leader_copy"] else -1)
         self._now_logs = set(zip(*(logs[name].to_pylist() for name in runs.LOG), strict=True))
         self._then = {"brokers": brokers_of((row["cluster_id"], row["broker_id"]) for row in earlier["inputs"])}
-        self._now = {
-            "complete": not audit.incomplete(),
-            "brokers": brokers_of((d.cluster_id, d.broker_id) for d in audit.inventory.log_dirs),
-            "all_logs": not live and has_all_logs(audit, logs),
-        }
+        self._now = facts_of(audit, logs)
         self._newest = earlier.get("newest"), iso(max((c.newest_time for c in audit.clusters.values()), default=-1))
 
     def lacks(self, question: Question) -> str:
         log = (question.cluster_id, *question.place)
         lacking = self._then_logs.keys() - self._now_logs
         if self._live:  # every broker of a running cluster answers for its leaders, and it has its internal topics
-            return runs.why_unseen_by_facts({}, self._now, log, lambda: lacking & {log})
+            return runs.why_unseen_by_facts({}, self._now | {"all_logs": False}, log, lambda: lacking & {log})
         return runs.why_unseen_by_facts(self._then, self._now, log, lambda: lacking)
 
     def older(self) -> str:

@@ -13,9 +13,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote, unquote
 
 import pyarrow as pa
@@ -527,17 +528,35 @@ class KeptFinding(NamedTuple):
     log: Log
 
 
-class Changes(NamedTuple):
-    """Findings by fingerprint. ``new`` and ``still``: as in the run; ``gone`` and ``unseen`` (the run did not look
+Key = TypeVar("Key")
+Was = TypeVar("Was")
+Is = TypeVar("Is")
+
+
+class Changes(NamedTuple, Generic[Key, Was, Is]):
+    """Findings by what names them. ``new`` and ``still``: as in the run; ``gone`` and ``unseen`` (the run did not look
     for them): as in the last run before it that has them."""
 
-    new: dict[str, KeptFinding]
-    gone: dict[str, KeptFinding]
-    still: dict[str, KeptFinding]
-    unseen: dict[str, KeptFinding]
+    new: dict[Key, Is]
+    gone: dict[Key, Was]
+    still: dict[Key, Is]
+    unseen: dict[Key, Was]
 
 
-def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
+def compared(before: Mapping[Key, Was], present: Mapping[Key, Is], why: Callable[[Was], str]) -> Changes[Key, Was, Is]:
+    """Compare the findings of two runs. ``why``: why a finding that is not present may still be there, empty if it is
+    gone."""
+    missing = {name: was for name, was in before.items() if name not in present}
+    unseen = {name: was for name, was in missing.items() if why(was)}
+    return Changes(
+        {name: finding for name, finding in present.items() if name not in before},
+        {name: was for name, was in missing.items() if name not in unseen},
+        {name: finding for name, finding in present.items() if name in before},
+        unseen,
+    )
+
+
+def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes[str, KeptFinding, KeptFinding]:
     """Compare a run with the runs of its group before it, the oldest first. Findings that a baseline suppresses are
     gone, and new when it no longer does.
 
@@ -546,16 +565,10 @@ def changes_of(shelf: Shelf, earlier: Sequence[Run], run: Run) -> Changes:
     """
     stood: dict[str, KeptFinding] = {}
     for current in (*_since_whole(shelf, earlier, run), run):
-        before, present = stood, found_in(shelf, current)
-        missing = {name: was for name, was in before.items() if name not in present}
-        unseen = {name: was for name, was in missing.items() if why_unseen(shelf, current, was)}
-        stood = unseen | present
-    return Changes(
-        {name: finding for name, finding in present.items() if name not in before},
-        {name: was for name, was in missing.items() if name not in unseen},
-        {name: finding for name, finding in present.items() if name in before},
-        unseen,
-    )
+        present = found_in(shelf, current)
+        changes = compared(stood, present, partial(why_unseen, shelf, current))
+        stood = changes.unseen | present
+    return changes
 
 
 def found_in(shelf: Shelf, run: Run, accepted: bool = False) -> dict[str, KeptFinding]:

@@ -41,7 +41,7 @@ from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.plan import Item, ReplicaTasks, sharing
 from auditor.processes.isolation import Pool
 from auditor.replay.reading.chunks import FACTS_AT_REST, logs_of
-from auditor.replay.task import KeptTask, ReadLog, ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import KeptPoints, KeptTask, ReadLog, ReplicaTask, SharingTask, TextTask
 from auditor.rules.seen.cluster_view import Cluster
 from auditor.rules.seen.view import Finding
 
@@ -662,9 +662,12 @@ def work_folder_of(options: AuditOptions) -> WorkFolder | None:
 def with_lasting_key(
     tasks: Sequence[ReplicaTask | TextTask], options: AuditOptions
 ) -> Sequence[ReplicaTask | TextTask]:
-    """Return the tasks; if facts are kept, with a digest key that outlives this process."""
+    """Return the tasks; if facts are kept, with a digest key that outlives this process, and with resume points."""
     work = work_folder_of(options)
     if work is None:
         return tasks
+    from auditor.pipeline.work_folder import with_points
+
     key = work.key()
-    return [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]
+    keyed = [replace(t, digests=key) if isinstance(t, ReplicaTask) and t.digests else t for t in tasks]
+    return [with_points(t, KeptPoints(work.text, key)) if isinstance(t, ReplicaTask) else t for t in keyed]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import secrets
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from auditor.facts.packed import PackedColumns, PackedRows
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.pipeline.plan import Item, reads_records
 from auditor.replay.reading.chunks import FACTS_AT_REST
-from auditor.replay.task import KeptTask, ReplicaTask, SharingTask, TextTask
+from auditor.replay.task import POINT, KeptPoints, KeptTask, ReplicaTask, SharingTask, TextTask
 
 FORM = "5"  # of what is stored; another one is not read
 KEY, FACTS, BEGUN = "key", ".arrow", ".begun"
@@ -192,7 +192,7 @@ class _Other(ValueError):
 
 
 def _is_other(name: str) -> bool:
-    return name.startswith(PARTIAL) or (name != KEY and not name.endswith((FACTS, BEGUN)))
+    return name.startswith(PARTIAL) or (name != KEY and not name.endswith((FACTS, BEGUN, POINT)))
 
 
 def _name(of_list: Sequence[bytes]) -> str:
@@ -207,6 +207,12 @@ def is_kept(task: AnyTask | SharingTask) -> bool:
         and not reads_records(task)
         and not task.policies
     )
+
+
+def with_points(task: ReplicaTask, points: KeptPoints) -> ReplicaTask:
+    """Return the task of a growing log with the place where its resume points are kept."""
+    in_stores = task.place.uri or any(segment.place is not None for segment in task.replica.segments)
+    return task if in_stores or task.place.view or not is_kept(task) else replace(task, points=points)
 
 
 def kept_tasks(items: Sequence[Item], work: WorkFolder, notes: list[str]) -> list[Item]:
@@ -237,20 +243,11 @@ def _identity(task: ReplicaTask) -> bytes:
 def _changed(task: ReplicaTask) -> list[tuple[str | int, ...]]:
     """Name, size and mtime (ns) of each file of a replica now; of local files also inode and ctime.
 
-    The log cleaner gives a rewritten segment the old mtime, so that mtime alone shows no change. Remote segments never
-    change.
+    Remote segments never change.
     """
     local_files = [file for file in task.replica.files() if file.place is None]
     if not task.place.uri:
-        states: list[tuple[str | int, ...]] = []
-        for file in local_files:
-            try:
-                status = os.stat(f"{task.place.path}/{file.name}", follow_symlinks=False)
-            except OSError:
-                states.append((file.name, -1, secrets.randbits(63)))  # fits nothing
-                continue
-            states.append((file.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-        return states
+        return [(file.name, *storage.file_state(f"{task.place.path}/{file.name}")) for file in local_files]
     files = filesystem(task.place.uri)[0]
     folders = sorted({f"{task.place.path}/{file.name}".rpartition("/")[0] for file in local_files})
     names = {f"{task.place.path}/{file.name}" for file in local_files}

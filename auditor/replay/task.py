@@ -20,6 +20,7 @@ from auditor.model.policies import DAY_MS, KIP_360, WEEK_MS, Policy
 # Tasks to read one replica of a partition, or a directory of text dumps. Imports no reader.
 
 
+POINT = ".point"  # how names of kept resume points end
 FAR = 1 << 62  # no offset and no time goes so far
 
 
@@ -37,6 +38,13 @@ class PolicySettings(NamedTuple):
     retention_bytes: int = -1
 
 
+class KeptPoints(NamedTuple):
+    """Where resume points are kept between audits: a work folder, and its key, which proves them."""
+
+    folder: str
+    key: bytes
+
+
 @travels_light
 @dataclass(frozen=True, slots=True)
 class ReplicaTask:
@@ -49,9 +57,9 @@ class ReplicaTask:
     replicas, under this key of 16 bytes (:mod:`auditor.facts.batch_sums`); ``policy`` is the broker's, as far as known
     before the log is read; ``policies`` are further ones to replay the replica under, and ``newest_time`` (ms) is the
     time beyond which no producer's clock is believed there. ``share``: this replica's part of what all replicas of
-    internal topics may leave together, since the driver holds all of it. ``leaves_resume_point`` asks for a point that
-    a later reading may resume from, and ``resume_point`` is the one that the last reading left
-    (:mod:`auditor.replay.reading.replica_reader`).
+    internal topics may leave together, since the driver holds all of it. ``points``: where the reading finds the
+    point to resume from, and leaves one. Without it ``leaves_resume_point`` asks for a point in the facts, and
+    ``resume_point`` is the one that the last reading left there (:mod:`auditor.replay.reading.replica_reader`).
     """
 
     place: StorageLocation
@@ -79,6 +87,7 @@ class ReplicaTask:
     limits: Limits = field(default=DEFAULT_LIMITS)
     leaves_resume_point: bool = False
     resume_point: bytes = b""
+    points: KeptPoints | None = field(default=None, repr=False)  # the facts do not depend on them
 
     @property
     def may_be_cleaned(self) -> bool:

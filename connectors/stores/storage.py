@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import secrets
 import signal
 import stat
 import urllib.parse
@@ -213,6 +214,18 @@ def is_there(where: StorageLocation) -> bool:
 def is_folder(where: StorageLocation) -> bool:
     """Whether the place is a directory."""
     return _info(where).type.name == "Directory" if where.uri else os.path.isdir(where.path)
+
+
+def file_state(path: str) -> tuple[int, ...]:
+    """Return inode, size, mtime and ctime (ns) of a local file; of a missing one numbers that are equal to no others.
+
+    The log cleaner gives a rewritten segment the old mtime, so that mtime alone shows no change.
+    """
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return -1, secrets.randbits(63)
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def file_size(where: StorageLocation) -> int:

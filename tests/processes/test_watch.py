@@ -15,7 +15,7 @@ import pytest
 
 from auditor import cli
 from auditor.outputs.printing import JOURNAL
-from tests import corpora
+from tests import corpora, segments
 from tests.conftest import ROOT
 
 CORPUS = "hanging-36"
@@ -96,3 +96,28 @@ def test_killed_in_the_middle_nothing_is_lost_and_nothing_reported_twice(whole: 
     assert sorted([[row[n] for n in same] for row in still_open(reported)], key=str) == sorted(
         [[row[n] for n in same] for row in map(json.loads, found.splitlines())], key=str
     )
+
+
+def test_a_watch_that_starts_again_goes_on_from_its_work_folder(tmp_path: Path) -> None:
+    """And says no more than one that reads all."""
+    folder, work = tmp_path / "logs" / "large-0", tmp_path / "work"
+    folder.mkdir(parents=True)
+    (folder.parent / "cleaner-offset-checkpoint").write_text("0\n0\n")
+
+    def write(first: int) -> None:
+        batches = [segments.simple(first + 3 * k, value=bytes(100_000)) for k in range(60)]
+        (folder / f"{first:020}.log").write_bytes(b"".join(batches))
+
+    def watched(out: Path, *more: str) -> list[dict[str, Any]]:
+        call = ["watch", str(folder.parent), "--out", str(out), "--interval", "0.1", "--until-idle", "0", "--quiet"]
+        cli.main([*call, "--fail-on", "never", "--master", "inline[1]", "--as-of", "now", *more])
+        return [{name: value for name, value in line.items() if name != "at"} for line in lines(out)]
+
+    write(0)
+    write(180)
+    assert watched(tmp_path / "with", "--work", str(work)) == watched(tmp_path / "without")
+    (point,) = work.glob("*.point")
+    before = point.read_bytes()
+    write(366)
+    assert watched(tmp_path / "with", "--work", str(work)) == watched(tmp_path / "without")
+    assert point.read_bytes() != before

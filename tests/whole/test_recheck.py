@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auditor import cli, running
-from auditor.outputs import recheck
+from auditor.outputs import recheck, runs
 from auditor.outputs.publish import run_report
 from auditor.pipeline.options import AuditOptions
 from auditor.pipeline.whole_audit import Audit
@@ -344,3 +344,29 @@ def test_what_is_still_there_goes_before_what_was_not_looked_at(unread: bool) ->
     assert recheck.exit_code([gone, left, not_looked], unread) == 1
     assert recheck.exit_code([gone, not_looked], unread) == 3
     assert recheck.exit_code([gone], unread) == (3 if unread else 0)
+
+
+def test_what_a_recheck_reads_is_kept_in_its_work_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second one takes it from there, and says the same."""
+    path = corpora.unpack("hanging-43-killed")
+    out, work = audited(path, tmp_path / "out"), tmp_path / "work"
+    call = ["recheck", "--out", str(out), str(path), "--format", "json", "--work", str(work)]
+    capsys.readouterr()
+    without = cli.main(call[:-2]), capsys.readouterr().out
+    first = cli.main(call), capsys.readouterr().out
+    kept = {file.name: file.stat().st_mtime_ns for file in work.iterdir()}
+    assert any(name.endswith(".arrow") for name in kept)
+    assert (cli.main(call), capsys.readouterr().out) == first == without
+    assert {file.name: file.stat().st_mtime_ns for file in work.iterdir()} == kept
+
+
+def test_a_running_cluster_has_no_files_to_keep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["recheck", "--out", str(tmp_path), "--bootstrap-server", "localhost:1", "--work", str(tmp_path / "work")]
+    assert cli.main(call) == 2
+    assert "--work" in capsys.readouterr().err
+
+
+def test_one_comparison_sorts_findings_of_two_runs() -> None:
+    before, present = {"a": 1, "b": 2, "c": 3}, {"b": 20, "d": 40}
+    changes = runs.compared(before, present, lambda was: "not read" if was == 3 else "")
+    assert changes == ({"d": 40}, {"a": 1}, {"b": 20}, {"c": 3})

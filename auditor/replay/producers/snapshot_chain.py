@@ -25,6 +25,17 @@ class Stored(NamedTuple):
     sound: bool
 
 
+class ChainAtRest(NamedTuple):
+    """The state of a :class:`Chain`, in which links are numbers where they are shared."""
+
+    links: list[SnapshotLink]
+    carried: ProducerEntries | None
+    doubted: set[int]
+    base: int
+    undated: list[int]
+    forgotten: dict[int, tuple[int, int, int]]
+
+
 class Differences:
     """Differences between two accounts of the same producers, in columns: there may be a million of each."""
 
@@ -109,6 +120,24 @@ class Chain:
         self.base = log_start
         self.undated: list[SnapshotLink] = []
         self.forgotten: dict[int, tuple[SnapshotLink, int, int]] = {}
+
+    def at_rest(self) -> ChainAtRest:
+        """Return the state, without the snapshots that wait."""
+        number = {id(link): k for k, link in enumerate(self.links)}
+        forgotten = {pid: (number[id(link)], epoch, last) for pid, (link, epoch, last) in self.forgotten.items()}
+        carried = None if self.carried is None else self.carried.entries
+        undated = [number[id(link)] for link in self.undated]
+        return ChainAtRest(self.links, carried, self.doubted, self.base, undated, forgotten)
+
+    def go_on(self, stored: ChainAtRest) -> None:
+        """Resume from what :meth:`at_rest` returned; newer snapshots wait. Errors: IndexError for other links."""
+        links = stored.links
+        self.undated = [links[k] for k in stored.undated]
+        self.forgotten = {pid: (links[k], epoch, last) for pid, (k, epoch, last) in stored.forgotten.items()}
+        compared = {link.offset for link in links}
+        self.waiting = [snapshot for snapshot in self.waiting if snapshot.offset not in compared]
+        self.links, self.doubted, self.base = links, stored.doubted, stored.base
+        self.carried = None if stored.carried is None else IndexedSnapshot(stored.carried)
 
     def next_offset(self) -> int:
         """Return the offset of the snapshot to compare next; beyond all offsets without one."""

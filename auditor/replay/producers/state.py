@@ -410,6 +410,51 @@ def with_room(stored: Replay) -> Replay:
     return ensure_room(replay, 1)
 
 
+class TableAtRest(NamedTuple):
+    """One table of a replay."""
+
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def at_rest(replay: Replay) -> list[TableAtRest]:
+    """Return the tables of a replay without spare rows, for :func:`resumed`."""
+    tables = (np.ascontiguousarray(table) for table in _tables(used(replay)))
+    return [TableAtRest(table.shape, table.tobytes()) for table in tables]
+
+
+def resumed(replay: Replay, stored: list[TableAtRest]) -> Replay:
+    """Return the replay that was stored, of the policy and leader epochs of ``replay``, which is new. Errors:
+    ValueError for tables of other sizes."""
+    pairs = zip(_tables(replay), stored, strict=True)
+    tables = [np.frombuffer(one.data, table.dtype).reshape(one.shape).copy() for table, one in pairs]
+    if any(table.ndim != now.ndim for table, now in zip(tables, _tables(replay), strict=True)):
+        raise ValueError("other tables")
+    events, params, progress, _, _, track, slots, meta, entries, rings, *rest = tables
+    log = replay.log._replace(events=events, params=params, progress=progress, track=track)
+    before = Replay(log, model.Producers(slots, meta, entries, rings), *rest)
+    rows, caches = len(entries), len(replay.producers.rings)
+    beside = len(before.live), len(before.born), before.checksums.shape[1], rings.shape[1], int(meta[0])
+    counted = {"stamps": track, "marked": before.marked, "below": before.below}
+    counted |= {"runs": before.runs, "later": before.later}
+    whole = len(params) == len(progress) == 1 and len(meta) == 3 and beside == (rows,) * 5
+    if (
+        not whole
+        or {len(rings), len(before.checksums)} != {caches}
+        or any(progress[name][0] != len(table) for name, table in counted.items())
+    ):
+        raise ValueError("other sizes")
+    if len(before.open) > len(before.queue) or not 0 <= progress["open"][0] <= len(before.open):
+        raise ValueError("other sizes")
+    return with_room(before)
+
+
+def _tables(replay: Replay) -> list[np.ndarray]:
+    log = replay.log
+    of_log = (log.events, log.params, log.progress, log.epochs, log.epoch_starts, log.track)
+    return [*of_log, *replay.producers, *replay[2:]]
+
+
 def ensure_room(replay: Replay, rows: int) -> Replay:
     """Return the same replay with room for ``rows`` more producers, open transactions and runs."""
     table, progress = replay.producers, replay.progress

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
+import hmac
 import itertools
 import pickle
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
+from auditor.base import VERSION
 from auditor.base.at_rest import Fields
-from auditor.base.errors import DecodeError, FlippedBit, attempt, bounded, bounded_time
+from auditor.base.errors import DecodeError, FlippedBit, StoreTrouble, attempt, bounded, bounded_time
 from auditor.connectors import schema
 from auditor.connectors.codec import batches as walking
 from auditor.connectors.codec.batches import columns_of, header_of
@@ -35,16 +38,20 @@ from auditor.connectors.codec.structs import Problem
 from auditor.connectors.kafka_names import QUORUM_STATE
 from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import DataFile, SegmentFile
-from auditor.connectors.stores.storage import StorageLocation, read_file
+from auditor.connectors.stores import storage
+from auditor.connectors.stores.results import ResultFolder, folder
+from auditor.connectors.stores.storage import REFUSED, StorageLocation, read_file
 from auditor.connectors.tables.rows import shown_fields
+from auditor.facts.arrow_codec import WRONG, Codec
 from auditor.facts.events import EventKind, events_of
 from auditor.facts.packed import PACK_ABOVE, PackedRows
 from auditor.facts.replica_facts import ABORTED, NO_ABORTED, REFUSALS, ReplicaFacts
 from auditor.replay.internal_readers import InternalReader, reader_of
+from auditor.replay.producers import state
 from auditor.replay.producers.audit_replay import AuditReplay, bounds_of, unread_from
 from auditor.replay.producers.policy_replay import PolicyReplay
-from auditor.replay.producers.snapshot_chain import Chain, Stored
-from auditor.replay.producers.state import Replay, used, with_room
+from auditor.replay.producers.snapshot_chain import ChainAtRest, Stored
+from auditor.replay.producers.state import TableAtRest
 from auditor.replay.reading import record_checks as records
 from auditor.replay.reading import segment_checks
 from auditor.replay.reading.chunks import (
@@ -72,7 +79,7 @@ from auditor.replay.reading.segment_checks import (
     checked,
     no_bytes,
 )
-from auditor.replay.task import ReplicaTask
+from auditor.replay.task import POINT, KeptPoints, ReplicaTask
 
 # Resume points: the state of a growing log's replay, for the next reading.
 #
@@ -81,6 +88,10 @@ from auditor.replay.task import ReplicaTask
 # is new at each change, not the partition. If the active segment has findings or no index, the point is where it
 # begins. After any other change (a segment deleted or truncated, a setting, the log start, a snapshot or leader epoch
 # below) the point is worthless, and the replica is read from its first segment.
+#
+# A point in a work folder may have been written by others. So it is no pickle, it counts only with a proof that it was
+# made with the folder's key, and also size, times and inode of all files that it rests on are compared. The records of
+# internal topics have no form at rest: their points stay in memory.
 
 
 FROM_BYTES = 16 << 20  # before the point; fewer are read again as fast as a point is unpacked
@@ -88,8 +99,8 @@ BYTES_A_PRODUCER = 4096  # likewise: one takes about a microsecond to pack and u
 MAX_PRODUCERS = 200_000  # more take memory of whoever keeps the point
 MAX_POINT_BYTES = 64 << 20
 # What moves with the log, and no replay asks for.
-MOVES = ("replica", "high_watermark", "recovery_point", "resume_point")
-_CODEC = pa.Codec("zstd", 1)
+MOVES = ("replica", "high_watermark", "recovery_point", "leaves_resume_point", "resume_point", "points")
+PROOF_BYTES = 32
 
 
 FACTS = (  # of the segments: what a resume point restores
@@ -108,23 +119,36 @@ FACTS = (  # of the segments: what a resume point restores
 
 
 class SegmentsRead(NamedTuple):
-    """Results of a replica's segments, and the state of the replay after them. Plain data, to be pickled.
+    """Results of a replica's segments, and the state of the replay after them.
 
     ``facts``: those of :data:`FACTS`. ``errors`` and ``bytes`` are those of the segments alone, without the small
     files.
     """
 
-    facts: dict[str, Any]
+    facts: ReplicaFacts
     errors: list[DecodeError]
     bytes: dict[str, int]
-    refusals: Counter[str]
+    refusals: dict[str, int]
     aborted: list[np.ndarray]
-    internal: InternalReader | None
     event_counts: dict[int, int]
     events: list[np.ndarray]
     transactions: list[np.ndarray]
-    chain: Chain
-    replay: Replay
+    chain: ChainAtRest
+    replay: list[TableAtRest]
+
+
+class ResumePoint(NamedTuple):
+    """The state after ``closed`` segments, or ``inside`` the next one. ``rests_on``: a hash of what must not change
+    below offset ``behind``."""
+
+    rests_on: bytes
+    closed: int
+    behind: int
+    read: SegmentsRead
+    inside: SegmentPoint | None
+
+
+POINTS = Codec(ResumePoint, lambda: segment_checks.STAND_INS)
 
 
 class SmallFileTotals(NamedTuple):
@@ -135,51 +159,97 @@ class SmallFileTotals(NamedTuple):
 
 
 def make_resume_point(reader: ReplicaReader, before: SmallFileTotals, inside: SegmentPoint | None = None) -> bytes:
-    """Return the resume point before the last segment of ``reader`` or ``inside`` it; empty if not worthwhile."""
+    """Keep the resume point before the last segment of ``reader`` or ``inside`` it, or return it; empty if not
+    worthwhile."""
     task = reader.task
     closed = task.replica.segments[:-1]
     read = sum(segment.size for segment in closed) + (inside.position if inside is not None else 0)
     producers = int(reader.audit.replay.producers.meta[0])
     worth = read >= max(FROM_BYTES, producers * BYTES_A_PRODUCER) and producers <= MAX_PRODUCERS
-    if not task.leaves_resume_point or not worth:
+    if not (task.leaves_resume_point or task.points) or not worth:
         return b""
     least = task.replica.segments[-1].base_offset if inside is None else inside.next_offset
     behind = max(least, reader.audit.expected)  # offsets may have gone back
-    state = pickle.dumps((_segments_read(reader, before), inside), 5)
-    packed = _CODEC.compress(state, asbytes=True)
-    point = pickle.dumps((_signature(reader, len(closed), behind), len(closed), behind, len(state), packed))
-    return point if len(point) <= MAX_POINT_BYTES else b""
+    rests_on = _signature(reader, len(closed), behind, inside is not None)
+    at_rest = POINTS.pack([ResumePoint(rests_on, len(closed), behind, _segments_read(reader, before), inside)])
+    if len(at_rest) > MAX_POINT_BYTES:
+        return b""
+    if task.points is None or reader.internal is not None:
+        return pickle.dumps((at_rest, reader.internal)) if task.leaves_resume_point else b""
+    name = _point_name(task, inside is not None)
+    with contextlib.suppress(*REFUSED, StoreTrouble):  # without it the next reading begins at the start
+        _folder(task.points).put(name, _proof(task.points, name, at_rest) + at_rest)
+    return b""
 
 
 def resume(reader: ReplicaReader) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None]:
-    """Restore the state of its task's resume point in ``reader``, which has read no segment yet.
+    """Restore the state of a resume point in ``reader``, which has read no segment yet.
 
     Returns the number of segments to skip, and how to resume the next one if it was begun. 0, with nothing changed,
     where there is no point or what it rests on has changed.
     """
-    if not reader.task.resume_point:
-        return 0, None
-    signature, count, behind, size, state = pickle.loads(reader.task.resume_point)  # made by this program: see leave()
-    segments = reader.task.replica.segments
-    if count >= len(segments) or signature != _signature(reader, count, behind):
-        return 0, None
-    read, inside = pickle.loads(_CODEC.decompress(state, size, asbytes=True))
-    resumed = None
+    for at_rest, internal in _points(reader):
+        try:
+            (point,) = POINTS.unpack(at_rest)
+            if (begin := _resumed(reader, point)) is not None:
+                reader.internal = internal
+                return begin
+        except WRONG:  # of another release, or damaged
+            continue
+    return 0, None
+
+
+def _points(reader: ReplicaReader) -> Iterator[tuple[bytes, InternalReader | None]]:
+    """Packed points to try, the one that saves most first."""
+    task = reader.task
+    if task.resume_point:
+        yield pickle.loads(task.resume_point)  # of a process of our own: see make_resume_point
+    if task.points is None or reader.internal is not None or not reader.reads_files:
+        return
+    for inside in (True, False):
+        name, content = _point_name(task, inside), None
+        with contextlib.suppress(*REFUSED, StoreTrouble):
+            content = _folder(task.points).get(name, MAX_POINT_BYTES + PROOF_BYTES + 1)
+        if content and hmac.compare_digest(content[:PROOF_BYTES], _proof(task.points, name, content[PROOF_BYTES:])):
+            yield content[PROOF_BYTES:], None
+
+
+def _folder(points: KeptPoints) -> ResultFolder:
+    return folder(points.folder if "://" in points.folder else Path(points.folder))
+
+
+def _point_name(task: ReplicaTask, inside: bool) -> str:
+    replica = task.replica
+    named = (task.place.path, replica.log_dir, replica.folder, replica.topic, replica.partition, inside)
+    return hashlib.sha256(repr(named).encode("utf-8", "surrogatepass")).hexdigest() + POINT
+
+
+def _proof(points: KeptPoints, name: str, at_rest: bytes) -> bytes:
+    """What only this folder's audits can write before a point of this name."""
+    return hmac.digest(points.key, VERSION.encode() + name.encode() + at_rest, "sha256")
+
+
+def _resumed(reader: ReplicaReader, point: ResumePoint) -> tuple[int, tuple[SegmentChecks, SegmentPoint] | None] | None:
+    segments, count, inside = reader.task.replica.segments, point.closed, point.inside
+    rests_on = _signature(reader, count, point.behind, inside is not None) if 0 <= count < len(segments) else b""
+    if point.rests_on != rests_on:
+        return None
+    checks = None
     if inside is not None:
-        if count + 1 < len(segments) and segments[count + 1].base_offset < behind:
-            return 0, None
+        if count + 1 < len(segments) and segments[count + 1].base_offset < point.behind:
+            return None
         checks = SegmentChecks.going_on(reader.task, count, reader.files.read, inside)
         if checks is None:
-            return 0, None
-        resumed = checks, inside
-    _restore(reader, read)
-    return int(count), resumed
+            return None
+    _restore(reader, point.read)
+    return count, None if checks is None or inside is None else (checks, inside)
 
 
-def _signature(reader: ReplicaReader, count: int, behind: int) -> bytes:
+def _signature(reader: ReplicaReader, count: int, behind: int, inside: bool) -> bytes:
     """A hash of everything that the first ``count`` segments, and the next one up to offset ``behind``, rest on.
 
-    For that one, :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on` decides.
+    Of that one, if the point is ``inside``, the file must be the same one; whether its content is,
+    :meth:`auditor.replay.reading.segment_checks.SegmentChecks.going_on` decides.
     """
     task, replica = reader.task, reader.task.replica
     rested_on = (
@@ -190,8 +260,23 @@ def _signature(reader: ReplicaReader, count: int, behind: int) -> bytes:
         (replica.segments[count].name, replica.segments[count].base_offset),
         [snapshot for snapshot in replica.snapshots if snapshot.offset < behind],
         _below(reader.facts.leader_epochs, behind),
+        reader.states[:count],
+        [log[0] for log, *_ in reader.states[count : count + 1]] if inside else [],
     )
-    return hashlib.sha256(repr(rested_on).encode()).digest()
+    return hashlib.sha256(repr(rested_on).encode("utf-8", "surrogatepass")).digest()
+
+
+def _states(task: ReplicaTask) -> list[tuple[Any, ...]]:
+    """What changes with each segment's files, the log's first, if points are kept."""
+    if task.points is None or sum(segment.size for segment in task.replica.segments) < FROM_BYTES:
+        return []
+    return [
+        tuple(
+            None if file is None else storage.file_state(f"{task.place.path}/{file.name}")
+            for file in (segment, segment.index, segment.timeindex, segment.txnindex)
+        )
+        for segment in task.replica.segments
+    ]
 
 
 def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
@@ -203,38 +288,34 @@ def _below(epochs: list[tuple[int, int]], offset: int) -> list[tuple[int, int]]:
 def _segments_read(reader: ReplicaReader, before: SmallFileTotals) -> SegmentsRead:
     facts, audit = reader.facts, reader.audit
     return SegmentsRead(
-        facts={name: getattr(facts, name) for name in FACTS},
+        facts=ReplicaFacts(None, None, "", "", 0, **{name: getattr(facts, name) for name in FACTS}),
         errors=facts.errors[before.errors :],
         bytes={name: count - before.bytes[name] for name, count in reader.bytes.items()},
         refusals=reader.refusals,
         aborted=reader.aborted,
-        internal=reader.internal,
         event_counts=audit.event_counts,
         events=audit.events,
         transactions=audit.transactions,
-        chain=audit.chain,
-        replay=used(audit.replay),
+        chain=audit.chain.at_rest(),
+        replay=state.at_rest(audit.replay),
     )
 
 
 def _restore(reader: ReplicaReader, read: SegmentsRead) -> None:
     facts, audit = reader.facts, reader.audit
-    for name, value in read.facts.items():
-        setattr(facts, name, value)
+    replay = state.resumed(audit.replay, read.replay)
+    if read.bytes.keys() != reader.bytes.keys():
+        raise ValueError("other bytes")
+    audit.chain.go_on(read.chain)
+    for name in FACTS:
+        setattr(facts, name, getattr(read.facts, name))
     facts.errors += read.errors
     for name, count in read.bytes.items():
         reader.bytes[name] += count
-    reader.refusals, reader.aborted = read.refusals, read.aborted
+    reader.refusals, reader.aborted = Counter(read.refusals), read.aborted
     reader.aborted_rows = sum(map(len, read.aborted))
-    reader.internal = read.internal
     audit.event_counts, audit.events, audit.transactions = read.event_counts, read.events, read.transactions
-    # Newer snapshots and leader epochs may have come; those that were compared are behind the point.
-    compared = {link.offset for link in read.chain.links}
-    read.chain.waiting = [stored for stored in audit.chain.waiting if stored.offset not in compared]
-    audit.chain = read.chain
-    newer = audit.replay.log
-    log = read.replay.log._replace(epochs=newer.epochs, epoch_starts=newer.epoch_starts)
-    audit.replay = with_room(read.replay._replace(log=log))
+    audit.replay = replay
 
 
 # Both readings of a batch whose CRC mismatch one flipped bit explains: as stored, and with that bit inverted.
@@ -390,6 +471,7 @@ class ReplicaReader:
     ) -> None:
         replica = task.replica
         self.task = task
+        self.reads_files = segments is None
         self.segments = segments or functools.partial(read_checked, task)
         self.facts = ReplicaFacts(
             task.cluster_id,
@@ -439,6 +521,7 @@ class ReplicaReader:
         stored = [s for s in read if s is not None]
         self.begin(stored, *self._leader_epochs())
         self._others()
+        self.states = _states(self.task)
         self.before = SmallFileTotals(len(self.facts.errors), dict(self.bytes))
         return stored
 

@@ -560,7 +560,7 @@ class SegmentChecks:
         self.offsets = None if index is None else OffsetCheck(index)
         self.times = None if times is None else TimeCheck(times)
         active = number + 1 == len(task.replica.segments) and segment.place is None
-        pauses = task.leaves_resume_point and active and self.offsets is not None
+        pauses = (task.leaves_resume_point or task.points is not None) and active and self.offsets is not None
         self.pause = self.offsets.last_below(segment.size) if pauses and self.offsets is not None else -1
 
     @classmethod
