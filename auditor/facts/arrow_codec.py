@@ -112,6 +112,16 @@ class Codec(Generic[Value]):
 # Forms: how values of one type become an array, and back.
 
 
+NUMPY_TYPES = {pa.int64(): np.int64, pa.float64(): np.float64, pa.bool_(): np.bool_}
+BLANK: dict[pa.DataType, Any] = {
+    pa.int64(): 0,
+    pa.float64(): 0.0,
+    pa.bool_(): False,
+    pa.string(): "",
+    pa.large_binary(): b"",
+}
+
+
 class Form(ABC):
     """Stores values of one type."""
 
@@ -133,14 +143,14 @@ class _Plain(Form):
 
     def __init__(self, kind: pa.DataType, nullable: bool = False) -> None:
         self.kind, self.nullable = kind, nullable
+        self.blank = BLANK[kind]
 
     def encode(self, values: Values) -> pa.Array:
-        try:
-            array = pa.array(values, self.kind)
-        except UnicodeEncodeError:  # a name of a file may be any bytes
-            array = pa.array([v if v is None else v.encode("utf-8", "surrogatepass") for v in values], pa.binary())
-        _require(self.nullable or not array.null_count, "a value is missing")
-        return array
+        there = None
+        if self.nullable:
+            there = np.fromiter((v is not None for v in values), np.bool_, len(values))
+            values = [self.blank if v is None else v for v in values]
+        return _array(values, self.kind, there)
 
     def decode(self, array: pa.Array) -> list[Any]:
         _require(self.nullable or not array.null_count, "a value is missing")
@@ -149,6 +159,42 @@ class _Plain(Form):
             return values
         _require(self.kind == pa.string() and array.type == pa.binary(), f"{array.type} is not {self.kind}")
         return [v if v is None else v.decode("utf-8", "surrogatepass") for v in values]
+
+
+# Arrays of Python values, not by pyarrow.array, which would load pandas.
+
+
+def _array(values: Values, kind: pa.DataType, there: np.ndarray | None) -> pa.Array:
+    if kind in NUMPY_TYPES:
+        return _numbers(np.array(values, NUMPY_TYPES[kind]), kind, there)
+    if kind == pa.string():
+        try:
+            values = list(map(str.encode, values))
+        except UnicodeEncodeError:  # a name of a file may be any bytes
+            values, kind = [value.encode("utf-8", "surrogatepass") for value in values], pa.binary()
+    return _bytes(b"".join(values), np.fromiter(map(len, values), np.int64, len(values)), kind, there)
+
+
+def _numbers(values: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
+    _require(values.ndim == 1, "no numbers")
+    return pa.Array.from_buffers(
+        kind, len(values), [_bits(there), _bits(values) if kind == pa.bool_() else _buffer(values)]
+    )
+
+
+def _bytes(data: bytes, lengths: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
+    ends = np.zeros(len(lengths) + 1, np.int64 if kind == pa.large_binary() else np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    _require(len(data) == ends[-1], "too many bytes")
+    return pa.Array.from_buffers(kind, len(lengths), [_bits(there), _buffer(ends), pa.py_buffer(data)])
+
+
+def _bits(mask: np.ndarray | None) -> pa.Buffer | None:
+    return None if mask is None else pa.py_buffer(np.packbits(mask, bitorder="little"))
+
+
+def _buffer(values: np.ndarray) -> pa.Buffer:
+    return pa.py_buffer(np.ascontiguousarray(values))
 
 
 class _Via(Form):
@@ -175,7 +221,7 @@ class _Items(Form):
         np.cumsum([*map(len, values)], out=ends[1:])
         every = list(itertools.chain.from_iterable(map(self.items, values)))
         _require(len(every) == ends[-1], "too many items")
-        return pa.ListArray.from_arrays(pa.array(ends), self.form.encode(every))
+        return pa.ListArray.from_arrays(_numbers(ends, pa.int32()), self.form.encode(every))
 
     def decode(self, array: pa.Array) -> list[Any]:
         _require(pa.types.is_list(array.type) and not array.null_count, f"{array.type} is no list")
@@ -202,7 +248,9 @@ class _Optional(Form):
         there = np.fromiter((v is not None for v in values), np.bool_, len(values))
         ends = np.zeros(len(values) + 1, np.int32)
         np.cumsum(there, out=ends[1:])
-        return pa.ListArray.from_arrays(pa.array(ends), self.form.encode([v for v in values if v is not None]))
+        return pa.ListArray.from_arrays(
+            _numbers(ends, pa.int32()), self.form.encode([v for v in values if v is not None])
+        )
 
     def decode(self, array: pa.Array) -> list[Any]:
         _require(pa.types.is_list(array.type) and not array.null_count, f"{array.type} is no list")
@@ -318,13 +366,10 @@ class _Arrays(Form):
         if all(v.dtype is self.dtype and v.ndim == 1 for v in values):
             return pa.StructArray.from_arrays([_binary(values, self.dtype)], names=[self.name])
         names = [_described(v.dtype, v.shape[1:]) for v in values]
+        of_any = _Plain(pa.large_binary(), nullable=True)
         arrays = [
-            pa.array(
-                [
-                    np.ascontiguousarray(v).tobytes() if of == name else None
-                    for of, v in zip(names, values, strict=True)
-                ],
-                pa.large_binary(),
+            of_any.encode(
+                [np.ascontiguousarray(v).tobytes() if of == name else None for of, v in zip(names, values, strict=True)]
             )
             for name in dict.fromkeys(names)
         ]
@@ -363,11 +408,9 @@ class _Arrays(Form):
 
 
 def _binary(values: Values, dtype: np.dtype) -> pa.Array:
-    ends = np.zeros(len(values) + 1, np.int64)
-    np.cumsum([*map(len, values)], out=ends[1:])
-    ends *= dtype.itemsize
-    rows = b"".join(map(np.ndarray.tobytes, values))  # concatenating rows takes 15 us for each array
-    return pa.Array.from_buffers(pa.large_binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(rows)])
+    # Concatenating rows takes 15 us for each array.
+    lengths = np.fromiter(map(len, values), np.int64, len(values)) * dtype.itemsize
+    return _bytes(b"".join(map(np.ndarray.tobytes, values)), lengths, pa.large_binary())
 
 
 @functools.lru_cache(256)
