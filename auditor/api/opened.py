@@ -162,6 +162,7 @@ class OpenedAudit(AuditFrontEnd):
         Errors: ``AuditInputError`` for an unknown name.
         """
         _ = self._audit
+        name = derived_tables.FORMERLY.get(name, name)
         if name not in TABLES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(TABLES)}")
         return self._table(name, derived_tables.all_columns(self._opened.options.include_payload)[name])
@@ -512,8 +513,13 @@ class ReplayedBatches(AuditFrontEnd):
 
     @property
     def transactions(self) -> Table:
-        """The table ``transactions``: one row per transaction of a producer in a replica."""
+        """The table ``transactions``: one row per transaction."""
         return self._table("transactions", schema.TABLES["transactions"].columns)
+
+    @property
+    def transaction_partitions(self) -> Table:
+        """The table ``transaction_partitions``: one row per transaction of a producer in a replica."""
+        return self._table("transaction_partitions", schema.TABLES["transaction_partitions"].columns)
 
     @property
     def producers(self) -> Table:

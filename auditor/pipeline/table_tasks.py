@@ -266,7 +266,7 @@ def gather(
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
     number, partitions = numbered
     rows = (
-        ("coordinated_transactions", batch)
+        ("transactions", batch)
         for join_key, partition, shares in partitions
         for batch in derived_tables.coordinated_rows(clusters[join_key], partition, shares)
     )

@@ -730,6 +730,7 @@ class Audit(JudgedAudit):
         Errors: :class:`AuditInputError` for an unknown name. Cost: on Spark none before the frame is used, except for
         derived tables, which need the replay; otherwise the table's files are read, and its rows are held in memory.
         """
+        name = derived_tables.FORMERLY.get(name, name)
         if name not in derived_tables.NAMES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(derived_tables.NAMES)}")
         _ = self.inventory

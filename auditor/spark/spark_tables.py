@@ -203,7 +203,7 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
             ):
                 yield for_spark(rows)
 
-    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.COORDINATED))
+    return shares_of_logs(facts, clusters).mapInArrow(work, spark_schema(derived_tables.TRANSACTIONS))
 
 
 def path_of(folder: Path) -> str:
@@ -249,12 +249,16 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
         if name in wanted or name in schema.DECODED:
             facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
             frame(spark, audit, facts, name).createOrReplaceTempView(name)
+    for former, name in derived_tables.FORMERLY.items():
+        if name in wanted:
+            spark.table(name).createOrReplaceTempView(former)
     try:
         with quiet_errors(spark):
             return spark.sql(text).toArrow()
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
-        raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
+        where = derived_tables.moved(text) or f"tables: {', '.join(derived_tables.NAMES)}"
+        raise AuditInputError(f"{says} ({where})") from None
     except jobs.failures() as error:
         if (wrong := jobs.mistake(error)) is None:
             raise
