@@ -252,8 +252,8 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
         for name, columns in tables.items():
             connection.register(f"no_{name}", columns.empty_table())
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
-        for former, name in derived_tables.FORMERLY.items():
-            connection.execute(f"CREATE VIEW {former} AS SELECT * FROM {name}")
+        for name, of in derived_tables.VIEWS.items():
+            connection.execute(f"CREATE VIEW {name} AS {of}")
         try:
             kinds = [statement.type for statement in connection.extract_statements(text)]
             if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):

@@ -15,7 +15,9 @@ HEAD = """# Tables
 Every table that `auditor sql`, `--tables`, `audit.table(NAME)` and, but for the derived ones, Spark's
 `spark.read.format("kafka_...")` give. Times are UTC, sizes are bytes, offsets and sequences are as Kafka stores them
 (-1 where there is none). Tables of a log begin with where a row comes from: `cluster_id`, `broker_id`, `log_dir`,
-`topic`, `partition`.
+`topic`, `partition`. Where the input has several replicas, `WHERE leader_copy` counts each offset range once; the
+views `batches_once` and `records_once` have these rows alone. The audit decides which copy counts: with several copies
+of a log in the input, the first query of a decoded table scans all of them. Spark's own formats leave it null then.
 
 The examples are DuckDB's SQL (`--engine duckdb`); a test runs each. Made by `scripts/tables_page.py`.
 """

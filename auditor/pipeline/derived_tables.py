@@ -17,7 +17,19 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.schema import MadeOf, array_of, declared, from_columns, from_errors, lists, makes, texts
+from auditor.connectors.schema import (
+    CopyShares,
+    MadeOf,
+    array_of,
+    declared,
+    from_columns,
+    from_errors,
+    lists,
+    makes,
+    texts,
+    with_leader_copy,
+)
+from auditor.evidence.which_copy import OneCopy
 from auditor.facts.coordinator_history import Transactions, first_rows, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
 from auditor.facts.events import PLACE, EventKind, events_of
@@ -54,6 +66,7 @@ EVENTS = declared(
     leader_epoch:int epoch of the leader that appended it
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
+    copy_by="base_offset",
     of=MadeOf.LOG,
 )
 _NAMES = texts([kind.name.lower() for kind in EventKind])
@@ -582,26 +595,29 @@ WHERE class = 'hanging'
     size:long bytes of these batches
     file:string segment that it begins in; where it has no data, that of its marker
     position:long byte in it
-    leader_copy:bool whether the row is of the leader's replica: count by it where there are several
     kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
     transaction_key:string joins it with `transactions`; null: no coordinator's log shows its transaction
     began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
     began_not_after:time the same, at the latest
 """,
+    copy_by="marker_offset first_offset",
     of=MadeOf.LOG,
 )
 UNOPENED = ("unreadable", "vanished")
 _KINDS = texts(["closed", "open", "marker_only"])
 
 
-# A view for one release, of what it was called before.
+# Views, and what they are of: the name that a table had before, for one release, and rows that count once.
 FORMERLY = {"coordinated_transactions": "transactions"}
+ONCE = {"batches_once": "batches", "records_once": "records"}
+VIEWS = {former: f"SELECT * FROM {name}" for former, name in FORMERLY.items()}
+VIEWS |= {once: f"SELECT * FROM {name} WHERE leader_copy" for once, name in ONCE.items()}
 
 
 def tables_in(text: str) -> frozenset[str]:
     """Return the tables whose names occur in an SQL text."""
     named = re.findall(r"\w+", text.lower())
-    return frozenset(FORMERLY.get(name, name) for name in named) & frozenset(NAMES)
+    return frozenset((FORMERLY | ONCE).get(name, name) for name in named) & frozenset(NAMES)
 
 
 def moved(text: str) -> str:
@@ -620,8 +636,17 @@ def listed(text: str) -> pa.Table | None:
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a derived table about one log, whose replicas explain each other."""
+    shares = cluster.copy_shares([*map(_as_copy, replicas)])
     for of_topic, its_cluster in cluster.by_topic(replicas):
-        yield from schema.ROWS_OF_LOG[table](LogView(of_topic, its_cluster))
+        for rows in schema.ROWS_OF_LOG[table](LogView(of_topic, its_cluster)):
+            yield with_leader_copy(table, rows, shares)
+
+
+def _as_copy(c: ReplicaFacts) -> OneCopy:
+    first = c.segment_bases[0] if c.segment_bases else 0
+    return OneCopy(
+        c.topic, c.partition, c.log_dir, c.broker_id, c.topic_id, c.rank, c.settled_end, c.broker_time, first
+    )
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
@@ -631,17 +656,17 @@ def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
-def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
+def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]], shares: CopyShares) -> pa.Table:
     """Return read errors of the clusters' metadata, except files that readers of tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
         place = dirs[log_dir]
         key = (place.cluster_id, place.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
-        return from_errors(key, [error])
+        return with_leader_copy("decode_errors", from_errors(key, [error]), shares)
 
     unread = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
-    return pa.Table.from_batches([rows(*item) for item in unread], schema.DECODE_ERRORS)
+    return pa.Table.from_batches([rows(*item) for item in unread], schema.TABLES["decode_errors"].schema())
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
@@ -712,7 +737,6 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "size": rows["bytes"].copy(),
         "file": texts([replica.file(number) for number in segments.tolist()]),
         "position": positions,
-        "leader_copy": replica is log.leader,
         "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
         "transaction_key": _log_keys(log, replica),
     } | _began(log, replica)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from auditor.connectors import schema
-from auditor.connectors.schema import MadeOf, for_spark
+from auditor.connectors.schema import CopyShares, MadeOf, for_spark, with_leader_copy
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
@@ -123,12 +123,16 @@ class WrittenPart(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRequest:
-    """The tables to write, and where: the decoded tables and those derived from facts."""
+    """The tables to write, and where: the decoded tables and those derived from facts.
+
+    ``shares``: what each copy of a log counts for, of the decoded ones.
+    """
 
     staging: ResultFolder
     decoded: frozenset[str]
     derived: tuple[str, ...]
     how: How
+    shares: CopyShares
 
     @property
     def has_errors(self) -> bool:
@@ -238,7 +242,7 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
             for piece in pieces:
                 for table, batch in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
                     if table in wanted.decoded:
-                        yield table, batch
+                        yield table, with_leader_copy(table, batch, wanted.shares)
 
     return _write_rows(wanted, number, rows())
 

@@ -111,13 +111,17 @@ SHARES = "join_key string, topic string, partition int, share binary"
 SHARES_ARROW = jobs.arrow_schema(SHARES)
 
 
-def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
-    """Return a decoded table of the audit's paths. Lazy; only this table's files are read."""
+def decoded(spark: SparkSession, audit: Audited, table: str, *, counted: bool = True) -> DataFrame:
+    """Return a decoded table of the audit's paths. Lazy; only this table's files are read.
+
+    ``counted``: decide which copies count; where the input has several of a log, all are read for it.
+    """
     options = audit.options
     if (table_in_memory := audit.held(table)) is not None:
         return local(spark, table_in_memory)
     source = next(source for source in SOURCES if source.table == table)
     register_all(spark)
+    shares = audit.copy_shares if counted else {}
     reader = spark.read.format(source.format).options(
         paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),
@@ -130,12 +134,13 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         maxBatchRatio=str(options.limits.max_batch_ratio),
         refused=json.dumps(audit.refused()),
         inventory=_shipped(audit),
+        shares=json.dumps([(*place, *share) for place, share in shares.items()]),
     )
     if options.since is not None:
         reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside)))
+        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside, shares)))
     return rows
 
 
@@ -168,7 +173,7 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
             ):
                 yield for_spark(rows)
 
-    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(schema.TABLES[table].columns))
+    return jobs.by_log(facts.select(*jobs.LOG, "facts")).mapInArrow(work, spark_schema(schema.TABLES[table].schema()))
 
 
 def shares_of_logs(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
@@ -248,10 +253,11 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
     for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
             facts = audit.replicas.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
-            frame(spark, audit, facts, name).createOrReplaceTempView(name)
-    for former, name in derived_tables.FORMERLY.items():
-        if name in wanted:
-            spark.table(name).createOrReplaceTempView(former)
+            rows = frame(spark, audit, facts, name) if name in wanted else decoded(spark, audit, name, counted=False)
+            rows.createOrReplaceTempView(name)
+    for name, of in derived_tables.VIEWS.items():
+        if derived_tables.tables_in(of) <= wanted:
+            spark.sql(of).createOrReplaceTempView(name)
     try:
         with quiet_errors(spark):
             return spark.sql(text).toArrow()
