@@ -180,8 +180,8 @@ BATCHES = declared(
     "batches",
     """
     a record batch of a segment, by its header
-    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches GROUP BY ALL ORDER BY bytes DESC \
-LIMIT 10
+    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches WHERE leader_copy GROUP BY ALL \
+ORDER BY bytes DESC LIMIT 10
     file:string
     position:long
     size:long bytes of the batch in the file, its header counted
@@ -259,7 +259,7 @@ ABORTED_TRANSACTIONS = declared(
     "aborted_transactions",
     """
     an entry of a `.txnindex` file
-    SELECT topic, partition, count(*) AS aborted FROM aborted_transactions GROUP BY ALL
+    SELECT topic, partition, count(*) AS aborted FROM aborted_transactions WHERE leader_copy GROUP BY ALL
     file:string
     position:long
     version:int version of the entry: 0
@@ -274,7 +274,7 @@ INDEX_ENTRIES = declared(
     "index_entries",
     """
     an entry of an `.index` or `.timeindex` file; `kind`: offset or time
-    SELECT kind, count(*) AS entries FROM index_entries GROUP BY kind
+    SELECT kind, count(*) AS entries FROM index_entries WHERE leader_copy GROUP BY kind
     file:string
     position:long
     kind:string offset (`.index`) or time (`.timeindex`)
@@ -288,7 +288,7 @@ CHECKPOINTS = declared(
     "checkpoints",
     """
     a line of a checkpoint; `kind`: recovery-point, high-watermark, log-start, cleaner, leader-epoch
-    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark'
+    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark' AND leader_copy
     file:string
     kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
     offset:long the offset that it notes for the log; of a leader epoch, its first one
@@ -300,7 +300,8 @@ TRANSACTION_LOG = declared(
     "transaction_log",
     """
     a record of `__transaction_state`
-    SELECT transactional_id, state, record_timestamp FROM transaction_log WHERE state = 'PrepareCommit'
+    SELECT transactional_id, state, record_timestamp FROM transaction_log \
+WHERE state = 'PrepareCommit' AND leader_copy
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -358,7 +359,7 @@ GROUP_METADATA = declared(
     "group_metadata",
     """
     what `__consumer_offsets` says of a group of any kind
-    SELECT group_id, kind, count(*) AS records FROM group_metadata GROUP BY ALL
+    SELECT group_id, kind, count(*) AS records FROM group_metadata WHERE leader_copy GROUP BY ALL
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -536,7 +537,7 @@ DECODE_ERRORS = declared(
     "decode_errors",
     """
     a stretch of bytes that could not be read, and why
-    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors GROUP BY reason
+    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors WHERE leader_copy GROUP BY reason
     file:string
     position:long byte where it begins
     length:long bytes; -1: to the end of the file, or not known

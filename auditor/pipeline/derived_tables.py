@@ -53,7 +53,7 @@ EVENTS = declared(
     """
     something odd that the model of a correct broker met while it replayed a replica, which rules then judge; at most \
 10,000 of a kind in a replica
-    SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC
+    SELECT kind, count(*) AS events FROM events WHERE leader_copy GROUP BY kind ORDER BY events DESC
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
     position:long
