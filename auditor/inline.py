@@ -125,6 +125,8 @@ def query(text: str, tables: Mapping[str, pa.Schema], parts: Callable[[], Mappin
         for name, columns in tables.items():
             connection.register(f"no_{name}", columns.empty_table())
             connection.execute(f"CREATE VIEW {name} AS SELECT * FROM no_{name}")
+        for name, of in derived_tables.VIEWS.items():
+            connection.execute(f"CREATE VIEW {name} AS {of}")
         try:
             kinds = [statement.type for statement in connection.extract_statements(text)]
             if len(kinds) != 1 or kinds[0] not in (module.StatementType.SELECT, module.StatementType.EXPLAIN):
@@ -145,6 +147,8 @@ def _one_line(error: Exception, text: str) -> str:
     parts = [lines[0].rstrip("!"), *(line for line in lines[1:] if line.startswith(helpful))]
     if "Table with name" in lines[0]:
         parts[1:] = ["there are " + ", ".join(derived_tables.NAMES)]
+    elif isinstance(error, duckdb().BinderException) and (where := derived_tables.moved(text)):
+        parts.append(where)
     elif isinstance(error, duckdb().ParserException) and BARE_OFFSET.search(text):
         parts.append('DuckDB takes offset for a keyword: write "offset", in double quotes')
     return "; ".join(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import lru_cache
@@ -54,6 +54,8 @@ EVERYWHERE = {
     "transactional_id": "`transactional.id` of the producer; null where no coordinator's log in the input shows it",
     "group_id": "`group.id` of the consumer, share or streams group",
     "topic_id": "id of the topic, as Kafka's tools print it (22 characters)",
+    "leader_copy": "whether to count the row: true in one copy of each offset range, that of the leader or, where it "
+    "lacks it, of another; null: not known without an audit",
 }
 
 # The source of a row. log_dir is relative to the deepest directory above all PATHs; broker_id and cluster_id are null
@@ -66,6 +68,12 @@ LOG_KEY: list[pa.Field] = [
     pa.field("partition", pa.int32()),
 ]
 DIR_KEY = LOG_KEY[:3]
+
+
+# Which copy of a log counts: of each copy, by log directory, topic and partition, whether it is the leader's, and the
+# offsets (from, to) that it stands for. A copy that is not listed is the only one.
+CopyShares = Mapping[tuple[str, str, int], tuple[bool, Sequence[tuple[int, int]]]]
+LEADER_COPY = pa.field("leader_copy", pa.bool_())
 
 
 class MadeOf(Enum):
@@ -84,7 +92,8 @@ class MadeOf(Enum):
 class DeclaredTable:
     """A table: what a row is, an example query, its columns and what they hold, and what its rows are made of.
 
-    ``payload``: further columns, which only ``--include-payload`` asks for.
+    ``payload``: further columns, which only ``--include-payload`` asks for. ``copy_by``: columns of offsets, of which
+    the largest tells which copy of the log a row counts in; none: the leader's; None: a row is of no copy.
     """
 
     row: str
@@ -93,9 +102,14 @@ class DeclaredTable:
     payload: pa.Schema
     meanings: dict[str, str]
     made_of: MadeOf
+    copy_by: tuple[str, ...] | None
 
     def schema(self, payload: bool = False) -> pa.Schema:
-        """Return the columns, with those of the payload if asked."""
+        """Return the columns that a query sees, with those of the payload if asked."""
+        return pa.schema([*self.made(payload), *([] if self.copy_by is None else [LEADER_COPY])])
+
+    def made(self, payload: bool = False) -> pa.Schema:
+        """Return the columns as they are made, before it is known which copies count."""
         return pa.schema([*self.columns, *self.payload]) if payload else self.columns
 
 
@@ -104,12 +118,21 @@ RowsOfLog = Callable[[Any], Iterator[pa.RecordBatch]]
 ROWS_OF_LOG: dict[str, RowsOfLog] = {}  # what makes the tables that are made of one log's facts, from its view
 
 
-def declared(name: str, text: str, *, of: MadeOf = MadeOf.FILES, key: Sequence[pa.Field] = tuple(LOG_KEY)) -> pa.Schema:
+def declared(
+    name: str,
+    text: str,
+    *,
+    of: MadeOf = MadeOf.FILES,
+    key: Sequence[pa.Field] = tuple(LOG_KEY),
+    copy_by: str | None = "",
+) -> pa.Schema:
     """Declare a table and return its columns, which begin with those of ``key``.
 
     The lines of ``text``: what a row is, an example query, then a column per line: ``name:type meaning``. Names of
-    :data:`EVERYWHERE` need no meaning; a type that ends with ``?`` is a column of the payload.
+    :data:`EVERYWHERE` need no meaning; a type that ends with ``?`` is a column of the payload. ``copy_by``:
+    names of :attr:`DeclaredTable.copy_by`; only tables that are made of files or of one log have copies.
     """
+    by = None if copy_by is None or of not in (MadeOf.FILES, MadeOf.LOG) else tuple(copy_by.split())
     row, example, *lines = (line.strip() for line in text.strip().splitlines())
     columns = [(*word.split(":"), says.strip()) for word, _, says in (line.partition(" ") for line in lines)]
     fields = [
@@ -123,8 +146,11 @@ def declared(name: str, text: str, *, of: MadeOf = MadeOf.FILES, key: Sequence[p
         example,
         pa.schema([*key, *(field for field, left_out in zip(fields, optional, strict=True) if not left_out)]),
         pa.schema([field for field, included in zip(fields, optional, strict=True) if included]),
-        meanings | {column: says or EVERYWHERE[column] for column, _, says in columns},
+        meanings
+        | {column: says or EVERYWHERE[column] for column, _, says in columns}
+        | ({} if by is None else {LEADER_COPY.name: EVERYWHERE[LEADER_COPY.name]}),
         of,
+        by,
     )
     return TABLES[name].columns
 
@@ -154,8 +180,8 @@ BATCHES = declared(
     "batches",
     """
     a record batch of a segment, by its header
-    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches GROUP BY ALL ORDER BY bytes DESC \
-LIMIT 10
+    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches WHERE leader_copy GROUP BY ALL \
+ORDER BY bytes DESC LIMIT 10
     file:string
     position:long
     size:long bytes of the batch in the file, its header counted
@@ -185,6 +211,7 @@ contradict each other, 32768: checksum, 65536: a wrapper that could not be opene
     inferred:json columns whose stored value contradicts the batches around it, with the value that an audit uses; \
 null where there is none
 """,
+    copy_by="base_offset",
 )
 RECORDS = declared(
     "records",
@@ -209,6 +236,7 @@ RECORDS = declared(
     key:binary? its key; only with `--include-payload`
     value:binary? its value; only with `--include-payload`
 """,
+    copy_by="base_offset",
 )
 PRODUCER_SNAPSHOTS = declared(
     "producer_snapshots",
@@ -231,7 +259,7 @@ ABORTED_TRANSACTIONS = declared(
     "aborted_transactions",
     """
     an entry of a `.txnindex` file
-    SELECT topic, partition, count(*) AS aborted FROM aborted_transactions GROUP BY ALL
+    SELECT topic, partition, count(*) AS aborted FROM aborted_transactions WHERE leader_copy GROUP BY ALL
     file:string
     position:long
     version:int version of the entry: 0
@@ -240,12 +268,13 @@ ABORTED_TRANSACTIONS = declared(
     last_offset:long offset of its ABORT marker
     last_stable_offset:long last stable offset once it was aborted
 """,
+    copy_by="last_offset",
 )
 INDEX_ENTRIES = declared(
     "index_entries",
     """
     an entry of an `.index` or `.timeindex` file; `kind`: offset or time
-    SELECT kind, count(*) AS entries FROM index_entries GROUP BY kind
+    SELECT kind, count(*) AS entries FROM index_entries WHERE leader_copy GROUP BY kind
     file:string
     position:long
     kind:string offset (`.index`) or time (`.timeindex`)
@@ -253,12 +282,13 @@ INDEX_ENTRIES = declared(
     log_position:long of an offset index: byte in the segment; null in a time index
     timestamp:time of a time index: the largest timestamp up to that offset; null in an offset index
 """,
+    copy_by="offset",
 )
 CHECKPOINTS = declared(
     "checkpoints",
     """
     a line of a checkpoint; `kind`: recovery-point, high-watermark, log-start, cleaner, leader-epoch
-    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark'
+    SELECT topic, partition, "offset" FROM checkpoints WHERE kind = 'high-watermark' AND leader_copy
     file:string
     kind:string recovery-point, high-watermark, log-start, cleaner or leader-epoch
     offset:long the offset that it notes for the log; of a leader epoch, its first one
@@ -270,7 +300,8 @@ TRANSACTION_LOG = declared(
     "transaction_log",
     """
     a record of `__transaction_state`
-    SELECT transactional_id, state, record_timestamp FROM transaction_log WHERE state = 'PrepareCommit'
+    SELECT transactional_id, state, record_timestamp FROM transaction_log \
+WHERE state = 'PrepareCommit' AND leader_copy
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -294,6 +325,7 @@ PrepareEpochFence; null for a tombstone
     client_transaction_version:int `transaction.version` that the client used: 2 raises the epoch with each transaction
     next_producer_epoch:int producer epoch that follows once the transaction is complete; -1: none
 """,
+    copy_by="offset",
 )
 OFFSET_COMMITS = declared(
     "offset_commits",
@@ -320,13 +352,14 @@ BY ALL
     producer_id:long
     producer_epoch:int
 """,
+    copy_by="offset",
 )
 # Groups of every kind: classic (key type 2), consumer (3 to 8, 16), share (9 to 15), streams (17 to 23).
 GROUP_METADATA = declared(
     "group_metadata",
     """
     what `__consumer_offsets` says of a group of any kind
-    SELECT group_id, kind, count(*) AS records FROM group_metadata GROUP BY ALL
+    SELECT group_id, kind, count(*) AS records FROM group_metadata WHERE leader_copy GROUP BY ALL
     file:string
     position:long byte in `file` where the record's batch begins
     offset:long offset of the record; null in console text
@@ -349,6 +382,7 @@ streams
     value:json every field of the value, as `kafka-dump-log.sh` prints it; addresses and bytes that the client chose \
 are null but with `--include-payload`
 """,
+    copy_by="offset",
 )
 SHARE_GROUP_STATE = declared(
     "share_group_state",
@@ -376,6 +410,7 @@ SHARE_GROUP_STATE = declared(
     state_batches:json offsets from `start_offset` on that were delivered, with their state and number of deliveries, \
 as `kafka-dump-log.sh` prints them
 """,
+    copy_by="offset",
 )
 REMOTE_LOG_METADATA = declared(
     "remote_log_metadata",
@@ -405,6 +440,7 @@ REMOTE_LOG_METADATA = declared(
     txn_index_empty:bool whether the segment has no transaction index
     custom_metadata:binary what the storage plugin keeps with it
 """,
+    copy_by="offset",
 )
 TOPICS = declared(
     "topics",
@@ -495,12 +531,13 @@ ORDER BY timestamp
     name:string the setting, or the feature
     value:string its value, or the feature's level; null: deleted, or withheld because it may be secret
 """,
+    copy_by=None,
 )
 DECODE_ERRORS = declared(
     "decode_errors",
     """
     a stretch of bytes that could not be read, and why
-    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors GROUP BY reason
+    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors WHERE leader_copy GROUP BY reason
     file:string
     position:long byte where it begins
     length:long bytes; -1: to the end of the file, or not known
@@ -696,6 +733,37 @@ def from_dicts(schema: pa.Schema, key: Sequence[Any], rows: Iterable[Values]) ->
     """As :func:`from_rows`, for rows by name; missing columns are null, unknown names are ignored."""
     names = schema.names[len(key) :]
     return from_rows(schema, key, [[row.get(name) for name in names] for row in rows])
+
+
+def with_leader_copy(table: str, rows: pa.RecordBatch, shares: CopyShares | None) -> pa.RecordBatch:
+    """Add :data:`LEADER_COPY` to rows of one copy, where the table has it; None: not decided.
+
+    Checkpoints of a log directory may be of many logs.
+    """
+    by = TABLES[table].copy_by
+    if by is None:
+        return rows
+    if shares is None or not shares:
+        column = repeated(None if shares is None else True, pa.bool_(), rows.num_rows)
+    elif table == "checkpoints":
+        keys = zip(*(rows.column(name).to_pylist() for name in ("log_dir", "topic", "partition")), strict=True)
+        column = array_of(np.array([shares.get(key, (True,))[0] for key in keys], bool))
+    else:
+        column = _counts(rows, by, shares)
+    return pa.RecordBatch.from_arrays([*rows.columns, column], schema=pa.schema([*rows.schema, LEADER_COPY]))
+
+
+def _counts(rows: pa.RecordBatch, by: tuple[str, ...], shares: CopyShares) -> pa.Array:
+    places = (rows.column(name)[0].as_py() if rows.num_rows else None for name in ("log_dir", "topic", "partition"))
+    is_leader, ranges = shares.get(tuple(places), (True, None))  # type: ignore[arg-type]
+    if not by or ranges is None:
+        return repeated(is_leader, pa.bool_(), rows.num_rows)
+    columns = [np.nan_to_num(rows.column(name).to_numpy(zero_copy_only=False), nan=-1) for name in by]
+    offsets = np.maximum.reduce(columns)
+    out = (offsets < 0) & is_leader  # console text has no offsets
+    for begin, end in ranges:
+        out |= (offsets >= begin) & (offsets < end)
+    return array_of(out)
 
 
 def from_errors(key: Key, errors: Iterable[DecodeError]) -> pa.RecordBatch:

@@ -133,12 +133,13 @@ def _clock(at: datetime) -> str:
 
 
 DURATIONS = """
-    SELECT transactional_id, began_not_before AS began, duration_ms, outcome FROM coordinated_transactions
+    SELECT transactional_id, began_not_before AS began, duration_ms, outcome FROM transactions
     WHERE duration_ms IS NOT NULL ORDER BY began
 """
 BEHIND = """
     SELECT topic || '-' || partition AS name, marker_timestamp AS time, marker_offset + 1 - last_stable_offset AS behind
-    FROM transactions WHERE leader_copy AND marker_offset >= 0 AND topic NOT IN ('__consumer_offsets') ORDER BY time
+    FROM transaction_partitions
+    WHERE leader_copy AND marker_offset >= 0 AND topic NOT IN ('__consumer_offsets') ORDER BY time
 """
 
 

@@ -10,12 +10,41 @@ import pyarrow as pa
 from auditor.connectors.schema import JSON, TABLES
 from auditor.pipeline.derived_tables import all_columns
 
+# Questions of everyday, each in one line. A test asks them of a cluster with three replicas, and of one replica.
+QUESTIONS = {
+    "Who aborts most": "SELECT transactional_id, count(*) AS aborted FROM transactions WHERE outcome = 'ABORT' "
+    "GROUP BY ALL ORDER BY aborted DESC",
+    "Transactions per minute": "SELECT date_trunc('minute', began_not_before) AS minute, count(*) AS transactions "
+    "FROM transactions GROUP BY ALL ORDER BY minute",
+    "Longest open": "SELECT transactional_id, producer_id, began_not_before FROM transactions WHERE outcome IS NULL "
+    "ORDER BY began_not_before",
+    "p99 of the duration": "SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY duration_ms) AS p99_ms "
+    "FROM transactions",
+    "Epoch bumps per id": "SELECT transactional_id, count(DISTINCT (producer_id, producer_epoch)) - 1 AS bumps "
+    "FROM transactions GROUP BY ALL ORDER BY bumps DESC",
+    "Which partition grows": "SELECT topic, partition, date_trunc('hour', max_timestamp) AS hour, sum(size) AS bytes "
+    "FROM batches_once GROUP BY ALL ORDER BY bytes DESC",
+    "Churn of producer ids": "SELECT transactional_id, count(DISTINCT producer_id) AS ids FROM producer_states "
+    "GROUP BY ALL ORDER BY ids DESC",
+    "Gaps and duplicates": "SELECT topic, partition, kind, count(*) AS n FROM events WHERE leader_copy AND kind IN "
+    "('sequence_gap', 'sequence_overlap', 'sent_again', 'offset_hole') GROUP BY ALL ORDER BY n DESC",
+    "Lag of each group": "SELECT group_id, sum(offsets) AS lag, sum(committed_records) AS records FROM lag "
+    "GROUP BY ALL ORDER BY lag DESC",
+    "Why bytes are kept": "SELECT kept_by, setting, sum(size) AS bytes FROM space WHERE leader_copy GROUP BY ALL "
+    "ORDER BY bytes DESC",
+    "Replicas of different size": "SELECT topic, partition, list(DISTINCT bytes) AS sizes FROM (SELECT topic, "
+    "partition, log_dir, sum(size) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL HAVING len(sizes) > 1",
+    "Findings over nights (`--history DIR`)": "SELECT run_id, severity, count(*) AS findings FROM "
+    "read_parquet('DIR/run_id=*/findings/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY run_id",
+}
 HEAD = """# Tables
 
 Every table that `auditor sql`, `--tables`, `audit.table(NAME)` and, but for the derived ones, Spark's
 `spark.read.format("kafka_...")` give. Times are UTC, sizes are bytes, offsets and sequences are as Kafka stores them
 (-1 where there is none). Tables of a log begin with where a row comes from: `cluster_id`, `broker_id`, `log_dir`,
-`topic`, `partition`.
+`topic`, `partition`. Where the input has several replicas, `WHERE leader_copy` counts each offset range once; the
+views `batches_once` and `records_once` have these rows alone. The audit decides which copy counts: with several copies
+of a log in the input, the first query of a decoded table scans all of them. Spark's own formats leave it null then.
 
 The examples are DuckDB's SQL (`--engine duckdb`); a test runs each. Made by `scripts/tables_page.py`.
 """
@@ -23,7 +52,8 @@ The examples are DuckDB's SQL (`--engine duckdb`); a test runs each. Made by `sc
 
 def page() -> str:
     """The whole page."""
-    parts = [HEAD]
+    questions = "\n".join(f"-- {question}\n{text};" for question, text in QUESTIONS.items())
+    parts = [HEAD, f"```sql\n{questions}\n```\n"]
     for name, columns in all_columns(payload=True).items():
         table = TABLES[name]
         rows = "\n".join(f"| `{c.name}` | {_type(c)} | {table.meanings[c.name]} |" for c in columns)

@@ -34,8 +34,8 @@ GOOD: dict[str, Row] = {
     "metadata_history": {"replicas": [1, 2], "isr": [1], "leader": -1},
     "decode_errors": {"reason": "vanished"},
     "producer_states": {"producer_id": 1, "producer_epoch": 3, "max_epoch": 3},
-    "transactions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
-    "coordinated_transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
+    "transaction_partitions": {"outcome": "COMMIT", "first_offset": 1, "last_offset": 2, "marker_offset": 3},
+    "transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
     "events": {"base_offset": 1, "last_offset": 2},
     "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
@@ -115,14 +115,14 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
         "duplicate_producers": [{}, {}],
         "epoch_below_highest": [{"producer_epoch": 2}],
     },
-    "transactions": {
+    "transaction_partitions": {
         "outcome_unknown": [{"outcome": "MAYBE"}],
         "class_unknown": [{"class": "odd"}],
         "upside_down": [{"last_offset": 3}],
         "stuck": [{"class": "ghost"}],
         "late": [{"class": "late"}],
     },
-    "coordinated_transactions": {
+    "transactions": {
         "outcome_unknown": [{"outcome": "MAYBE"}],
         "duplicate_keys": [{}, {"duration_ms": 6}],
         "timed_out": [{"outcome": "ABORT", "decided_by": "timeout"}],

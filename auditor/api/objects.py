@@ -225,9 +225,16 @@ class Tabular(ABC):
         """The rows as an Arrow table, held in memory."""
 
     def to_pandas(self) -> pd.DataFrame:
-        """The rows as a pandas DataFrame. Errors: ``AuditInputError`` if pandas is not installed."""
+        """The rows as a pandas DataFrame; whole numbers stay so where some are null (``Int64``).
+
+        Errors: ``AuditInputError`` if pandas is not installed.
+        """
         require("pandas")
-        return self.to_arrow().to_pandas()
+        import pandas
+        import pyarrow as pa
+
+        nullable = {pa.int64(): pandas.Int64Dtype(), pa.int32(): pandas.Int32Dtype(), pa.int16(): pandas.Int16Dtype()}
+        return self.to_arrow().to_pandas(types_mapper=nullable.get)
 
     def to_spark(self, spark: SparkSession | None = None) -> DataFrame:
         """The rows as a DataFrame of ``spark``, classic or Connect, by default of the audit's own session.

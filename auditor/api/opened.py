@@ -162,6 +162,7 @@ class OpenedAudit(AuditFrontEnd):
         Errors: ``AuditInputError`` for an unknown name.
         """
         _ = self._audit
+        name = derived_tables.FORMERLY.get(name, name)
         if name not in TABLES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(TABLES)}")
         return self._table(name, derived_tables.all_columns(self._opened.options.include_payload)[name])
@@ -508,17 +509,22 @@ class ReplayedBatches(AuditFrontEnd):
     @property
     def events(self) -> Table:
         """The table ``events``: what was unusual in each replica."""
-        return self._table("events", schema.TABLES["events"].columns)
+        return self._table("events", schema.TABLES["events"].schema())
 
     @property
     def transactions(self) -> Table:
-        """The table ``transactions``: one row per transaction of a producer in a replica."""
-        return self._table("transactions", schema.TABLES["transactions"].columns)
+        """The table ``transactions``: one row per transaction."""
+        return self._table("transactions", schema.TABLES["transactions"].schema())
+
+    @property
+    def transaction_partitions(self) -> Table:
+        """The table ``transaction_partitions``: one row per transaction of a producer in a replica."""
+        return self._table("transaction_partitions", schema.TABLES["transaction_partitions"].schema())
 
     @property
     def producers(self) -> Table:
         """The table ``producer_states``: the producer state at the end of each log."""
-        return self._table("producer_states", schema.TABLES["producer_states"].columns)
+        return self._table("producer_states", schema.TABLES["producer_states"].schema())
 
     @cached_property
     def findings(self) -> Findings:

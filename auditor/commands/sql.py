@@ -184,7 +184,8 @@ def words(payload: bool) -> list[str]:
     from auditor.pipeline import derived_tables
 
     tables = derived_tables.all_columns(payload)
-    return sorted({*KEYWORDS, *tables, *(column for columns in tables.values() for column in columns.names)})
+    columns = {name for table in tables.values() for name in table.names}
+    return sorted({*KEYWORDS, *tables, *derived_tables.VIEWS, *columns})
 
 
 @contextlib.contextmanager

@@ -54,6 +54,51 @@ def leader_of(copies: Sequence[C], named: int | None) -> C:
     return max(sorted(copies, key=lambda c: c.log_dir), key=order)
 
 
+class OneCopy(NamedTuple):
+    """A copy of a log, as :func:`divided` compares them. ``first_offset``: where its first segment begins."""
+
+    topic: str
+    partition: int
+    log_dir: str
+    broker_id: int | None
+    topic_id: str | None
+    rank: tuple[int, int]
+    settled_end: int
+    broker_time: int
+    first_offset: int
+
+
+FAR = 1 << 62
+Ranges = list[tuple[int, int]]
+
+
+def by_preference(copies: Sequence[C], named: int | None) -> list[C]:
+    """Return the copies of a log, each the one that :func:`leader_of` takes among those behind it."""
+    left, out = list(copies), list[C]()
+    while left:
+        out.append(leader_of(left, named))
+        left.remove(out[-1])
+    return out
+
+
+def divided(copies: Sequence[OneCopy]) -> list[Ranges]:
+    """Return for each copy of a log the offsets (from, to) that no copy before it has; the outermost have no end."""
+    taken: Ranges = []
+    out: list[Ranges] = []
+    for copy in copies:
+        own, next_offset = Ranges(), copy.first_offset
+        for begin, end in [*sorted(taken), (copy.rank[1], copy.rank[1])]:
+            if next_offset < min(begin, copy.rank[1]):
+                own.append((next_offset, min(begin, copy.rank[1])))
+            next_offset = max(next_offset, end)
+        taken += own
+        out.append(own)
+    if not taken:
+        return [[(-FAR, FAR)] if number == 0 else [] for number in range(len(copies))]
+    least, most = min(taken)[0], max(end for _, end in taken)
+    return [[(-FAR if begin == least else begin, FAR if end == most else end) for begin, end in own] for own in out]
+
+
 # Copies of one broker's log directory, such as the backups of two days: the older one is excluded.
 
 

@@ -577,7 +577,7 @@ def _of_tables(audit: Audit, tables: WrittenTables) -> dict[str, tuple[pd.DataFr
     for name in measures.MEASURES:
         if not tables.has(name):
             continue
-        wanted = measures.columns_of(schema.TABLES[name].columns)
+        wanted = measures.columns_of(schema.TABLES[name].schema())
         written_columns = measures.columns_of(tables.columns(name))
         counted = audit.runner.count(tables, name)
         out[name] = measures.frame_of(counted, name, written_columns), suites.expectations(name, wanted)

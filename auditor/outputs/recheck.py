@@ -448,7 +448,7 @@ def _overlap(question: Question, finding: Finding) -> bool:
 
 def _ends(audit: Audit) -> dict[tuple[Any, ...], tuple[str, int]]:
     # Outcome and marker of each complete transaction, by log directory, place, producer and first offset.
-    rows = audit.table("transactions")
+    rows = audit.table("transaction_partitions")
     ended = rows.filter(pc.and_(pc.greater_equal(rows["marker_offset"], 0), pc.greater_equal(rows["first_offset"], 0)))
     wanted = ("log_dir", "topic", "partition", "producer_id", "first_offset", "outcome", "marker_offset")
     columns = (ended[name].to_pylist() for name in wanted)

@@ -6,7 +6,7 @@ import itertools
 import json
 import pkgutil
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,19 @@ from auditor.base.at_rest import Fields
 from auditor.base.errors import DecodeError
 from auditor.connectors import schema
 from auditor.connectors.logdir.files import Inventory
-from auditor.connectors.schema import MadeOf, array_of, declared, from_columns, from_errors, lists, makes, texts
+from auditor.connectors.schema import (
+    CopyShares,
+    MadeOf,
+    array_of,
+    declared,
+    from_columns,
+    from_errors,
+    lists,
+    makes,
+    texts,
+    with_leader_copy,
+)
+from auditor.evidence.which_copy import OneCopy
 from auditor.facts.arrow_codec import Codec
 from auditor.facts.coordinator_history import Transactions, first_rows, transactions
 from auditor.facts.coordinator_log import EMPTY, ONGOING, STATES, Columns, CoordinatorLog
@@ -42,7 +54,7 @@ EVENTS = declared(
     """
     something odd that the model of a correct broker met while it replayed a replica, which rules then judge; at most \
 10,000 of a kind in a replica
-    SELECT kind, count(*) AS events FROM events GROUP BY kind ORDER BY events DESC
+    SELECT kind, count(*) AS events FROM events WHERE leader_copy GROUP BY kind ORDER BY events DESC
     kind:string what was odd, such as sequence_gap, offset_hole or epoch_regression
     file:string
     position:long
@@ -55,6 +67,7 @@ EVENTS = declared(
     leader_epoch:int epoch of the leader that appended it
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
+    copy_by="base_offset",
     of=MadeOf.LOG,
 )
 _NAMES = texts([kind.name.lower() for kind in EventKind])
@@ -79,35 +92,37 @@ def _events(replica: ReplicaFacts) -> pa.RecordBatch:
     return from_columns(EVENTS, replica.table_key, len(events), columns)
 
 
-# Table ``coordinated_transactions``: records of the coordinators' log joined with those of the partitions' logs.
+# Table ``transactions``: records of the coordinators' log joined with those of the partitions' logs.
 #
-# Each log gives shares by partition of the coordinators' log, and one task per such partition joins them.
+# Each log gives shares by partition of the coordinators' log, and one task per such partition joins them. Branches of
+# transactions that the coordinators' log lacks are shared by their producer, and put together by what markers show.
 
 
-COORDINATED = declared(
-    "coordinated_transactions",
+TRANSACTIONS = declared(
+    "transactions",
     """
-    a transaction as the coordinators' logs show it, with all its partitions; of those that they no longer have, \
-`transactions` has the branches
-    SELECT transactional_id, count(decided_at) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted FROM \
-coordinated_transactions GROUP BY ALL ORDER BY aborted DESC
+    a transaction with all its partitions, by the coordinators' logs; where these lack it (compacted, or not in the \
+input), by its data and markers in the partitions, with null for what only a coordinator knows
+    SELECT transactional_id, count(outcome) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted FROM \
+transactions GROUP BY ALL ORDER BY aborted DESC
     transactional_id:string `transactional.id` of the producer
-    transaction_key:string joins it with its branches in `transactions`: producer id and `offset`
+    transaction_key:string joins it with `transaction_partitions`: producer id and `offset`; null without that
     producer_id:long
-    producer_epoch:int epoch of the first record that is left of it
-    state:string its last state in the coordinator's log
+    producer_epoch:int epoch of the first record that is left of it, or of its data
+    state:string its last state in the coordinator's log; null: not there
     outcome:string COMMIT or ABORT; null while neither is decided
     decided_by:string client, timeout, fenced (by a new instance), operator (fenced the id); null: open, or not known
     timeout_ms:int `transaction.timeout.ms` of the producer, ms
-    began_not_before:time when it began, by its coordinator's clock; null where that is not written
+    began_not_before:time when it began, by its coordinator's clock, else by its partitions' brokers'; null: not known
     began_not_after:time the same, at the latest
     decided_at:time when it was decided, by the same clock; null: that record is not there, yet or any more
-    ended_not_before:time when it was decided, or its markers sent
+    ended_not_before:time when it was decided, or its markers written
     ended_not_after:time when the coordinator knew all markers written; null while it does not
     duration_ms:long from its beginning until it was complete, by one broker's clock; null where either is not known
     duration_least_ms:long from the latest beginning to the earliest end
     duration_most_ms:long from the earliest beginning to the latest end
-    partitions:strings its partitions as `topic-partition`; null where only its end is left
+    partitions:strings its partitions as `topic-partition`; null where only its end is left; without a \
+coordinator's record those with its data
     partitions_seen:int in how many of them the input has its data or marker: of those are the next three
     batches:long its data batches there
     records:long its records in them
@@ -124,13 +139,22 @@ OPERATORS_TIMEOUT_MS = 1  # what Admin.fenceProducers asks an id's next producer
 BRANCH = np.dtype(
     [("producer_id", "i8"), ("offset", "i8"), ("logs", "i8"), ("batches", "i8"), ("records", "i8"), ("bytes", "i8")]
 )
+NO_BRANCHES = np.empty(0, BRANCH)
+# A branch of a transaction that no coordinator's log has; ``earliest``, ``latest``: when its data begins, by brokers.
+BRANCH_ALONE = np.dtype(
+    [(name, "i8") for name in ("producer_id", "first_offset", "batches", "records", "bytes", "earliest", "latest")]
+    + [(name, "i8") for name in ("first_timestamp", "last_timestamp", "marker_offset", "marker_timestamp")]
+    + [("producer_epoch", "i4"), ("commit", "i1")]
+)
+PRODUCER_PARTS = 50  # as many tasks put the branches of such transactions together
+FOREVER = (1 << 63) - 1
 
 _OUTCOMES = texts(["ABORT", "COMMIT"])
 Keyed = tuple[str, int, bytes]  # cluster, partition of the coordinators' log, packed shares
 
 
 def shares_of(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Iterator[Keyed]:
-    """Yield what some logs, given as packed facts, contribute to ``coordinated_transactions``, together."""
+    """Yield what some logs, given as packed facts, contribute to ``transactions``, together."""
     by_partition: dict[tuple[str, int], list[Share]] = {}
     for replicas in logs_of(packed):
         join_key = replicas[0].join_key
@@ -143,10 +167,13 @@ def shares_of(clusters: Mapping[str, Cluster], packed: Iterable[bytes]) -> Itera
 def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Yield the transactions of one partition of the coordinators' log, a batch per piece of it."""
     history, shares = cluster.coordinator, [share for some in packed for share in SHARES_AT_REST.unpack(some)]
+    if partition < 0:
+        yield from _of_branches(shares)
+        return
     place = next((share.at for share in shares if share.at is not None), None)
     if history is None or place is None:
         return
-    branches = summed(np.concatenate([np.empty(0, BRANCH), *(share.branches for share in shares)]))
+    branches = summed(np.concatenate([NO_BRANCHES, *(share.branches for share in shares)]))
     groups: dict[tuple[int, int], set[str]] = {}
     for transaction, names in itertools.chain.from_iterable(share.groups.items() for share in shares):
         groups.setdefault(transaction, set()).update(names)
@@ -155,7 +182,7 @@ def coordinated_rows(cluster: Cluster, partition: int, packed: Iterable[bytes]) 
             t = _counting(transactions(columns, log.damaged), counts[columns["id"]])
             if len(t.starts):
                 values = _own(log, columns, t) | _of_partitions(columns, t, branches, groups)
-                yield from_columns(COORDINATED, (*place, TRANSACTION_STATE, partition), len(t.starts), values)
+                yield from_columns(TRANSACTIONS, (*place, TRANSACTION_STATE, partition), len(t.starts), values)
 
 
 def _counting(t: Transactions, counts: np.ndarray) -> Transactions:
@@ -291,12 +318,17 @@ class Share(NamedTuple):
     """What one log adds to the transactions of one partition of ``__transaction_state``.
 
     ``at``: cluster, broker and log directory of the leader replica, set for the coordinator log itself alone;
-    ``groups``: the consumer groups whose offsets a transaction commits, by producer id and first offset.
+    ``groups``: the consumer groups whose offsets a transaction commits, by producer id and first offset. ``alone``: its
+    branches of transactions that no coordinator's log has, of ``log`` (cluster, topic-partition), with the ids of their
+    ``owners``; ``groups`` then are by producer id and first offset of the branch.
     """
 
     at: tuple[str | None, int | None, str] | None
     branches: np.ndarray
     groups: dict[tuple[int, int], list[str]]
+    alone: np.ndarray = NO_BRANCHES
+    log: tuple[str | None, str] = (None, "")
+    owners: tuple[tuple[int, str | None], ...] = ()
 
 
 SHARES_AT_REST = Codec(Share)
@@ -321,7 +353,7 @@ def windows_of_rows(log: LogView) -> np.ndarray:
 
 
 def keys_of(log: LogView) -> list[str | None]:
-    """Return the key that joins each transaction of the leader replica with ``coordinated_transactions``."""
+    """Return the key that joins each transaction of the leader replica with ``transactions``."""
     rows = naming(log).rows
     return [
         None if n < 0 else transaction_key(int(rows["producer_id"][n]), int(rows["offset"][n]))
@@ -340,15 +372,16 @@ def transaction_key(producer_id: int, offset: int) -> str:
 
 
 def shares(log: LogView) -> Iterator[tuple[int, Share]]:
-    """Yield what a log adds to transactions, by the partition of ``__transaction_state`` that has them."""
-    history = log.cluster.coordinator
-    if history is None:
-        return
-    if log.topic == "__transaction_state":
+    """Yield what a log adds to transactions, by the partition of ``__transaction_state`` that has them.
+
+    A negative number stands for producers of which no partition has these transactions.
+    """
+    if log.topic == TRANSACTION_STATE:
         c = log.leader
-        yield log.partition, Share((c.cluster_id, c.broker_id, c.log_dir), np.empty(0, BRANCH), {})
+        yield log.partition, Share((c.cluster_id, c.broker_id, c.log_dir), NO_BRANCHES, {})
         return
     window_rows = windows_of_rows(log)
+    yield from _alone(log, np.flatnonzero((window_rows < 0) & (log.leader.transactions["first_offset"] >= 0)))
     which = np.flatnonzero(window_rows >= 0)
     if not len(which):
         return
@@ -358,6 +391,100 @@ def shares(log: LogView) -> Iterator[tuple[int, Share]]:
     for partition in np.unique(partitions).tolist():
         inside = np.flatnonzero(partitions == partition)
         yield partition, Share(None, _branches(windows[inside], rows[inside]), _by_key(windows[inside], inside, groups))
+
+
+def _alone(log: LogView, which: np.ndarray) -> Iterator[tuple[int, Share]]:
+    """What no coordinator's log has, by producer: all branches of one come together."""
+    rows, c = log.leader.transactions[which], log.leader
+    if not len(rows):
+        return
+    groups = _groups(log, rows)
+    out = np.zeros(len(rows), BRANCH_ALONE)
+    for name in set(out.dtype.names or ()) & set(rows.dtype.names or ()):
+        out[name] = rows[name]
+    out["earliest"], out["latest"] = (bounds[which] for bounds in _written_bounds(log, c))
+    parts = -1 - rows["producer_id"] % PRODUCER_PARTS
+    for part in np.unique(parts).tolist():
+        inside = np.flatnonzero(parts == part)
+        ids = np.unique(rows["producer_id"][inside]).tolist()
+        by_row = {
+            (int(row["producer_id"]), int(row["first_offset"])): groups[number]
+            for number, row in zip(inside.tolist(), rows[inside], strict=True)
+            if groups and groups[number]
+        }
+        owners = tuple((producer_id, log.owner(producer_id)) for producer_id in ids)
+        yield part, Share(None, NO_BRANCHES, by_row, out[inside], (c.cluster_id, log.name), owners)
+
+
+def _of_branches(shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
+    """Transactions that no coordinator's log has, from their branches in all logs."""
+    shares = sorted(shares, key=lambda share: share.log[1])
+    rows = np.concatenate([share.alone for share in shares])
+    logs = np.repeat(np.arange(len(shares)), [len(share.alone) for share in shares])
+    ended = np.where(rows["marker_offset"] >= 0, rows["marker_timestamp"], FOREVER)
+    order = np.lexsort((logs, ended, rows["producer_epoch"], rows["producer_id"]))
+    rows, logs = rows[order], logs[order]
+    whole, owners = _together(rows, logs), [dict(share.owners) for share in shares]
+    starts = np.flatnonzero(np.diff(whole, prepend=-1))
+    first = rows[starts]
+    closed = first["marker_offset"] >= 0
+    members = np.split(np.arange(len(rows)), starts[1:])
+    earliest = np.minimum.reduceat(rows["earliest"], starts)
+    latest = np.minimum.reduceat(np.where(rows["latest"] < 0, FOREVER, rows["latest"]), starts)
+    marked = np.where(closed, np.maximum.reduceat(rows["marker_timestamp"], starts), -1)
+    latest = np.where(latest == FOREVER, -1, latest)
+    columns: Fields = {name: np.add.reduceat(rows[name], starts) for name in ("batches", "records", "bytes")}
+    columns |= {
+        "transactional_id": texts([owners[logs[n]][int(rows["producer_id"][n])] for n in starts.tolist()]),
+        "producer_id": first["producer_id"].copy(),
+        "producer_epoch": first["producer_epoch"].copy(),
+        "outcome": _OUTCOMES.take(array_of((first["commit"] == 1).astype(np.int64), ~closed)),
+        "began_not_before": earliest,
+        "began_not_after": latest,
+        "ended_not_before": marked,
+        "duration_least_ms": array_of(np.maximum(marked - latest, 0), (marked < 0) | (latest < 0)),
+        "partitions": lists([sorted({shares[logs[n]].log[1] for n in of.tolist()}) for of in members]),
+        "partitions_seen": np.array([len(np.unique(logs[of])) for of in members], np.int32),
+        "groups": lists([sorted({g for n in of for g in _groups_of(shares[logs[n]], rows[n])}) for of in members]),
+        "log_dir": None,
+    }
+    yield from_columns(TRANSACTIONS, (shares[0].log[0], None, "", None, None), len(starts), columns)
+
+
+def _groups_of(share: Share, row: np.void) -> Sequence[str]:
+    return share.groups.get((int(row["producer_id"]), int(row["first_offset"])), ())
+
+
+def _together(rows: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """Number the transactions of branches, which are in the order of producer, epoch and marker's time.
+
+    A producer's next transaction begins once all markers of the one before are written. So a branch is of another one
+    if its log has a branch of this one, if its outcome is another, or if its data was written behind a marker of it, by
+    the brokers' clocks, or by the producer's as far as that agrees with them.
+    """
+    out = np.zeros(len(rows), np.int64)
+    fast = _ahead(rows)
+    number, seen, begun, marked = -1, set[int](), (-1, -1, -1), -1
+    fields = ("producer_id", "producer_epoch", "marker_offset", "commit", "marker_timestamp", "earliest")
+    values = [*zip(*(rows[name].tolist() for name in fields), (rows["first_timestamp"] - fast).tolist(), strict=True)]
+    for n, (producer, epoch, marker, commit, time, earliest, first) in enumerate(values):
+        ends_as = (producer, epoch, commit if marker >= 0 else -1)
+        if ends_as != begun or (marker >= 0 and (int(logs[n]) in seen or max(earliest, first) > marked)):
+            number, begun, marked = number + 1, ends_as, time
+            seen.clear()
+        seen.add(int(logs[n]))
+        out[n] = number
+    return out
+
+
+def _ahead(rows: np.ndarray) -> np.ndarray:
+    """By how much the clock of each row's producer is ahead of the brokers', at least (ms)."""
+    ids, which = np.unique(rows["producer_id"], return_inverse=True)
+    ahead = np.zeros(len(ids), np.int64)
+    closed = rows["marker_offset"] >= 0
+    np.maximum.at(ahead, which[closed], rows["last_timestamp"][closed] - rows["marker_timestamp"][closed])
+    out: np.ndarray = ahead[which]
+    return out
 
 
 def _branches(windows: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -451,13 +578,13 @@ PRODUCER_STATES = declared(
 """,
     of=MadeOf.LOG,
 )
-# One row a transaction of a producer in a replica.
-TRANSACTIONS = declared(
-    "transactions",
+TRANSACTION_PARTITIONS = declared(
+    "transaction_partitions",
     """
     a transaction of a producer in a replica; `outcome` is null while it is open, `class` then says what it is: \
 active, late, hanging, orphan, ghost or undecidable
-    SELECT topic, partition, producer_id, first_offset FROM transactions WHERE class = 'hanging'
+    SELECT topic, partition, producer_id, first_offset FROM transaction_partitions \
+WHERE class = 'hanging'
     producer_id:long
     producer_epoch:int
     transactional_id:string
@@ -477,21 +604,38 @@ active, late, hanging, orphan, ghost or undecidable
     size:long bytes of these batches
     file:string segment that it begins in; where it has no data, that of its marker
     position:long byte in it
-    leader_copy:bool whether the row is of the leader's replica: count by it where there are several
     kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
-    transaction_key:string joins it with `coordinated_transactions`; null: no coordinator's log shows its transaction
+    transaction_key:string joins it with `transactions`; null: no coordinator's log shows its transaction
     began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
     began_not_after:time the same, at the latest
 """,
+    copy_by="marker_offset first_offset",
     of=MadeOf.LOG,
 )
 UNOPENED = ("unreadable", "vanished")
 _KINDS = texts(["closed", "open", "marker_only"])
 
 
+# Views, and what they are of: the name that a table had before, for one release, and rows that count once.
+FORMERLY = {"coordinated_transactions": "transactions"}
+ONCE = {"batches_once": "batches", "records_once": "records"}
+VIEWS = {former: f"SELECT * FROM {name}" for former, name in FORMERLY.items()}
+VIEWS |= {once: f"SELECT * FROM {name} WHERE leader_copy" for once, name in ONCE.items()}
+
+
 def tables_in(text: str) -> frozenset[str]:
     """Return the tables whose names occur in an SQL text."""
-    return frozenset(re.findall(r"\w+", text.lower())) & frozenset(NAMES)
+    named = re.findall(r"\w+", text.lower())
+    return frozenset((FORMERLY | ONCE).get(name, name) for name in named) & frozenset(NAMES)
+
+
+def moved(text: str) -> str:
+    """Tell where columns of ``transactions`` that a text names are now, which cannot be answered; empty for none."""
+    named = set(re.findall(r"\w+", text.lower()))
+    gone = [name for name in TRANSACTION_PARTITIONS.names if name in named and name not in TRANSACTIONS.names]
+    if "transactions" not in named or not gone:
+        return ""
+    return f"transactions has a row per transaction; in transaction_partitions: {', '.join(gone)}"
 
 
 def listed(text: str) -> pa.Table | None:
@@ -501,8 +645,17 @@ def listed(text: str) -> pa.Table | None:
 
 def of_log(replicas: list[ReplicaFacts], cluster: Cluster, table: str) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a derived table about one log, whose replicas explain each other."""
+    shares = cluster.copy_shares([*map(_as_copy, replicas)])
     for of_topic, its_cluster in cluster.by_topic(replicas):
-        yield from schema.ROWS_OF_LOG[table](LogView(of_topic, its_cluster))
+        for rows in schema.ROWS_OF_LOG[table](LogView(of_topic, its_cluster)):
+            yield with_leader_copy(table, rows, shares)
+
+
+def _as_copy(c: ReplicaFacts) -> OneCopy:
+    first = c.segment_bases[0] if c.segment_bases else 0
+    return OneCopy(
+        c.topic, c.partition, c.log_dir, c.broker_id, c.topic_id, c.rank, c.settled_end, c.broker_time, first
+    )
 
 
 def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
@@ -512,17 +665,17 @@ def of_metadata(settings: dict[str, ClusterSettings], table: str) -> pa.Table:
     return pa.Table.from_batches(batches, schema.DECODED[table])
 
 
-def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]]) -> pa.Table:
+def metadata_errors(inventory: Inventory, errors: list[tuple[str, DecodeError]], shares: CopyShares) -> pa.Table:
     """Return read errors of the clusters' metadata, except files that readers of tables cannot open either."""
     dirs = {log_dir.name: log_dir for log_dir in inventory.log_dirs}
 
     def rows(log_dir: str, error: DecodeError) -> pa.RecordBatch:
         place = dirs[log_dir]
         key = (place.cluster_id, place.broker_id, log_dir, cluster_settings.METADATA_TOPIC, 0)
-        return from_errors(key, [error])
+        return with_leader_copy("decode_errors", from_errors(key, [error]), shares)
 
     unread = [(log_dir, error) for log_dir, error in errors if error.reason not in UNOPENED]
-    return pa.Table.from_batches([rows(*item) for item in unread], schema.DECODE_ERRORS)
+    return pa.Table.from_batches([rows(*item) for item in unread], schema.TABLES["decode_errors"].schema())
 
 
 def _columns(rows: np.ndarray | PackedRows, wanted: pa.Schema) -> Fields:
@@ -570,7 +723,7 @@ def _expiry(log: LogView, replica: ReplicaFacts) -> np.ndarray:
     return out
 
 
-@makes("transactions")
+@makes("transaction_partitions")
 def transaction_rows(log: LogView) -> Iterator[pa.RecordBatch]:
     """Yield a row per transaction of a producer in each replica."""
     return (_transactions(log, replica) for replica in log.copies)
@@ -585,7 +738,7 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     where = zip(rows["producer_id"].tolist(), rows["first_offset"].tolist(), is_open.tolist(), strict=True)
     segments = np.where(rows["segment"] >= 0, rows["segment"], rows["marker_segment"])
     positions = np.where(rows["segment"] >= 0, rows["position"], rows["marker_position"])
-    columns = _columns(rows, TRANSACTIONS)
+    columns = _columns(rows, TRANSACTION_PARTITIONS)
     columns |= {
         "transactional_id": _owners(log, rows["producer_id"]),
         "outcome": _OUTCOMES.take(array_of((rows["commit"] == 1).astype(np.int64), is_open)),
@@ -593,11 +746,10 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "size": rows["bytes"].copy(),
         "file": texts([replica.file(number) for number in segments.tolist()]),
         "position": positions,
-        "leader_copy": replica is log.leader,
         "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
         "transaction_key": _log_keys(log, replica),
     } | _began(log, replica)
-    return from_columns(TRANSACTIONS, replica.table_key, len(rows), columns)
+    return from_columns(TRANSACTION_PARTITIONS, replica.table_key, len(rows), columns)
 
 
 def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:

@@ -34,7 +34,7 @@ from auditor.connectors.live.live_cluster import (
 from auditor.connectors.logdir import internal_rows
 from auditor.connectors.logdir.files import Inventory, LogDir, Replica, SegmentFile
 from auditor.connectors.logdir.internal_rows import CONSUMER_OFFSETS, TRANSACTION_STATE, internal_records
-from auditor.connectors.schema import Key, from_errors
+from auditor.connectors.schema import Key, from_errors, with_leader_copy
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.connectors.tables.rows import batch_rows, record_rows
 from auditor.evidence.cluster_clocks import at_least_ms
@@ -112,18 +112,17 @@ class Tables:
 
     def _write(self, name: str, rows: pa.RecordBatch) -> None:
         if rows.num_rows:
-            self.writers[name].add(rows)
+            self.writers[name].add(with_leader_copy(name, rows, {}))
 
 
 def from_facts(replicas: list[ReplicaFacts], table: str) -> pa.Table | None:
     """Return a decoded table from facts, empty where a cluster has no such data; None for derived tables."""
     if table not in schema.DECODED:
         return None
-    wanted = schema.DECODED[table]
-    tables = [f.tables[table] for f in replicas if table in f.tables]
+    rows = [batch for f in replicas if table in f.tables for batch in f.tables[table].to_batches()]
     if table == "decode_errors":
-        tables = [pa.Table.from_batches([from_errors(f.table_key, f.errors)]) for f in replicas if f.errors]
-    return pa.concat_tables([wanted.empty_table(), *tables])
+        rows = [from_errors(f.table_key, f.errors) for f in replicas if f.errors]
+    return pa.Table.from_batches([with_leader_copy(table, batch, {}) for batch in rows], schema.TABLES[table].schema())
 
 
 # Offset below the LSO to read from: that of the markers before open data that no coordinator will end.

@@ -528,6 +528,10 @@ class Audited(Protocol):
         """The context of each cluster, by join key."""
 
     @property
+    def copy_shares(self) -> dict[tuple[str, str, int], Any]:
+        """What each copy of a log counts for, where the input has several."""
+
+    @property
     def judged(self) -> dict[str, Sequence[Any]]:
         """Results of the judge step, by kind of row."""
 

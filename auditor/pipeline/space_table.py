@@ -106,7 +106,7 @@ SPACE = declared(
     """
     a segment on a broker's own disk, and what keeps it there; see [three \
 questions](three-questions.md#why-is-the-disk-not-freed)
-    SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space GROUP BY ALL
+    SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space WHERE leader_copy GROUP BY ALL
     file:string
     base_offset:long its first offset
     size:long bytes of the segment file, without its indexes
@@ -276,7 +276,7 @@ CLEANER = declared(
     """
     a replica of a compacted log, and where its broker's log cleaner stands in it; see [three \
 questions](three-questions.md#where-does-the-cleaner-stand)
-    SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean'
+    SELECT topic, partition, stands, dirty_ratio, held_by FROM cleaner WHERE stands <> 'clean' AND leader_copy
     stands:string held (segments wait), faulty (it may stop), due (at the next pass), below_ratio, clean or off
     checkpoint:long up to where it has cleaned, by `cleaner-offset-checkpoint`; null where that does not say
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside

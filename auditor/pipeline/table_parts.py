@@ -89,7 +89,8 @@ def write(
     options = audit.options
     derived = tuple(name for name in others if name in derived_tables.OF_FACTS)
     how = How(options.limits, options.include_payload, options.records)
-    wanted = TableRequest(where, frozenset(others) - {*derived}, derived, how)
+    shares = audit.copy_shares if {*others} - {*derived} else {}
+    wanted = TableRequest(where, frozenset(others) - {*derived}, derived, how, shares)
     if staging is None:
         Path(where.path).mkdir(parents=True)
     try:
@@ -100,7 +101,7 @@ def write(
     if wanted.has_errors:
         audit.fatal += _refused_by_stores(done)
     if "decode_errors" in wanted.decoded and audit.outside:
-        outside = derived_tables.metadata_errors(audit.inventory, audit.outside)
+        outside = derived_tables.metadata_errors(audit.inventory, audit.outside, shares)
         table_tasks.write(outside, folder / "decode_errors" / "part-outside.parquet")
     return done
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from auditor.base.at_rest import dumps
 from auditor.connectors import schema
-from auditor.connectors.schema import MadeOf, for_spark
+from auditor.connectors.schema import CopyShares, MadeOf, for_spark, with_leader_copy
 from auditor.connectors.stores import remote_files, retries
 from auditor.connectors.stores.results import ResultFolder
 from auditor.connectors.tables import input_splits
@@ -124,12 +124,16 @@ class WrittenPart(NamedTuple):
 
 @dataclass(frozen=True)
 class TableRequest:
-    """The tables to write, and where: the decoded tables and those derived from facts."""
+    """The tables to write, and where: the decoded tables and those derived from facts.
+
+    ``shares``: what each copy of a log counts for, of the decoded ones.
+    """
 
     staging: ResultFolder
     decoded: frozenset[str]
     derived: tuple[str, ...]
     how: How
+    shares: CopyShares
 
     @property
     def has_errors(self) -> bool:
@@ -239,7 +243,7 @@ def decode(wanted: TableRequest, numbered: tuple[int, list[Piece]]) -> list[Writ
             for piece in pieces:
                 for table, batch in read_piece(piece, input_splits.tables_of(piece, wanted.decoded), wanted.how):
                     if table in wanted.decoded:
-                        yield table, batch
+                        yield table, with_leader_copy(table, batch, wanted.shares)
 
     return _write_rows(wanted, number, rows())
 
@@ -259,7 +263,7 @@ def derive(wanted: TableRequest, clusters: Mapping[str, Cluster], packed: Iterab
 def gather(wanted: TableRequest, clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
     """Write the transactions of some partitions of the coordinators' log, each given with all its shares."""
     rows = (
-        ("coordinated_transactions", batch)
+        ("transactions", batch)
         for (join_key, partition), of_partition in shares
         for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition)
     )

@@ -39,6 +39,7 @@ from auditor.connectors.stores import retries
 from auditor.connectors.tables import input_splits
 from auditor.connectors.tables.input_splits import LeftOut
 from auditor.evidence import horizons
+from auditor.evidence.which_copy import OneCopy
 from auditor.pipeline import cluster_context, cluster_settings, derived_tables, plan, summary
 from auditor.pipeline.cluster_context import Brief
 from auditor.pipeline.cluster_settings import METADATA_TOPIC, ClusterSettings, PolicyChoice
@@ -490,6 +491,24 @@ class JudgedAudit(ReadAudit):
     """A judged audit: the findings, and the rows that pages and tables are made of."""
 
     @cached_property
+    def copy_shares(self) -> dict[tuple[str, str, int], Any]:
+        """What each copy of a log counts for, where the input has several (:meth:`Cluster.copy_shares`).
+
+        Cost: none where it has one of each log; else all are read.
+        """
+        dirs = self.scoped.log_dirs
+        seen = Counter((d.join_key, c.topic, c.partition) for d in dirs for c in d.replicas)
+        if max(seen.values(), default=0) < 2 and sum(bool(d.texts) for d in dirs) < 2:
+            return {}
+        copies: dict[tuple[str, str, int], list[OneCopy]] = {}
+        for b in self.briefs:
+            one = OneCopy(b.topic, b.partition, b.log_dir, b.broker_id, b.bounds.topic_id, b.rank, b.settled_end,
+                          b.broker_time, b.first_offset)  # fmt: skip
+            copies.setdefault((b.join_key, b.topic, b.partition), []).append(one)
+        shares = (self.clusters[key[0]].copy_shares(some) for key, some in copies.items() if key[0] in self.clusters)
+        return {place: share for of_log in shares for place, share in of_log.items()}
+
+    @cached_property
     def clusters(self) -> dict[str, Cluster]:
         """The context of each cluster, by join key."""
         options = self.options
@@ -730,6 +749,7 @@ class Audit(JudgedAudit):
         Errors: :class:`AuditInputError` for an unknown name. Cost: on Spark none before the frame is used, except for
         derived tables, which need the replay; otherwise the table's files are read, and its rows are held in memory.
         """
+        name = derived_tables.FORMERLY.get(name, name)
         if name not in derived_tables.NAMES:
             raise AuditInputError(f"no table named {name!r}; one of {', '.join(derived_tables.NAMES)}")
         _ = self.inventory

@@ -107,13 +107,17 @@ def _fatal(work: Work) -> list[pa.RecordBatch]:
 # of :mod:`auditor.spark.jobs`, and the rest is in memory of the driver (:mod:`auditor.pipeline.derived_tables`).
 
 
-def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
-    """Return a decoded table of the audit's paths. Lazy; only this table's files are read."""
+def decoded(spark: SparkSession, audit: Audited, table: str, *, counted: bool = True) -> DataFrame:
+    """Return a decoded table of the audit's paths. Lazy; only this table's files are read.
+
+    ``counted``: decide which copies count; where the input has several of a log, all are read for it.
+    """
     options = audit.options
     if (table_in_memory := audit.held(table)) is not None:
         return local(spark, table_in_memory)
     source = next(source for source in SOURCES if source.table == table)
     register_all(spark)
+    shares = audit.copy_shares if counted else {}
     reader = spark.read.format(source.format).options(
         paths=json.dumps([*options.inputs]),
         topics=json.dumps([*options.topics]),
@@ -126,12 +130,13 @@ def decoded(spark: SparkSession, audit: Audited, table: str) -> DataFrame:
         maxBatchRatio=str(options.limits.max_batch_ratio),
         refused=json.dumps(audit.refused()),
         inventory=_shipped(audit),
+        shares=json.dumps([(*place, *share) for place, share in shares.items()]),
     )
     if options.since is not None:
         reader = reader.option("since", options.since.text)
     rows = reader.load()
     if table == "decode_errors" and audit.outside:
-        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside)))
+        rows = rows.unionAll(local(spark, derived_tables.metadata_errors(audit.inventory, audit.outside, shares)))
     return rows
 
 
@@ -162,7 +167,7 @@ def from_facts(facts: DataFrame, clusters: dict[str, Cluster], table: str) -> Da
             for rows in derived_tables.of_log(replicas, clusters_by_key[replicas[0].join_key], table):
                 yield for_spark(rows)
 
-    return facts.select("facts").mapInArrow(work, spark_schema(schema.TABLES[table].columns))
+    return facts.select("facts").mapInArrow(work, spark_schema(schema.TABLES[table].schema()))
 
 
 def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
@@ -176,7 +181,7 @@ def _coordinated(facts: DataFrame, clusters: dict[str, Cluster]) -> DataFrame:
                 yield for_spark(rows)
 
     shares = jobs.shares(facts, partial(derived_tables.shares_of, clusters))
-    return shares.mapInArrow(work, spark_schema(derived_tables.COORDINATED))
+    return shares.mapInArrow(work, spark_schema(derived_tables.TRANSACTIONS))
 
 
 def path_of(folder: Path) -> str:
@@ -221,13 +226,18 @@ def _ask(spark: SparkSession, audit: Audited, text: str, wanted: frozenset[str])
     for name in derived_tables.NAMES:
         if name in wanted or name in schema.DECODED:
             facts = audit.replicas.held.frame if name in derived_tables.OF_FACTS else None  # type: ignore[attr-defined]
-            frame(spark, audit, facts, name).createOrReplaceTempView(name)
+            rows = frame(spark, audit, facts, name) if name in wanted else decoded(spark, audit, name, counted=False)
+            rows.createOrReplaceTempView(name)
+    for name, of in derived_tables.VIEWS.items():
+        if derived_tables.tables_in(of) <= wanted:
+            spark.sql(of).createOrReplaceTempView(name)
     try:
         with quiet_errors(spark):
             return spark.sql(text).toArrow()
     except AnalysisException as error:
         says = str(error).strip().splitlines()[0]
-        raise AuditInputError(f"{says} (tables: {', '.join(derived_tables.NAMES)})") from None
+        where = derived_tables.moved(text) or f"tables: {', '.join(derived_tables.NAMES)}"
+        raise AuditInputError(f"{says} ({where})") from None
     except jobs.failures() as error:
         if (wrong := jobs.mistake(error)) is None:
             raise

@@ -208,7 +208,7 @@ def record_rows(
     key: Key, file: str, batches: BatchColumns, runs: Iterator[Decoded], payload: bool
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the records of ``batches``, a run at a time; with ``payload``, also columns ``key`` and ``value``."""
-    wanted = schema.TABLES["records"].schema(payload)
+    wanted = schema.TABLES["records"].made(payload)
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
         columns: Fields = {

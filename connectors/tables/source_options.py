@@ -22,10 +22,11 @@ from auditor.connectors.codec.batches import FLAW_CRC
 from auditor.connectors.codec.gaps import SeekableFile, offset_range
 from auditor.connectors.codec.segment import HeaderHop, StoredChunks, read_segment
 from auditor.connectors.logdir.files import DataFile, Inventory, LogDir, Replica
+from auditor.connectors.schema import CopyShares, with_leader_copy
 from auditor.connectors.stores.retries import REFUSED
 from auditor.connectors.stores.storage import open_file
 from auditor.connectors.tables import input_splits as logdir_scope
-from auditor.connectors.tables.rows import FilePiece, How, read_piece
+from auditor.connectors.tables.rows import FilePiece, How, Piece, read_piece
 
 FAR = 1 << 62
 # The tables of segments, which readStream supports.
@@ -87,6 +88,30 @@ def inventory_of(given: Mapping[str, str]) -> Inventory | None:
     """
     text = {name.lower(): value for name, value in given.items()}.get("inventory", "")
     return logdir_scope.loads(text) if text else None
+
+
+def copy_shares(given: Mapping[str, str], inventory: Inventory) -> CopyShares | None:
+    """What each copy of a log counts for: as an audit decided it (option ``shares``); else known of single copies.
+
+    Errors: :class:`AuditInputError` for any other text.
+    """
+    text = {name.lower(): value for name, value in given.items()}.get("shares", "")
+    try:
+        if text:
+            return {(d, t, p): (bool(leads), [(a, b) for a, b in of]) for d, t, p, leads, of in json.loads(text)}
+    except (ValueError, TypeError):
+        raise AuditInputError("option shares is not one that the auditor made; leave it out") from None
+    logs = [(d.join_key, c.topic, c.partition) for d in inventory.log_dirs for c in d.replicas]
+    texts = sum(bool(d.texts) for d in inventory.log_dirs)
+    return {} if len(set(logs)) == len(logs) and texts < 2 else None
+
+
+def shares_in(pieces: Sequence[Piece], shares: CopyShares | None) -> CopyShares | None:
+    """Those of the log directories of some pieces."""
+    if not shares:
+        return shares
+    dirs = {piece.key[2] for piece in pieces}
+    return {place: share for place, share in shares.items() if place[0] in dirs}
 
 
 def streamed(table: str, given: Mapping[str, str]) -> None:
@@ -379,4 +404,4 @@ def rows(lot: Lot, table: str, how: How) -> Iterator[pa.RecordBatch]:
     for _table, batch in read_piece(lot.piece, frozenset({table}), how):
         offsets = batch.column(column)
         own = pc.and_(pc.greater_equal(offsets, lot.first), pc.less(offsets, lot.behind))
-        yield batch.filter(own)
+        yield with_leader_copy(table, batch.filter(own), None)

@@ -54,8 +54,10 @@ class TableReader(DataSourceReader):
             inventory = options.inventory_of(self.options) or self.discovered(asked)
             wanted = options.FileFilter(self.conditions, *asked.offsets)
             planned = pieces.plan(inventory, frozenset({self.table}), asked.split_size, wanted)
+            shares = options.copy_shares(self.options, inventory)
         slots = max(TASKS, sum(pieces.size(piece) for piece in planned) // TASK_BYTES)
-        return [InputPartition(pickle.dumps(share)) for share in pieces.spread(planned, slots) or [[]]]
+        some = ((part, options.shares_in(part, shares)) for part in pieces.spread(planned, slots) or [[]])
+        return [InputPartition(pickle.dumps(part)) for part in some]
 
     def discovered(self, asked: Any) -> Any:
         """The inventory of the paths, reduced to the scope."""
@@ -70,10 +72,12 @@ class TableReader(DataSourceReader):
         """The rows of a partition, as Arrow record batches."""
         rows, for_spark = ours("connectors.tables.rows"), ours("connectors.schema").for_spark
         asked = ours("connectors.tables.source_options").asked(self.options)
-        share, ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
-        with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(share)):
-            for piece in share:
-                for _table, batch in rows.read_piece(piece, frozenset({self.table}), asked.how):
+        (part, shares), ahead = pickle.loads(partition.value), ours("connectors.stores.remote_files")
+        counted = ours("connectors.schema").with_leader_copy
+        with ours("connectors.stores.storage").guarded(asked.refused), ahead.coming(ahead.of_work(part)):
+            for piece in part:
+                for _table, read in rows.read_piece(piece, frozenset({self.table}), asked.how):
+                    batch = counted(self.table, read, shares)
                     yield for_spark(batch.select(asked.columns) if asked.columns else batch)
 
 

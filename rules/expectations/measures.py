@@ -201,7 +201,7 @@ MEASURES = {
             Check("epoch_below_highest", "no producer went back to an older epoch", "producer_epoch < max_epoch"),
         )
     ),
-    "transactions": Measure(
+    "transaction_partitions": Measure(
         (
             Check("outcome_unknown", "markers commit or abort", _in("outcome", _OUTCOMES)),
             Check("class_unknown", "open transactions have a class", _in("class", _CLASSES)),
@@ -211,7 +211,7 @@ MEASURES = {
             Check("late", "no transaction is beyond its time-out", "class = 'late'", severity="warning"),
         )
     ),
-    "coordinated_transactions": Measure(
+    "transactions": Measure(
         (
             Check("outcome_unknown", "transactions commit or abort", _in("outcome", _OUTCOMES)),
             Check("duplicate_keys", "a producer has one transaction at a time", unique=("transaction_key",)),
@@ -288,7 +288,9 @@ def counting(table: str, source: str, dialect: str) -> str:
     for check in wanted.checks:
         fields = "struct_pack({})" if dialect == DUCKDB else "struct({})"
         unique = fields.format(", ".join(f"{n} := {n}" if dialect == DUCKDB else n for n in check.unique))
-        broken = f"count(*) - count(DISTINCT {unique})" if check.unique else f"count_if({check.broken})"
+        if len(check.unique) == 1:  # a null is not known, and repeats nothing
+            (unique,) = check.unique
+        broken = f"count({unique}) - count(DISTINCT {unique})" if check.unique else f"count_if({check.broken})"
         counts.append(f"{broken} AS {check.name}")
     key = ", ".join(wanted.key)
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from auditor.base.errors import setting_number
 from auditor.base.remote_segments import RemoteLogs
@@ -12,11 +12,10 @@ from auditor.base.transactional_ids import IdOrigin
 from auditor.base.user_input import EVERYTHING, Scope
 from auditor.evidence.cluster_clocks import MAX_TIMEOUT_MS, Clocks, at_most_ms
 from auditor.evidence.horizons import ALWAYS, Horizon, HorizonSource, LastMarker, ReadTimes
-from auditor.evidence.which_copy import Incarnations, WhichCopies
+from auditor.evidence.which_copy import Incarnations, OfTopic, OneCopy, Ranges, WhichCopies, by_preference, divided
 from auditor.facts.coordinator_history import CoordinatorHistory
 from auditor.facts.coordinator_log import StateRecord
 from auditor.facts.crash_recovery import StartStep
-from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import policies
 from auditor.model.policies import ReleaseEvidence
 from auditor.transactions.id_origins import Surroundings
@@ -24,6 +23,7 @@ from auditor.transactions.id_origins import Surroundings
 # Elections, by the controller's records.
 
 
+Copy = TypeVar("Copy", bound=OfTopic)
 UP, SHUTTING_DOWN = "up", "shutting down"  # how a broker stands
 RECOVERING = 1  # LeaderRecoveryState: elected without being in sync, and not yet seen to it
 
@@ -317,7 +317,26 @@ class Cluster:
     group_kinds: dict[str, str] = field(default_factory=dict)
     surroundings: Surroundings | None = None
 
-    def by_topic(self, replicas: list[ReplicaFacts]) -> Iterator[tuple[list[ReplicaFacts], Cluster]]:
+    def copy_shares(self, copies: list[OneCopy]) -> dict[tuple[str, str, int], tuple[bool, Ranges]]:
+        """Return what each copy of a log counts for: whether it is the leader's, and the offsets that it stands for.
+
+        By log directory, topic and partition. Older copies and other replicas stand for what the leader's lacks; copies
+        of another topic of the name for nothing, where the topic has its own. No entry for a single copy.
+        """
+        shares = {}
+        for own, cluster in self.by_topic(copies) if len(copies) > 1 else ():
+            counting, older = cluster.copies.counting(own)
+            replicas, strange = cluster.incarnations.parted(counting)
+            if not replicas:
+                replicas, strange = strange, []
+            named = cluster.last_leader(own[0].topic, own[0].partition)
+            order = by_preference(replicas, named) + by_preference(older, named)
+            ranges = divided(order) + [Ranges() for _ in strange]
+            for number, (copy, some) in enumerate(zip([*order, *strange], ranges, strict=True)):
+                shares[copy.log_dir, copy.topic, copy.partition] = (number == 0, some)
+        return shares
+
+    def by_topic(self, replicas: list[Copy]) -> Iterator[tuple[list[Copy], Cluster]]:
         """Yield the copies of a partition, of each topic of its name that is judged for itself, with its cluster."""
         others = [r.topic_id for r in self.incarnations.rivals.get(replicas[0].topic, ())[1:]]
         for topic_id in others:

@@ -94,7 +94,7 @@ def _on_the_page(cases: list[Case], path: Path) -> None:
 
 def _crossing(path: Path) -> int:
     """How many open or aborted transactions have data in several segments."""
-    rows = opened(path).table("transactions").to_pylist()
+    rows = opened(path).table("transaction_partitions").to_pylist()
     crossing = 0
     for row in rows:
         if row["kind"] == "marker_only" or row["outcome"] == "COMMIT" or not row["topic"].startswith("lag.rolls"):

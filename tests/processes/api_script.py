@@ -22,17 +22,20 @@ def main(master: str, path: str) -> None:
         spark = SparkSession.builder.master(master).config("spark.ui.enabled", "false").getOrCreate()
     with auditor.open(path, spark=spark) as audit:
         print("batches", spark.read.format("kafka_log_batches").load(path).count())
-        frame = audit.table("transactions").to_spark()
+        frame = audit.table("transaction_partitions").to_spark()
         print("hanging", frame.where("class = 'hanging'").count(), "connect" in type(frame).__module__)
         print("findings", len(audit.findings.where(lambda f: f.severity == "critical")))
         found = audit.table("findings").to_spark()
         print("frame", found.where("severity = 'critical' AND timestamp > '2026-01-01'").count())
         print("tables", [row["name"] for row in audit.sql("SHOW TABLES;").to_dicts()] == [*audit.tables])
         print("blocked", audit.blocked.to_spark().count() == len(audit.blocked) > 0)
-        print("same", audit.table("transactions").schema == audit.table("transactions").to_arrow().schema)
+        print(
+            "same",
+            audit.table("transactions").schema == audit.table("transactions").to_arrow().schema,
+        )
         with auditor.replay_batches(spark.read.format("kafka_log_batches").load(path)) as replayed:
-            own = audit.table("transactions").to_spark().where("class IS NOT NULL").count()
-            print("replayed", replayed.transactions.to_spark().where("kind = 'open'").count() == own > 0)
+            own = audit.table("transaction_partitions").to_spark().where("class IS NOT NULL").count()
+            print("replayed", replayed.transaction_partitions.to_spark().where("kind = 'open'").count() == own > 0)
         for ask in (lambda: audit.sql("select nothing from batches"), lambda: audit.table("nothing")):
             print("mistake", said(ask))
     print("alive", spark.range(3).count())

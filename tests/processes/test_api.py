@@ -71,7 +71,7 @@ def test_every_table_has_its_columns(audit: auditor.OpenedAudit, name: str) -> N
 
 
 def test_tables_hold_what_the_log_holds(audit: auditor.OpenedAudit) -> None:
-    hanging = [row for row in audit.table("transactions").to_dicts() if row["class"] == "hanging"]
+    hanging = [row for row in audit.table("transaction_partitions").to_dicts() if row["class"] == "hanging"]
     assert {(r["topic"], r["partition"], r["first_offset"]) for r in hanging} == {
         (e["topic"], e["partition"], e["firstOffset"]) for e in HANGING
     }
@@ -174,7 +174,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
     [
         (lambda a: a.table("nothing"), "no table named 'nothing'; one of batches"),
         (lambda a: a.sql("select nothing from batches"), '"nothing" not found'),
-        (lambda a: a.sql("select clas from transactions"), 'Candidate bindings: "class"'),
+        (lambda a: a.sql("select clas from transaction_partitions"), 'Candidate bindings: "class"'),
         (lambda a: a.sql("select * from transaction"), "there are batches, records"),
         (lambda a: a.sql("select max(offset) from checkpoints"), 'write "offset", in double quotes'),
         (lambda a: a.sql("create table t as select 1"), "give SELECT"),

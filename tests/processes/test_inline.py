@@ -147,7 +147,9 @@ def test_sql_by_duckdb() -> None:
             rows: list[dict[str, Any]] = Audit(wanted, runner).query(text).to_pylist()
             return rows
 
-    found = ask("select topic, partition, producer_id, first_offset from transactions where class = 'hanging'")
+    found = ask(
+        "select topic, partition, producer_id, first_offset from transaction_partitions where class = 'hanging'"
+    )
     expected = [e for e in corpora.manifest(NAME)["expect"] if e["finding"] == "hanging_transaction"]
     assert {tuple(row.values()) for row in found} == {
         (e["topic"], e["partition"], e["producerId"], e["firstOffset"]) for e in expected

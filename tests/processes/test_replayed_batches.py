@@ -44,7 +44,7 @@ def test_a_frame_gives_what_the_directory_gives(name: str) -> None:
         auditor.open(corpora.unpack(name), master="inline[1]", as_of=as_of) as audit,
         auditor.replay_batches(audit.table("batches"), master="inline[1]", as_of=as_of) as replayed,
     ):
-        assert rows(replayed.transactions) == rows(audit.table("transactions"))
+        assert rows(replayed.transaction_partitions) == rows(audit.table("transaction_partitions"))
         assert rows(replayed.events) <= rows(audit.table("events"))
         missed = rows(audit.table("events")) - rows(replayed.events)
         assert all(any(f'"kind": "{kind}"' in row for kind in HOLES) for row in missed)
@@ -76,7 +76,7 @@ def found(batches: pa.Table) -> Iterator[Any]:
 
 
 def said(replayed: auditor.ReplayedBatches) -> Any:
-    tables = (replayed.transactions, replayed.events, replayed.producers)
+    tables = (replayed.transaction_partitions, replayed.events, replayed.producers)
     return [rows(table) for table in tables], replayed.findings.to_dicts()
 
 
@@ -110,7 +110,7 @@ def test_a_copy_without_payload_has_what_it_takes(found: Any, tmp_path: Any) -> 
         auditor.open(tmp_path / "copy", master="inline[1]") as audit,
         auditor.replay_batches(audit.table("batches"), master="inline[1]") as replayed,
     ):
-        assert (rows(replayed.transactions), rows(replayed.events)) == tuple(found[0][:2])
+        assert (rows(replayed.transaction_partitions), rows(replayed.events)) == tuple(found[0][:2])
 
 
 def test_a_frame_of_several_brokers_without_names_is_told_apart(batches: pa.Table) -> None:
@@ -127,10 +127,10 @@ def test_a_frame_of_several_brokers_without_names_is_told_apart(batches: pa.Tabl
 def test_what_batches_do_not_carry_is_said(batches: pa.Table) -> None:
     with auditor.replay_batches(batches, master="inline[1]") as replayed:
         assert replayed.undecided == UNDECIDED
-        opened = [row for row in replayed.transactions.to_dicts() if row["kind"] == "open"]
-        assert {(row["transactional_id"], row["transaction_key"]) for row in replayed.transactions.to_dicts()} == {
-            (None, None)
-        }
+        opened = [row for row in replayed.transaction_partitions.to_dicts() if row["kind"] == "open"]
+        assert {
+            (row["transactional_id"], row["transaction_key"]) for row in replayed.transaction_partitions.to_dicts()
+        } == {(None, None)}
         assert {row["class"] for row in opened} <= {"undecidable"}
 
 
@@ -163,7 +163,7 @@ def test_a_number_that_no_batch_has_is_a_mistake(batches: pa.Table) -> None:
 
 def test_an_empty_frame_has_nothing(batches: pa.Table) -> None:
     with auditor.replay_batches(batches.slice(0, 0), master="inline[1]") as replayed:
-        assert (replayed.transactions.num_rows, len(replayed.findings)) == (0, 0)
+        assert (replayed.transaction_partitions.num_rows, len(replayed.findings)) == (0, 0)
 
 
 def test_columns_are_what_the_page_says() -> None:

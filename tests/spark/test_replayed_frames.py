@@ -19,7 +19,7 @@ NAME = "altered-41"
 
 
 def said(replayed: auditor.ReplayedBatches) -> list[Any]:
-    tables = (replayed.events, replayed.transactions, replayed.producers)
+    tables = (replayed.events, replayed.transaction_partitions, replayed.producers)
     return [sorted(map(str, table.to_dicts())) for table in tables] + [replayed.findings.to_dicts()]
 
 
@@ -27,9 +27,9 @@ def test_spark_gives_what_arrow_gives(spark: SparkSession) -> None:
     auditor.register(spark)
     batches = spark.read.format("kafka_log_batches").load(str(corpora.unpack(NAME)))
     with auditor.replay_batches(batches.repartition(7, "crc"), as_of="2026-11-22") as replayed:
-        frame = replayed.transactions.to_spark()
+        frame = replayed.transaction_partitions.to_spark()
         assert frame.sparkSession is spark
-        assert frame.count() == replayed.transactions.num_rows > 0
+        assert frame.count() == replayed.transaction_partitions.num_rows > 0
         found = said(replayed)
     with auditor.replay_batches(batches.toArrow(), master="inline[1]", as_of="2026-11-22") as replayed:
         assert said(replayed) == found

@@ -35,7 +35,7 @@ def test_open_transactions_have_their_class(spark: SparkSession) -> None:
     """A table that is decoded beside one that is derived; what else tables hold is in ``tests/whole``."""
     text = """
         select distinct t.topic, t.partition, t.producer_id, t.first_offset
-        from transactions t join batches b on b.topic = t.topic and b.partition = t.partition
+        from transaction_partitions t join batches b on b.topic = t.topic and b.partition = t.partition
         and b.base_offset = t.first_offset
         where t.class = 'hanging'
     """

@@ -27,8 +27,7 @@ def test_every_table_is_written_and_the_same(spark: SparkSession, tmp_path: Path
     assert tables_of(tmp_path / "inline") == tables
     assert tables.keys() == {*schema.DECODED, *derived_tables.OF_FACTS, "findings", "blocked"}
     for name, (written, _) in tables.items():
-        if (columns := schema.DECODED.get(name)) is not None:
-            assert written.names == columns.names
+        assert written.names == schema.TABLES[name].schema().names
     with running.runner(options, spark) as runner:
         asked = Audit(options, runner).query("select count(*) n from batches").to_pylist()
     assert asked == [{"n": len(tables["batches"][1])}]

@@ -19,9 +19,8 @@ LONG = f"SELECT {'producer_id, ' * 30}offset FROM batches"  # longer than a file
 
 def test_the_shell_answers_until_it_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of what comes through a pipe, without prompts; a wrong column is one line, and the next question is answered."""
-    text = (
-        "SHOW TABLES;\nselect nope from batches;\nselect count(*) AS n\n from\n transactions\n where class = 'hanging';"
-    )
+    text = "SHOW TABLES;\nselect nope from batches;\nselect count(*) AS n\n from\n transaction_partitions"
+    text += "\n where class = 'hanging';"
     monkeypatch.setattr("sys.stdin", io.StringIO(text + "\nquit\nselect 1;\n"))
     assert cli.main(["sql", PATH, "--engine", "duckdb", "--format", "json"]) == 0
     said = capsys.readouterr()

@@ -5,11 +5,14 @@ from __future__ import annotations
 import functools
 import json
 import re
+import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from auditor.base.errors import AuditInputError
 from auditor.pipeline.whole_audit import Audit
 from tests import corpora
 from tests.facts import opened
@@ -22,7 +25,7 @@ DAY = 86_400_000
 RATES = """
     SELECT transactional_id, count(decided_at) AS decided, count(*) FILTER (outcome = 'ABORT') AS aborted,
            count(*) FILTER (outcome = 'ABORT' AND decided_by <> 'client') AS by_coordinator
-    FROM coordinated_transactions GROUP BY transactional_id
+    FROM transactions GROUP BY transactional_id
 """
 
 
@@ -92,7 +95,7 @@ def _told(name: str, records: list[tuple[int, dict[str, Any]]]) -> Told:
 def test_a_row_is_a_transaction_of_the_coordinators_log(corpus: str) -> None:
     text = """
         SELECT *, epoch_ms(began_not_before) AS begun, epoch_ms(decided_at) AS decided,
-               epoch_ms(ended_not_after) AS complete FROM coordinated_transactions
+               epoch_ms(ended_not_after) AS complete FROM transactions
     """
     found = [
         Told(r["transactional_id"], r["producer_id"], r["begun"], r["decided"], r["complete"], r["outcome"],
@@ -130,7 +133,7 @@ def test_records_and_bytes_are_those_between_the_markers_in_its_partitions(corpu
                 if t.producer_id == producer and t.began <= line.timestamp <= (t.complete or 0):
                     for at, value in enumerate((1, records, size)):
                         sums[producer, t.began][at] += value
-    text = "SELECT *, epoch_ms(began_not_before) AS begun FROM coordinated_transactions"
+    text = "SELECT *, epoch_ms(began_not_before) AS begun FROM transactions"
     rows = {(row["producer_id"], row["begun"]): row for row in ask(corpus, text)}
     assert len(known) > 3
     for t in known:
@@ -166,7 +169,7 @@ def test_the_key_joins_a_transaction_with_its_branches(corpus: str) -> None:
     text = """
         SELECT w.transaction_key, w.partitions, w.records, list(DISTINCT t.topic || '-' || t.partition) AS branches,
                sum(t.records) FILTER (t.leader_copy) AS found
-        FROM coordinated_transactions w JOIN transactions t USING (transaction_key) GROUP BY ALL
+        FROM transactions w JOIN transaction_partitions t USING (transaction_key) GROUP BY ALL
     """
     rows = ask(corpus, text)
     assert len(rows) > 3
@@ -174,12 +177,49 @@ def test_the_key_joins_a_transaction_with_its_branches(corpus: str) -> None:
         assert set(row["branches"]) <= set(row["partitions"])
         assert row["records"] == row["found"]
     kinds = ask(
-        corpus, "SELECT kind, min(first_offset) AS least, max(first_offset) AS most FROM transactions GROUP BY 1"
+        corpus,
+        "SELECT kind, min(first_offset) AS least, max(first_offset) AS most FROM transaction_partitions GROUP BY 1",
     )
     for row in kinds:
         assert (row["most"] == -1) if row["kind"] == "marker_only" else (row["least"] >= 0)
-    alike = "SELECT count(DISTINCT transaction_key) AS keys, count(*) AS rows FROM coordinated_transactions"
+    alike = "SELECT count(DISTINCT transaction_key) AS keys, count(transaction_key) AS rows FROM transactions"
     assert all(row["keys"] == row["rows"] for row in ask(corpus, alike))
+
+
+@pytest.mark.parametrize("corpus", [*DUMPED, "tiered-43", "replicas-41", "epochs-43"])
+def test_without_a_coordinators_log_its_markers_tell_how_many_there_were(corpus: str, tmp_path: Path) -> None:
+    """What the coordinators know is the truth: as many of each outcome, with as many records."""
+    folder = tmp_path / "without"
+    shutil.copytree(corpora.unpack(corpus), folder, ignore=shutil.ignore_patterns("__transaction_state-*"))
+    without = opened(folder, as_of=corpora.manifest(corpus).get("copied_at"))
+    text = """SELECT producer_id, outcome, records, bytes, partitions_seen, count(*) AS n
+              FROM transactions WHERE records > 0 GROUP BY ALL ORDER BY ALL"""
+    found, expected = without.query(text).to_pylist(), ask(corpus, text)
+    names = ("producer_id", "outcome", "records", "bytes", "n")
+    assert [[row[name] for name in names] for row in found] == [[row[name] for name in names] for row in expected]
+    assert len(expected) > 3
+    only = "SELECT count(state) + count(decided_at) + count(timeout_ms) + count(transaction_key) AS n FROM transactions"
+    assert without.query(only).to_pylist() == [{"n": 0}]
+
+
+def test_an_open_branch_that_its_coordinator_does_not_know_is_a_transaction_too() -> None:
+    """As its manifest has them, after transactions that the coordinator had ended."""
+    expected = {
+        (f"{e['topic']}-{e['partition']}", e["producerId"])
+        for e in corpora.manifest("hanging-36")["expect"] if e["finding"] == "hanging_transaction"
+    }  # fmt: skip
+    rows = ask("hanging-36", "SELECT * FROM transactions WHERE outcome IS NULL AND transaction_key IS NULL")
+    assert {(*row["partitions"], row["producer_id"]) for row in rows} == expected
+    assert all(row["decided_by"] is None and row["partitions_seen"] == 1 and row["records"] > 0 for row in rows)
+
+
+def test_the_former_names_lead_to_the_present_ones() -> None:
+    audit, text = audit_of("hanging-36"), "SELECT count(*) AS n FROM {}"
+    (old,), (new,) = (ask("hanging-36", text.format(name)) for name in ("coordinated_transactions", "transactions"))
+    assert old == new
+    assert audit.table("coordinated_transactions").num_rows == new["n"]
+    with pytest.raises(AuditInputError, match="in transaction_partitions: class, first_offset"):
+        ask("hanging-36", "SELECT first_offset FROM transactions WHERE class = 'hanging'")
 
 
 def test_groups_are_those_whose_offsets_were_sent_in_it() -> None:
@@ -199,7 +239,7 @@ def test_groups_are_those_whose_offsets_were_sent_in_it() -> None:
                 producer = ""
             elif producer and (found := re.search(r' key: (\{"type":"1".*?\}\}) payload', line)):
                 waiting[producer].add(json.loads(found[1])["data"]["group"])
-    text = "SELECT producer_id, epoch_ms(began_not_before) AS begun, groups FROM coordinated_transactions"
+    text = "SELECT producer_id, epoch_ms(began_not_before) AS begun, groups FROM transactions"
     carried = {(row["producer_id"], row["begun"]): set(row["groups"]) for row in ask("healthy-41", text)}
     assert {at: groups for at, groups in carried.items() if groups} == {at: g for at, g in expected.items() if g}
     assert len(expected) > 3

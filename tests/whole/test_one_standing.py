@@ -154,7 +154,7 @@ def shown(row: dict[str, Any], lines: list[str]) -> str:
 
 def of_tables(audit: Audit, rows: list[dict[str, Any]]) -> None:
     """The suites go by the table ``transactions``."""
-    tables = [part for log in logs_of(audit) for part in of_log(log.replicas, log.cluster, "transactions")]
+    tables = [part for log in logs_of(audit) for part in of_log(log.replicas, log.cluster, "transaction_partitions")]
     table = [row for part in tables for row in part.to_pylist() if row["class"] is not None]
     classes = {(r["topic"], r["partition"], r["producer_id"], r["first_offset"]): r["class"] for r in table}
     for row in rows:

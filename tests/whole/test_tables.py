@@ -37,7 +37,7 @@ def ask(corpus: str, text: str) -> list[dict[str, Any]]:
 
 
 def test_open_transactions_have_their_class() -> None:
-    text = "select * from transactions where class = 'hanging'"
+    text = "select * from transaction_partitions where class = 'hanging'"
     found = {(r["topic"], r["partition"], r["producer_id"], r["first_offset"]) for r in ask("hanging-36", text)}
     expected = [e for e in corpora.manifest("hanging-36")["expect"] if e["finding"] == "hanging_transaction"]
     assert found == {(e["topic"], e["partition"], e["producerId"], e["firstOffset"]) for e in expected}
@@ -68,7 +68,7 @@ def test_closed_transactions_have_their_outcome() -> None:
     """
     text = """
         select a.topic, a.first_offset said, t.first_offset found, t.outcome
-        from aborted_transactions a left join transactions t
+        from aborted_transactions a left join transaction_partitions t
         on t.topic = a.topic and t.partition = a.partition and t.log_dir = a.log_dir
         and t.producer_id = a.producer_id and t.marker_offset = a.last_offset
     """
