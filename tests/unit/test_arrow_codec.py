@@ -236,7 +236,7 @@ def test_changed_bytes_are_refused_or_are_other_values(seed: int) -> None:
     assert all(type(one) is ReplicaFacts for one in found)
 
 
-@pytest.mark.parametrize("size", [0, 7, 8, 9, 100, len(SAMPLE) - 1])
+@pytest.mark.parametrize("size", [0, 7, 8, 9, 100, -1])
 def test_fewer_bytes_are_refused(size: int) -> None:
     with pytest.raises(DamagedFacts):
         FACTS_AT_REST.unpack(SAMPLE[:size])
