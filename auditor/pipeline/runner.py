@@ -80,6 +80,9 @@ class ListBriefs(NamedTuple):
 BRIEFS_AT_REST = Codec(ListBriefs)
 
 
+NOT_SHARED = ""  # in place of a damaged file: the work folder is not there where a list is read
+
+
 def read_list(items: Sequence[Item], work: WorkFolder | None, read: ReadTasks) -> PackedFacts:
     """Return the facts of a list: from ``work`` where they are kept, else read and kept there.
 
@@ -118,15 +121,19 @@ def _read_kept(kept: list[KeptTask], work: WorkFolder, read: ReadTasks, damaged:
     left = {_place(one.task): one for one in missing if one.identity not in stored}
     if stored and not left:
         return
-    died = work.begins(names)
+    # Else this machine sees another folder than the driver: what it kept there, nobody would find.
+    if not (shared := work.is_begun()):
+        damaged.append(NOT_SHARED)
+    died = shared and work.begins(names)
     whole = []
     for replica in read([one.task for one in left.values()], died):
         if not any(is_unread(e.reason, e.detail) for e in replica.errors):
             whole.append((left[replica.log_dir, replica.folder].identity, replica))
         yield replica
-    if not stored:
+    if shared and not stored:
         work.keep(whole, names)
-    work.ended(names)
+    if shared:
+        work.ended(names)
 
 
 def _place(task: ReplicaTask) -> tuple[str, str]:
@@ -472,6 +479,12 @@ class Replicas:
         for some, files in map(briefs_of, self.held.briefs()):
             briefs += [_shared(item, alike) for item in some]
             damaged.update(files)
+        if NOT_SHARED in damaged:
+            damaged.remove(NOT_SHARED)
+            self.notes.append(
+                "--work is not there where partitions are read: nothing was kept; give a URI or a mount that all "
+                "machines share"
+            )
         if damaged:
             from auditor.pipeline.work_folder import HALF, WorkFolderContent
 

@@ -214,6 +214,19 @@ def same_names(one: PackedFacts, other: PackedFacts) -> bool:
     return [(*log_of(b), b.log_dir, b.bounds) for b in found] == [(*log_of(b), b.log_dir, b.bounds) for b in expected]
 
 
+def test_a_folder_that_only_the_driver_sees_keeps_nothing_and_loses_nothing(work: WorkFolder, tmp_path: Path) -> None:
+    """As on a machine that does not share it: every partition is in the result, and a note says why nothing was kept."""
+    _, names, items = kept_list(work)
+    elsewhere = WorkFolder(str(tmp_path / "of this machine alone"))
+    found = read_list(items, elsewhere, lambda given, _: read_all(given))
+    assert len(briefs_of(found.briefs).briefs) == len(names)
+    assert not Path(elsewhere.text).exists()
+    replicas = Replicas(FactsHere(lambda: [found]))
+    assert len(replicas.briefs()) == len(names)
+    (note,) = replicas.notes
+    assert note.startswith("--work is not there where partitions are read: nothing was kept")
+
+
 def test_what_another_attempt_left_damaged_is_read(work: WorkFolder) -> None:
     _, names, items = kept_list(work)
     write(f"{work.text}/{work_folder._name(names)}{FACTS}", names, b"[1]")
