@@ -215,7 +215,7 @@ def same_names(one: PackedFacts, other: PackedFacts) -> bool:
 
 
 def test_a_folder_that_only_the_driver_sees_keeps_nothing_and_loses_nothing(work: WorkFolder, tmp_path: Path) -> None:
-    """As on a machine that does not share it: every partition is in the result, and a note says why nothing was kept."""
+    """As on a machine that does not share it: every partition is in the result, and a note says why none was kept."""
     _, names, items = kept_list(work)
     elsewhere = WorkFolder(str(tmp_path / "of this machine alone"))
     found = read_list(items, elsewhere, lambda given, _: read_all(given))
