@@ -56,7 +56,7 @@ ALLOWED = {
     "auditor/processes/isolation.py::Note.read": OWN_WORKERS,
     "auditor/processes/worker.py::_serve": OWN_WORKERS,
     "auditor/processes/worker.py::start_workers": CONSTANT,
-    "auditor/replay/reading/replica_reader.py::resume": f"{OWN_MEMORY}; one from a work folder is dropped",
+    "auditor/replay/reading/replica_reader.py::_points": f"{OWN_MEMORY}; one from a work folder is none",
     "auditor/spark/jobs.py::_replay": CLOSURE,
     "auditor/spark/jobs.py::each_list.run": CLOSURE,
     "auditor/spark/jobs.py::_over": CLOSURE,
