@@ -125,10 +125,10 @@ class Long(NamedTuple):
     kinds: tuple[str, ...]
     again: list[tuple[StorageLocation, str]]
 
-    def inline(self) -> list[tuple[str, str]]:
+    def inline(self, judge: Any = None) -> list[tuple[str, str]]:
         """What is said of them without Spark."""
         with Pool(1) as pool:
-            return self.judged(InlineRunner(pool), partial(judge_log, kinds=self.kinds))
+            return self.judged(InlineRunner(pool), judge or partial(judge_log, kinds=self.kinds))
 
     def judged(self, runner: Runner, judge: Any) -> list[tuple[str, str]]:
         """What is said of them on a way to run."""
@@ -176,15 +176,22 @@ def test_attempts_that_were_lost_leave_no_file_out(long: Long, spark: SparkSessi
     assert long.judged(runner, partial(lost_twice, kinds=long.kinds)) == long.inline()
 
 
-def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) -> None:
-    place, name = long.again[0]
-    whole = long.inline()
-    for _, facts in long.pairs:
+def killed(
+    replicas: list[ReplicaFacts], cluster: Cluster, kinds: tuple[str, ...], place: StorageLocation, name: str
+) -> Iterator[tuple[str, Any]]:
+    """Judges a log, and ends where it opens that file."""
+    for facts in replicas:
         files = getattr(facts.digests, "files", None)
         if files is not None and files.place == place and name in [segment[0] for segment in files.segments]:
             facts.digests.files = replace(files, place=CrashingPlace(*place, name, "exit", ""))  # type: ignore[union-attr, arg-type]
-    found = long.judged(running.runner_for(None, spark), partial(judge_log, kinds=long.kinds))
-    assert found == long.inline() != whole
+    yield from judge_log(replicas, cluster, kinds)
+
+
+def test_a_file_that_kills_who_judges_is_named(long: Long, spark: SparkSession) -> None:
+    place, name = long.again[0]
+    judge = partial(killed, kinds=long.kinds, place=place, name=name)
+    found, whole = long.judged(running.runner_for(None, spark), judge), long.inline()
+    assert found == long.inline(judge) != whole
     (row,) = [json.loads(text) for kind, text in found if kind == LOG and "ends the process" in text]
     detail = "reading it ends the process: exit status 7, when replicas were compared"
     assert [(e["file"], e["detail"]) for e in row["errors"] if e["reason"] == "unreadable"] == [(name, detail)]
