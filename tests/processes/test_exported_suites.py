@@ -64,7 +64,7 @@ def test_what_is_wrong_fails_where_it_is(folder: Path) -> None:
         } <= failed
     else:
         assert ("blocked_counts", "no partition is blocked for longer than is normal") in failed
-        assert ("transactions_counts", "no transaction hangs") in failed
+        assert ("transaction_partitions_counts", "no transaction hangs") in failed
 
 
 def test_a_suite_has_nothing_that_only_this_package_knows(tmp_path: Path) -> None:
