@@ -419,7 +419,7 @@ class ClusterReading:
         ids: dict[int, dict[str, Fields]] = defaultdict(dict)
         for tid, listing in (after.transactions or {}).items():
             if count and (before.transactions or {}).get(tid) == listing:
-                ids[partition_for(tid, count)][tid] = listing._asdict()
+                ids[partition_for(tid, count)][tid] = listing._asdict() | {"partitions": sorted(listing.partitions)}
         abandoned = Abandoned(before.transactions, after.transactions)
         for facts in self.facts:
             name = (facts.topic, facts.partition)
