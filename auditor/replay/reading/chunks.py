@@ -204,7 +204,8 @@ def packed_parts(parts: Iterable[Part]) -> Iterator[bytes]:
         if isinstance(part, Chunk):
             _forget_checksums(as_records(part.rows))
         waiting.append(PackedPart(packed(part) if isinstance(part, Chunk) else part))
-        if len(waiting) == PARTS_OF_A_ROW:
+        # A point has what the checks have counted so far, which they change as they read on.
+        if len(waiting) == PARTS_OF_A_ROW or isinstance(part, SegmentPoint):
             yield PARTS_AT_REST.pack(waiting)
             waiting = []
     if waiting:
