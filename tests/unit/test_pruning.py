@@ -69,8 +69,8 @@ def test_a_condition_holds_or_does_not_or_nobody_knows(condition: Filter, known:
 
 def files(reader: TableReader) -> set[str]:
     """What a reader would open, by its partitions."""
-    shares = [pickle.loads(partition.value) for partition in reader.partitions()]
-    return {f"{piece.key[2]}/{piece.file.name}" for share in shares for piece in share if isinstance(piece, FilePiece)}
+    lists = [pickle.loads(partition.value)[0] for partition in reader.partitions()]
+    return {f"{piece.key[2]}/{piece.file.name}" for some in lists for piece in some if isinstance(piece, FilePiece)}
 
 
 def test_options_say_what_is_read() -> None:
