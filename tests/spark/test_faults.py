@@ -131,7 +131,7 @@ class Long(NamedTuple):
             return self.judged(InlineRunner(pool), judge or partial(judge_log, kinds=self.kinds))
 
     def judged(self, runner: Runner, judge: Any) -> list[tuple[str, str]]:
-        """What is said of them on a way to run."""
+        """The rows of judging them on a way to run, as texts."""
         return said(runner.judge(runner.keep(lambda: self.pairs), self.clusters, judge))
 
 

@@ -106,7 +106,7 @@ def test_chunks_arrive_in_order_and_those_of_a_log_together(parts: int, partitio
     with tuned(spark, {"spark.sql.shuffle.partitions": str(partitions)}):
         chunks = read_parts(spark, logs, parts).drop("packed")
         found = [rows for rows in chunks.rdd.glom().map(lambda rows: [tuple(row) for row in rows]).collect() if rows]
-    # Of each segment a row with its chunk and what it comes to.
+    # A row for each segment, with its chunk and its outcome.
     expected = [
         [(log, k, n, 0) for k, item in items if (t := unread(item)) for n in range(len(t.replica.segments))]
         for log, items in enumerate(logs)

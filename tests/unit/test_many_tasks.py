@@ -142,7 +142,7 @@ def test_rows_that_were_written_before_are_written_as_they_are() -> None:
 def test_of_very_many_tasks_each_is_kept_under_its_own_identity(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Tasks are made when they are come to: other objects each time, which take the addresses of those before."""
+    """Tasks are made when they are reached: new objects each time, which reuse the addresses of earlier ones."""
     monkeypatch.setattr(work_folder, "identities", lambda tasks: [str(t.replica.partition).encode() for t in tasks])
     tasks = tasks_of([100] * (SORTED_TOGETHER + 2))
     items = work_folder.kept_tasks(tasks, WorkFolder(str(tmp_path)), [])
