@@ -113,5 +113,5 @@ def test_a_partition_that_several_hold_names_all_of_them() -> None:
 def test_who_waits_as_is_normal_is_named_in_a_line() -> None:
     _, summary = held(3, standing="waiting", **{"class": "active"})
     said = printed([], summary | {"counts": {}}, 100)
-    assert "\nHeld, as is normal: payments.transactions.v2-0; orders-0; " in said
+    assert "\nOpen transactions within their timeout: payments.transactions.v2-0; orders-0;" in said
     assert "kafka-transactions.sh" not in said
