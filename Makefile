@@ -7,7 +7,7 @@ WITH_JAVA = . scripts/java.sh &&
 # Where this is set, as in many images of containers, each of the processes that tests start would compile all modules.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-frameworks test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map dist bundle lock clean env
+.PHONY: help setup demo test test-all test-unit test-cluster test-spot test-spark-oldest test-yarn test-live test-fleet test-remedies test-frameworks test-container test-airflow test-browser docs airflow-env check bench nightly nightly-cases nightly-fuzz nightly-spot nightly-fleet nightly-versions fuzz fuzz-coverage sbom mutants picture map wheel dist bundle lock clean env
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,9 @@ test-remedies: setup ## real clusters brought into the commonest states, audited
 
 test-frameworks: setup ## real Flink, Kafka Connect and Kafka Streams killed before they commit, audited, restored, their records counted (about 20 minutes)
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "" tests/broker/test_flink.py tests/broker/test_connect_and_streams.py
+
+test-container: setup ## lint the Containerfile and run its steps in a Debian root directory (needs root, debootstrap, npx; some 5 minutes)
+	@$(BIN)/python -m pytest -m cluster tests/cluster/test_container.py
 
 test-airflow: setup airflow-env ## the DAG in a real Airflow with a real spark-submit (about 5 minutes)
 	@$(WITH_JAVA) AIRFLOW_PYTHON=.venv-airflow/bin/python $(BIN)/python -m pytest -m airflow tests/airflow_dag
@@ -149,13 +152,14 @@ map: ## every module by its package, with the first line of its docstring
 picture: setup ## the pictures in the README, made from the demo (needs Chromium)
 	@$(WITH_JAVA) sh scripts/picture.sh
 
-dist: setup ## the wheel, and the same as .zip for spark-submit --py-files
-	@rm -rf dist
-	$(BIN)/python -m hatchling build -t wheel
-	@for wheel in dist/*.whl; do cp $$wheel $${wheel%.whl}.zip; done; ls dist
+wheel: setup ## the wheel, and the same file as .zip for spark-submit --py-files, into dist/
+	@$(BIN)/python scripts/release.py --wheel
 
-bundle: setup ## one archive for a Linux host without network (x86-64, glibc, Python 3.11; BUNDLE_PYTHON=3.12: another)
-	@$(BIN)/python scripts/bundle.py dist $${BUNDLE_PYTHON:-3.11}
+dist: setup ## all files of a release: wheel, sdist, archives for hosts without network, SBOM, checksums (a download of 1 GB)
+	@$(BIN)/python scripts/release.py
+
+bundle: setup ## one archive for a Linux host without network (BUNDLE_PYTHON=3.11, BUNDLE_MACHINE=x86_64 or aarch64; glibc)
+	@$(BIN)/python scripts/bundle.py dist $${BUNDLE_PYTHON:-3.11} $${BUNDLE_MACHINE:-x86_64}
 
 env: setup ## what executors without these libraries need, for spark-submit --archives
 	$(BIN)/python scripts/pack_env.py dist/executor-env.tar.gz

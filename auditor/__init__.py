@@ -12,10 +12,15 @@ Importing loads nothing but this. A Spark session that runs by then learns the f
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from auditor.base import VERSION as __version__
+
+if os.path.isfile(os.path.join(os.path.dirname(__file__), "rules")):  # a file where a checkout has a link to rules/
+    sys.stderr.write("auditor: this copy has lost its symbolic links (a zip download?): run 'pipx install .' in it\n")
+    raise SystemExit(2)
 
 if TYPE_CHECKING:
     from auditor.api.objects import Blocked, BlockedPartition, Findings, PolicyOutcome, Table, WhatIf

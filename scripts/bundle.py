@@ -1,8 +1,8 @@
-"""Packs the auditor for a Linux host that has no network: bundle.py OUT_FOLDER [PYTHON_VERSION]
+"""Pack the auditor for a Linux host that has no network: ``bundle.py DIRECTORY [PYTHON_VERSION [MACHINE]]``
 
-The archive holds this project, what ``requirements-run.lock`` names (each file checked by its hash), and a script that
-starts it, and the compiled kernels. It is for x86-64, glibc, and one version of Python, which the host has: 3.11 unless
-another is named.
+The archive contains this project, the packages of ``requirements-run.lock`` (each file checked by its hash) and a start
+script. It is for glibc, one machine type (x86_64 or aarch64; default x86_64) and one version of Python, which the host
+has (default 3.11). An archive for the machine and Python that make it also contains the compiled kernels.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements-run.lock"
+MACHINES = ("x86_64", "aarch64")
 GLIBC = 28  # of 2.28, that is Red Hat 8, Debian 10, Ubuntu 20.04 or newer
 # Not needed to run: what compilers and tests read, and a server that nobody here starts.
 LEFT_OUT = re.compile(r"(^|/)(tests?|include|__pycache__)/|\.(a|pyx|pxd|pyi|h|lib)$|libarrow_flight|/_flight\.")
@@ -45,10 +46,10 @@ exit 2
 EPOCH = 315_532_800  # 1980, before which zip has no time
 
 
-def wanted(lock: str, version: str) -> Iterator[str]:
-    """The requirements of a lock, with their hashes, that a Linux host with this Python has."""
+def wanted(lock: str, version: str, machine: str) -> Iterator[str]:
+    """The requirements of a lock, with their hashes, for a Linux host of this machine type with this Python."""
     target = {
-        "platform_machine": "x86_64", "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix",
+        "platform_machine": machine, "sys_platform": "linux", "platform_system": "Linux", "os_name": "posix",
         "python_version": version, "python_full_version": f"{version}.0", "implementation_name": "cpython",
         "platform_python_implementation": "CPython",
     }  # fmt: skip
@@ -59,14 +60,14 @@ def wanted(lock: str, version: str) -> Iterator[str]:
             yield " ".join([f"{requirement.name}{requirement.specifier}", *(h for h in hashes if h[:2] == "--")])
 
 
-def download(version: str, folder: Path) -> list[Path]:
-    """The wheels of the lock, by pip, which checks their hashes."""
+def download(version: str, machine: str, folder: Path) -> list[Path]:
+    """The wheels of the lock, by pip, which checks their hashes. Where one does not exist, pip's error is raised."""
     lock = folder / "lock"
-    lock.write_text("\n".join(wanted(LOCK.read_text(), version)) + "\n")
-    platforms = [f"--platform=manylinux_2_{glibc}_x86_64" for glibc in range(GLIBC, 16, -1)]
+    lock.write_text("\n".join(wanted(LOCK.read_text(), version, machine)) + "\n")
+    platforms = [f"--platform=manylinux_2_{glibc}_{machine}" for glibc in range(GLIBC, 16, -1)]
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--require-hashes",
-         "--disable-pip-version-check", *platforms, "--platform=manylinux2014_x86_64", "--implementation=cp",
+         "--disable-pip-version-check", *platforms, f"--platform=manylinux2014_{machine}", "--implementation=cp",
          f"--python-version={version}", "--dest", str(folder), "-r", str(lock)],
         check=True,
     )  # fmt: skip
@@ -94,10 +95,10 @@ def unpacked(wheel: Path) -> Iterator[tuple[str, bytes]]:
                 yield name, archive.read(info)
 
 
-def machine_code(version: str) -> dict[str, bytes]:
-    """The compiled kernels for every x86-64 CPU, by their place; none where this Python or numba is another one."""
+def machine_code(version: str, machine: str) -> dict[str, bytes]:
+    """The compiled kernels for every CPU of a machine type, by path; none where this Python, machine or numba differs."""
     here = (sys.platform, platform.machine(), "{}.{}".format(*sys.version_info[:2]))
-    same = here == ("linux", "x86_64", version) and f"numba=={metadata.version('numba')} " in LOCK.read_text()
+    same = here == ("linux", machine, version) and f"numba=={metadata.version('numba')} " in LOCK.read_text()
     return kernels() if same else {}
 
 
@@ -115,26 +116,26 @@ def archive(top: str, files: Mapping[str, bytes], out: Path) -> None:
             tar.addfile(info, io.BytesIO(data))
 
 
-def bundle(folder: Path, version: str) -> Path:
-    """Makes the archive; its path."""
+def bundle(folder: Path, version: str, machine: str) -> Path:
+    """Make the archive and return its path."""
     with tempfile.TemporaryDirectory() as made, tempfile.TemporaryDirectory() as got:
         ours = project(Path(made))
-        files = {f"lib/{n}": data for wheel in (*download(version, Path(got)), ours) for n, data in unpacked(wheel)}
-        files |= {f"lib/{name}": code for name, code in machine_code(version).items()}
+        files = {f"lib/{n}": data for wheel in (*download(version, machine, Path(got)), ours) for n, data in unpacked(wheel)}
+        files |= {f"lib/{name}": code for name, code in machine_code(version, machine).items()}
         release = ours.name.split("-")[1]
     major, minor = version.split(".")
     files["auditor"] = (LAUNCHER % {"version": version, "major": major, "minor": minor}).encode()
     files["LICENSE"] = (ROOT / "LICENSE").read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
     top = f"auditor-{release}"
-    out = folder / f"{top}-linux-x86_64-python{version}.tar.gz"
+    out = folder / f"{top}-linux-{machine}-python{version}.tar.gz"
     archive(top, files, out)
     sys.stdout.write(
-        f"{out}: {out.stat().st_size / 1e6:.0f} MB, for Linux on x86-64 with glibc 2.{GLIBC} and Python {version}\n"
-        f"there: tar xzf {out.name} && {top}/auditor copy /var/lib/kafka --out /copies/broker-1\n"
+        f"{out}: {out.stat().st_size / 1e6:.0f} MB, for Linux on {machine} with glibc 2.{GLIBC} and Python {version}\n"
+        f"on that host: tar xzf {out.name} && {top}/auditor copy /var/lib/kafka --out /copies/broker-1\n"
     )
     return out
 
 
 if __name__ == "__main__":
-    bundle(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "3.11")
+    bundle(Path(sys.argv[1]), *(sys.argv[2:4] + ["3.11", "x86_64"][len(sys.argv) - 2 :]))

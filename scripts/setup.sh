@@ -3,6 +3,10 @@
 # "setup.sh run" leaves out what only Spark, tests, expectations, live and SQL need, and needs no Java; without a word, it is all.
 set -eu
 cd "$(dirname "$0")/.."
+if [ ! -d auditor/rules ]; then
+    echo "error: this copy has lost its symbolic links (a zip download?): 'pipx install .' installs it all the same; for development use git clone" >&2
+    exit 1
+fi
 if [ "${1:-all}" != run ]; then . scripts/java.sh; fi
 
 usable() { # whether this Python has the version, and what makes an environment

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,13 +19,72 @@ from tests import corpora
 from tests.conftest import ROOT
 
 
+LINKED = ("connectors", "dashboards", "rules")
+SOURCES = ("auditor", *LINKED, "hatch_build.py", "pyproject.toml", "README.md", "LICENSE", ".gitignore")
+
+
+def build(target: str, source: Path, folder: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (built,) = folder.iterdir()
+    return built
+
+
+def contents(wheel: Path) -> dict[str, int]:
+    """The CRC of each file by its name."""
+    return {info.filename: info.CRC for info in zipfile.ZipFile(wheel).infolist()}
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.glob("*.whl")
-    return built
+    return build("wheel", ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture
+def without_links(tmp_path: Path) -> Path:
+    """A checkout as a zip download leaves it: each link is a file with the path that it led to."""
+    copy = tmp_path / "download"
+    copy.mkdir()
+    for name in SOURCES:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copy / name)
+    for name in LINKED:
+        link = copy / "auditor" / name
+        path = str(link.readlink())
+        link.unlink()
+        link.write_text(path, encoding="utf-8")
+    return copy
+
+
+def test_the_sdist_has_no_links_and_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    sdist = build("sdist", ROOT, tmp_path / "sdist")
+    with tarfile.open(sdist) as tar:
+        assert all(member.isfile() or member.isdir() for member in tar)
+        tar.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    assert contents(build("wheel", source, tmp_path / "again")) == contents(wheel)
+
+
+def test_a_zip_download_without_links_builds_the_same_wheel(wheel: Path, without_links: Path, tmp_path: Path) -> None:
+    assert contents(build("wheel", without_links, tmp_path / "built")) == contents(wheel)
+
+
+def test_a_zip_download_without_links_says_how_to_install(without_links: Path) -> None:
+    shutil.copytree(ROOT / "scripts", without_links / "scripts")
+    done = subprocess.run(["sh", "scripts/setup.sh"], cwd=without_links, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "pipx install ." in done.stderr
+    assert not (without_links / ".venv").exists()
+    started = subprocess.run(
+        [sys.executable, "-m", "auditor.cli"], cwd=without_links, capture_output=True, text=True, check=False
+    )
+    assert started.returncode == 2
+    assert started.stderr.count("\n") == 1
+    assert "pipx install ." in started.stderr
 
 
 def test_the_wheel_owns_one_name(wheel: Path) -> None:
