@@ -187,7 +187,7 @@ def blocked_html(title: str, blocked: Sequence[Values]) -> str:
 
 def _held(row: Values) -> tuple[str, ...]:
     holder = row["transactional_id"] or f"producer {row['producer_id']}"
-    since = "" if row["since"] is None else f"{row['since']:%Y-%m-%d %H:%M:%S}Z"
+    since = "" if row["began_at"] is None else f"{row['began_at']:%Y-%m-%d %H:%M:%S}Z"
     return f"{row['topic']}-{row['partition']}", row["standing"], since, holder, row["remedy"] or ""
 
 
@@ -488,10 +488,10 @@ class BlockedPartition:
     framework_why: str | None
     producer_id: int | None
     producer_epoch: int | None
-    since: datetime | None
-    since_not_before: datetime | None
-    since_not_after: datetime | None
-    since_by_producer: datetime | None
+    began_at: datetime | None
+    began_earliest_at: datetime | None
+    began_latest_at: datetime | None
+    began_by_producer_at: datetime | None
     age_ms: int
     at_least: bool
     held_at_least_ms: int | None

@@ -18,7 +18,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LOGS, REPORT, RUNS, array_of, lists, texts
+from auditor.connectors.schema import LOGS, RENAMED, REPORT, RUNS, array_of, lists, texts
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -174,7 +174,7 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     yield _row(
         SPACE,
         replica,
-        sum(row["size"] for row in segments),
+        sum(row["bytes"] for row in segments),
         f"{plural(len(segments), 'segment')} from offset {first['base_offset']} on {stay} "
         f"until {iso(first['goes_at'])} ({first['setting']}): the batch that ends at offset {first['largest_offset']}"
         f"{' of ' + who if who else ''} is stamped {iso(first['largest_timestamp'])}",
@@ -220,10 +220,11 @@ def _lag_rows(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
+    before = {new: old for old, new in RENAMED["lag"].items()}  # as in summary.json
     for row in lag_table.rows_of(log, cluster):
         names = ("group_id", "kind", "committed_offset", *lag_table.LEFT, "offsets", "undecided")
         place = {"about": GROUP, "topic": log.topic, "partition": log.partition}
-        yield GROUP, place | {name: row.get(name) for name in names}
+        yield GROUP, place | {before.get(name, name): row.get(name) for name in names}
 
 
 # Blocked partitions in a run: accepted by a baseline, of an excluded rule, or failing the run.
@@ -290,7 +291,6 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The entries of the run's baseline that its findings have. over: why one does not count any more; null where it does.
 BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
-SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
 # The findings as runs keep them: the fields alone, `timestamp` as text.
 FINDINGS = pa.schema(
     [FINDINGS_TABLE.field("cluster_id")]
@@ -318,7 +318,7 @@ def blocked_table(audit: Audited) -> pa.Table:
 
 
 def _blocked_row(row: Values) -> Fields:
-    times = {name: _ms(row[name]) for name in SINCE}
+    times = {new: _ms(row[old]) for old, new in RENAMED["blocked"].items()}
     return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
 
 

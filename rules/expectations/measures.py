@@ -228,7 +228,7 @@ MEASURES = {
         (
             Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
             Check("upside_down", "what is left at most is no less than at least",
-                  "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
+                  "committed_most_records < committed_records OR uncommitted_most_records < uncommitted_records"),
         )
     ),
     "space": Measure(

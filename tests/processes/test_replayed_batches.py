@@ -23,7 +23,7 @@ from tests.conftest import NIGHTLY
 
 # Of `transactions` what only a coordinator's log shows, and when one began by it; of `events` the kinds that rest on
 # snapshots and checkpoints, on indexes or on records.
-NOT_IN_BATCHES = ("transactional_id", "class", "transaction_key", "began_not_before", "began_not_after")
+NOT_IN_BATCHES = ("transactional_id", "class", "transaction_key", "began_earliest_at", "began_latest_at")
 OTHER_EVENTS = {"first_nonzero", "index_entry", "time_index_entry", "leader_epoch_checkpoint", "record_flaw",
                 "null_key", "batch_timestamp", "record_timestamp"}  # fmt: skip
 HOLES = {"offset_hole", "count_below_span"}  # which cleaning explains, unless somebody says what is compacted

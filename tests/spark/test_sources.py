@@ -92,7 +92,7 @@ def test_bytes_are_all_accounted_for(load) -> None:  # type: ignore[no-untyped-d
     path = corpora.unpack("altered-41")
     sizes = sum(file.stat().st_size for file in path.rglob("*.log") if not file.parent.name.endswith("-delete"))
     batches = load("kafka_log_batches", path).groupBy().sum("size").first()[0]
-    errors = load("kafka_decode_errors", path).where("file like '%.log'").groupBy().sum("length").first()[0]
+    errors = load("kafka_decode_errors", path).where("file like '%.log'").groupBy().sum("bytes").first()[0]
     assert batches + errors == sizes
 
 
@@ -100,8 +100,8 @@ def test_payload_only_on_request(load) -> None:  # type: ignore[no-untyped-def]
     path = corpora.unpack("healthy-41")
     assert not {"key", "value"} & set(load("kafka_log_records", path).columns)
     sizes = load("kafka_log_records", path, includePayload="true").selectExpr(
-        "sum(length(key))", "sum(length(value))", "sum(if(key_size < 0, 0, key_size))",
-        "sum(if(value_size < 0, 0, value_size))",
+        "sum(length(key))", "sum(length(value))", "sum(if(key_bytes < 0, 0, key_bytes))",
+        "sum(if(value_bytes < 0, 0, value_bytes))",
     ).first()  # fmt: skip
     assert tuple(sizes[:2]) == tuple(sizes[2:])
 
