@@ -21,6 +21,15 @@ from auditor.base.words import SEVERITIES
 
 TIME = pa.timestamp("ms", tz="UTC")
 JSON = {b"json": b"object"}  # metadata of a column of JSON text
+_CONDITION = {"what": pa.string(), "holds": pa.bool_(), "command": pa.string(), "expect": pa.string()}
+ADVICE = pa.struct(  # the fields of auditor.base.advice.Advice
+    {
+        **dict.fromkeys(("verdict", "why"), pa.string()),
+        "conditions": pa.list_(pa.struct(_CONDITION)),
+        "steps": pa.list_(pa.struct(dict.fromkeys(("do", "command", "expect"), pa.string()))),
+        **dict.fromkeys(("side_effects", "afterwards"), pa.string()),
+    }
+)
 TYPES = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -33,6 +42,8 @@ TYPES = {
     "strings": pa.list_(pa.string()),
     "binary": pa.binary(),
     "json": pa.string(),
+    "map": pa.map_(pa.string(), pa.string()),
+    "advice": ADVICE,
 }
 
 # Of columns with the same meaning in all tables.
@@ -697,11 +708,29 @@ def texts(values: Sequence[str | None]) -> pa.Array:
 
 def lists(values: Sequence[Sequence[str] | None]) -> pa.Array:
     """A column of lists of texts."""
-    ends = np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)
+    return column_of(values, TYPES["strings"])
+
+
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of texts, numbers, booleans, times in ms, or of lists, maps (as dicts) and structs of these."""
+    if pa.types.is_string(kind):
+        return texts(values)
     null = np.array([value is None for value in values], bool)
-    items = texts([text for value in values for text in value or ()])
-    valid = _bits(~null) if null.any() else None
-    return pa.Array.from_buffers(pa.list_(pa.string()), len(values), [valid, pa.py_buffer(ends)], children=[items])
+    if not pa.types.is_nested(kind):
+        stored = np.int64 if pa.types.is_timestamp(kind) else kind.to_pandas_dtype()
+        return array_of(np.array([0 if value is None else value for value in values], stored), null, kind)
+    buffers = [_bits(~null) if null.any() else None]
+    if pa.types.is_struct(kind):
+        children = [column_of([value and value[f.name] for value in values], f.type) for f in kind]
+    else:
+        buffers.append(pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)))
+        items = [one for value in values for one in value or ()]
+        children = [column_of(items, kind.key_type if pa.types.is_map(kind) else kind.value_type)]
+    if pa.types.is_map(kind):
+        children.append(column_of([one for value in values for one in (value or {}).values()], kind.item_type))
+        pair = pa.struct([kind.key_field, kind.item_field])
+        children = [pa.Array.from_buffers(pair, len(items), [None], children=children)]
+    return pa.Array.from_buffers(kind, len(values), buffers, children=children)
 
 
 def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:

@@ -81,7 +81,11 @@ def _type(column: pa.Field) -> str:
         return "timestamp, ms, UTC"
     if pa.types.is_list(kind):
         return f"list of {kind.value_type}"
-    return "string of JSON" if column.metadata == JSON or column.name in ("evidence", "advice") else str(kind)
+    if pa.types.is_struct(kind):
+        return f"struct of {', '.join(f'`{field.name}`' for field in kind)}"
+    if pa.types.is_map(kind):
+        return "map of strings"
+    return "string of JSON" if column.metadata == JSON else str(kind)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -533,8 +532,7 @@ COLUMNS = tuple("class" if f.name == "transaction_class" else f.name for f in fi
 
 class Blocked(TabularSequence[BlockedPartition]):
     """The partitions with an open transaction, the worst first: blocked ones before those within their timeout, each
-    group by age. As Arrow it is the table ``blocked``, with ``advice`` as JSON text. A notebook shows it as a table
-    with what to do."""
+    group by age. As Arrow it is the table ``blocked``. A notebook shows it as a table with what to do."""
 
     def __init__(self, table: pa.Table, session: Session = no_session) -> None:
         self._table = table
@@ -554,7 +552,7 @@ class Blocked(TabularSequence[BlockedPartition]):
 
 
 def _partition(row: Fields) -> BlockedPartition:
-    advice = json.loads(row["advice"] or "null")
+    advice = row["advice"]
     values = [row[name] for name in COLUMNS[:-1]]
     names = (f.name for f in fields(BlockedPartition))
     return BlockedPartition(**dict(zip(names, [*values, advice and Advice.of(advice)], strict=True)))

@@ -271,7 +271,8 @@ def _rows(rows: Iterable[Values]) -> list[Fields]:
 
 def _held(row: Values) -> Fields:
     times = {old: _iso(row.get(new, row.get(old))) for old, new in RENAMED["blocked"].items()}  # or a run of 0.4
-    return {**row, **times, "advice": parsed(row["advice"] or "null")}
+    advice = row["advice"]
+    return {**row, **times, "advice": parsed(advice) if isinstance(advice, str) else advice}
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -791,7 +791,7 @@ def _place(row: np.void) -> tuple[int, int, int]:
 
 
 # Tables of what the rules found. A finding has the fields of ``findings.jsonl``, whose JSON Schema says what each is:
-# here `timestamp` is one, `evidence` and `advice` are JSON, and more is added that SQL groups by.
+# here `timestamp` is one, `advice` a struct, common keys of `evidence` are columns, and more that SQL groups by.
 
 
 _NUMBERED = dict.fromkeys(("broker_id", "partition", "producer_epoch"), "int")
@@ -801,7 +801,7 @@ _NUMBERED |= dict.fromkeys(("offset", "last_offset", "producer_id", "position"),
 def _finding_columns() -> str:
     """A line per field of a finding, as :func:`declared` takes it."""
     fields = json.loads(pkgutil.get_data("auditor.outputs", "finding.schema.json") or "")["properties"]
-    types = _NUMBERED | {"timestamp": "time"}
+    types = _NUMBERED | {"timestamp": "time", "evidence": "map", "advice": "advice"}
     about = ((name, fields[name]["description"].rstrip(".")) for name in FIELDS)
     return "\n".join(f"{name}:{types.get(name, 'string')} {text[0].lower()}{text[1:]}" for name, text in about)
 
@@ -809,12 +809,19 @@ def _finding_columns() -> str:
 FINDINGS_TABLE = declared(
     "findings",
     f"""
-    a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON
-    SELECT rule, severity, count(*) AS found FROM findings WHERE confidence = 'proved' GROUP BY ALL
+    a finding, by the fields of `findings.jsonl`. Common keys of `evidence` are columns, the others are a map of \
+texts; what is no text there, and in `expected`, `found` and `missing`, is JSON
+    SELECT rule, severity, count(*) AS findings FROM findings WHERE confidence = 'proved' GROUP BY ALL
     {_finding_columns()}
     cluster_id:string the cluster whose log it is about; null where no `meta.properties` says
     run_id:string the run, as `--history` keeps it; null where it is not kept
     confidence:string proved, likely or undecidable, from the evidence; null where the rule says none
+    log_dir:string the log directory, relative to the deepest folder above all PATHs; null where it is about none
+    expected:string the value that a sound log would have; null where the rule compares none
+    found:string the value that was found instead
+    missing:string what would decide the finding; null where nothing is missing
+    batches:long batches that it is about; null where the rule does not count them
+    records:long records that it is about; null where the rule does not count them
 """,
     of=MadeOf.FINDINGS,
     key=(),
@@ -867,7 +874,7 @@ first
     accepted:bool whether a baseline accepts it
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do
-    advice:json the same with its conditions and commands one by one
+    advice:advice the same with its conditions and commands one by one
 """,
     of=MadeOf.FINDINGS,
 )
