@@ -167,7 +167,9 @@ def test_an_empty_frame_has_nothing(batches: pa.Table) -> None:
 
 
 def test_columns_are_what_the_page_says() -> None:
-    assert {*frames_audit.NEEDED, *frames_audit.OPTIONAL, "last_sequence"} == set(frames_audit.BATCHES.names)
+    assert {*frames_audit.NEEDED, *frames_audit.OPTIONAL, "last_sequence", "bytes", "records"} == set(
+        frames_audit.BATCHES.names
+    )
 
 
 @pytest.mark.parametrize("name", ["base_offset", "last_offset"])
