@@ -21,6 +21,15 @@ from auditor.base.words import SEVERITIES
 
 TIME = pa.timestamp("ms", tz="UTC")
 JSON = {b"json": b"object"}  # metadata of a column of JSON text
+_CONDITION = {"what": pa.string(), "holds": pa.bool_(), "command": pa.string(), "expect": pa.string()}
+ADVICE = pa.struct(  # the fields of auditor.base.advice.Advice
+    {
+        **dict.fromkeys(("verdict", "why"), pa.string()),
+        "conditions": pa.list_(pa.struct(_CONDITION)),
+        "steps": pa.list_(pa.struct(dict.fromkeys(("do", "command", "expect"), pa.string()))),
+        **dict.fromkeys(("side_effects", "afterwards"), pa.string()),
+    }
+)
 TYPES = {
     "string": pa.string(),
     "long": pa.int64(),
@@ -33,6 +42,8 @@ TYPES = {
     "strings": pa.list_(pa.string()),
     "binary": pa.binary(),
     "json": pa.string(),
+    "map": pa.map_(pa.string(), pa.string()),
+    "advice": ADVICE,
 }
 
 # Of columns with the same meaning in all tables.
@@ -113,6 +124,29 @@ class DeclaredTable:
         return pa.schema([*self.columns, *self.payload]) if payload else self.columns
 
 
+# One vocabulary: `bytes` (`*_bytes`), `records` (`*_records`), `*_ms` for durations, `*_at` for moments, and Kafka's
+# own names for stored fields. Columns renamed since 0.4: a query that fails with the old name gets the new one. For one
+# release, `batches` has both.
+_BEGAN = {"began_not_before": "began_earliest_at", "began_not_after": "began_latest_at"}
+RENAMED = {
+    "batches": {"size": "bytes", "record_count": "records"},
+    "records": {"key_size": "key_bytes", "value_size": "value_bytes"},
+    "remote_log_metadata": {"size": "bytes"},
+    "decode_errors": {"length": "bytes"},
+    "events": {"timestamp": "max_timestamp", "time": "written_at"},
+    "producer_states": {"last_seen_by_broker": "last_seen_at"},
+    "transaction_partitions": {"size": "bytes", **_BEGAN},
+    "transactions": {"size": "bytes", **_BEGAN, "ended_not_before": "ended_earliest_at",
+                     "ended_not_after": "ended_latest_at"},
+    "lag": {"committed_most": "committed_most_records", "uncommitted_most": "uncommitted_most_records",
+            "since_not_before": "readable_earliest_at", "since_not_after": "readable_latest_at",
+            "held_since": "held_began_at"},
+    "space": {"size": "bytes", "held_from": "held_offset"},
+    "cleaner": {"held_at": "held_offset", "held_since": "held_began_at", "held_until": "held_until_at",
+                "first_horizon": "first_horizon_at"},
+    "blocked": {"since": "began_at", "since_not_before": "began_earliest_at", "since_not_after": "began_latest_at",
+                "since_by_producer": "began_by_producer_at"},
+}  # fmt: skip
 TABLES: dict[str, DeclaredTable] = {}  # every table, by name; declared() adds to it
 RowsOfLog = Callable[[Any], Iterator[pa.RecordBatch]]
 ROWS_OF_LOG: dict[str, RowsOfLog] = {}  # what makes the tables that are made of one log's facts, from its view
@@ -180,15 +214,15 @@ BATCHES = declared(
     "batches",
     """
     a record batch of a segment, by its header
-    SELECT topic, partition, sum(size) AS bytes, count(*) AS batches FROM batches WHERE leader_copy GROUP BY ALL \
+    SELECT topic, partition, sum(bytes) AS bytes, count(*) AS batches FROM batches WHERE leader_copy GROUP BY ALL \
 ORDER BY bytes DESC LIMIT 10
     file:string
     position:long
-    size:long bytes of the batch in the file, its header counted
+    size:long deprecated: the same as `bytes`
     magic:int version of the record format: 0, 1 or 2
     base_offset:long offset of the first record; of a wrapper of magic 0 or 1, of the first message inside
     last_offset:long offset of the last record that the batch was written with
-    record_count:long records that the header declares; cleaning leaves fewer than offsets
+    record_count:long deprecated: the same as `records`
     partition_leader_epoch:int epoch of the leader that appended it; -1 in magic 0 and 1
     crc:long stored checksum: CRC-32C in magic 2, CRC-32 before
     crc_ok:bool whether the bytes have that checksum; null where nobody has verified it (a copy without payload)
@@ -210,6 +244,8 @@ ORDER BY bytes DESC LIMIT 10
 contradict each other, 32768: checksum, 65536: a wrapper that could not be opened
     inferred:json columns whose stored value contradicts the batches around it, with the value that an audit uses; \
 null where there is none
+    bytes:long bytes of the batch in the file, its header counted
+    records:long records that the header declares; cleaning leaves fewer than offsets
 """,
     copy_by="base_offset",
 )
@@ -224,8 +260,8 @@ RECORDS = declared(
     record_index:int its place in the batch, from 0
     offset:long
     timestamp:time its timestamp, by the clock that `timestamp_type` of its batch names
-    key_size:int bytes of its key; -1: null
-    value_size:int bytes of its value; -1: null
+    key_bytes:int bytes of its key; -1: null
+    value_bytes:int bytes of its value; -1: null
     header_count:int number of its headers
     producer_id:long
     producer_epoch:int
@@ -435,7 +471,7 @@ REMOTE_LOG_METADATA = declared(
     start_offset:long first offset of the segment
     end_offset:long last offset of the segment
     max_timestamp:time largest timestamp in the segment
-    size:long bytes of the segment
+    bytes:long bytes of the segment
     leader_epochs:json leader epochs in the segment, each with its first offset
     txn_index_empty:bool whether the segment has no transaction index
     custom_metadata:binary what the storage plugin keeps with it
@@ -537,10 +573,10 @@ DECODE_ERRORS = declared(
     "decode_errors",
     """
     a stretch of bytes that could not be read, and why
-    SELECT reason, count(*) AS places, sum(length) AS bytes FROM decode_errors WHERE leader_copy GROUP BY reason
+    SELECT reason, count(*) AS places, sum(bytes) AS bytes FROM decode_errors WHERE leader_copy GROUP BY reason
     file:string
     position:long byte where it begins
-    length:long bytes; -1: to the end of the file, or not known
+    bytes:long how many; -1: to the end of the file, or not known
     reason:string code, such as `crc_mismatch`, `truncated`, `bad_compression` or `unreadable`
     detail:string what was found, in words, never payload
 """,
@@ -672,11 +708,29 @@ def texts(values: Sequence[str | None]) -> pa.Array:
 
 def lists(values: Sequence[Sequence[str] | None]) -> pa.Array:
     """A column of lists of texts."""
-    ends = np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)
+    return column_of(values, TYPES["strings"])
+
+
+def column_of(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """A column of texts, numbers, booleans, times in ms, or of lists, maps (as dicts) and structs of these."""
+    if pa.types.is_string(kind):
+        return texts(values)
     null = np.array([value is None for value in values], bool)
-    items = texts([text for value in values for text in value or ()])
-    valid = _bits(~null) if null.any() else None
-    return pa.Array.from_buffers(pa.list_(pa.string()), len(values), [valid, pa.py_buffer(ends)], children=[items])
+    if not pa.types.is_nested(kind):
+        stored = np.int64 if pa.types.is_timestamp(kind) else kind.to_pandas_dtype()
+        return array_of(np.array([0 if value is None else value for value in values], stored), null, kind)
+    buffers = [_bits(~null) if null.any() else None]
+    if pa.types.is_struct(kind):
+        children = [column_of([value and value[f.name] for value in values], f.type) for f in kind]
+    else:
+        buffers.append(pa.py_buffer(np.cumsum([0, *(len(value or ()) for value in values)], dtype=np.int32)))
+        items = [one for value in values for one in value or ()]
+        children = [column_of(items, kind.key_type if pa.types.is_map(kind) else kind.value_type)]
+    if pa.types.is_map(kind):
+        children.append(column_of([one for value in values for one in (value or {}).values()], kind.item_type))
+        pair = pa.struct([kind.key_field, kind.item_field])
+        children = [pa.Array.from_buffers(pair, len(items), [None], children=children)]
+    return pa.Array.from_buffers(kind, len(values), buffers, children=children)
 
 
 def repeated(value: str | int | bool | None, kind: pa.DataType, rows: int) -> pa.Array:

@@ -51,13 +51,13 @@ def cleaner_note(row: Values) -> str:
     if HELD[row["held_by"]]:
         producer = row["held_producer_id"]
         who = "" if producer is None else f", open by {row['held_by_transaction'] or f'producer {producer}'}"
-        since = f" since {instant(row['held_since'])}" if row["held_since"] else ""
-        until = f" until {instant(row['held_until'])}" if row["held_until"] else who + since
+        since = f" since {instant(row['held_began_at'])}" if row["held_began_at"] else ""
+        until = f" until {instant(row['held_until_at'])}" if row["held_until_at"] else who + since
         bytes_behind = f"; {size(row['held_bytes'])} behind it wait" if row["held_bytes"] > 0 else ""
-        notes.append(f"held at offset {row['held_at']} by {HELD[row['held_by']]}{until}{bytes_behind}")
+        notes.append(f"held at offset {row['held_offset']} by {HELD[row['held_by']]}{until}{bytes_behind}")
     if row["horizons"]:
         notes.append(
-            f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon'])} on"
+            f"{plural(row['horizons'], 'batch')} with a delete horizon, from {instant(row['first_horizon_at'])} on"
         )
     return "; ".join(notes)
 
@@ -124,8 +124,8 @@ def space_note(row: Values) -> str:
         notes.append(f"{instant(row['largest_timestamp'])} at offset {row['largest_offset']}, of {producer(row)}")
     if row["kept_by_file"] is not None:
         notes.append(f"behind {row['kept_by_file'].rpartition('/')[2]}")
-    if row["held_from"] is not None:
-        notes.append(f"a transaction is open at {row['held_from']}")
+    if row["held_offset"] is not None:
+        notes.append(f"a transaction is open at {row['held_offset']}")
     return "; ".join(notes)
 
 
@@ -133,7 +133,7 @@ def _sums(rows: Sequence[Values], of: Callable[[Values], str]) -> list[tuple[str
     # The bytes and the number of segments by name, the largest first.
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
-        sums[of(row)][0] += row["size"]
+        sums[of(row)][0] += row["bytes"]
         sums[of(row)][1] += 1
     return [(name, sums[name][0], sums[name][1]) for name in sorted(sums, key=lambda name: (-sums[name][0], name))]
 
@@ -157,7 +157,7 @@ def lag_row_matters(row: Values) -> bool:
 
 def since(row: Values) -> str:
     """Return since when the first record waits for read_committed consumers, by brokers' clocks."""
-    earliest, latest = row["since_not_before"], row["since_not_after"]
+    earliest, latest = row["readable_earliest_at"], row["readable_latest_at"]
     if latest is not None:
         return instant(latest) if earliest == latest else f"{instant(latest)} at the latest"
     return "" if earliest is None else f"{instant(earliest)} at the earliest"
@@ -177,7 +177,7 @@ def lag_note(row: Values) -> str:
         notes.append(f"at a {row['stands']}")
     if row["held_producer_id"] is not None:
         who = row["held_by"] or f"producer {row['held_producer_id']}"
-        began = f" since {instant(row['held_since'])}" if row["held_since"] else ""
+        began = f" since {instant(row['held_began_at'])}" if row["held_began_at"] else ""
         notes.append(f"held at {row['last_stable_offset']} by {who} ({row['held_class']}){began}")
     if row["pending_offset"] is not None:
         notes.append(f"a commit of {row['pending_offset']} waits for its transaction")

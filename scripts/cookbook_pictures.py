@@ -133,7 +133,7 @@ def _clock(at: datetime) -> str:
 
 
 DURATIONS = """
-    SELECT transactional_id, began_not_before AS began, duration_ms, outcome FROM transactions
+    SELECT transactional_id, began_earliest_at AS began, duration_ms, outcome FROM transactions
     WHERE duration_ms IS NOT NULL ORDER BY began
 """
 BEHIND = """

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from auditor.connectors.schema import JSON, TABLES
+from auditor.connectors.schema import JSON, RENAMED, TABLES
 from auditor.pipeline.derived_tables import all_columns
 
 # Questions of everyday, each in one line. A test asks them of a cluster with three replicas, and of one replica.
 QUESTIONS = {
     "Who aborts most": "SELECT transactional_id, count(*) AS aborted FROM transactions WHERE outcome = 'ABORT' "
     "GROUP BY ALL ORDER BY aborted DESC",
-    "Transactions per minute": "SELECT date_trunc('minute', began_not_before) AS minute, count(*) AS transactions "
+    "Transactions per minute": "SELECT date_trunc('minute', began_earliest_at) AS minute, count(*) AS transactions "
     "FROM transactions GROUP BY ALL ORDER BY minute",
-    "Longest open": "SELECT transactional_id, producer_id, began_not_before FROM transactions WHERE outcome IS NULL "
-    "ORDER BY began_not_before",
+    "Longest open": "SELECT transactional_id, producer_id, began_earliest_at FROM transactions WHERE outcome IS NULL "
+    "ORDER BY began_earliest_at",
     "p99 of the duration": "SELECT percentile_cont(0.99) WITHIN GROUP (ORDER BY duration_ms) AS p99_ms "
     "FROM transactions",
     "Epoch bumps per id": "SELECT transactional_id, count(DISTINCT (producer_id, producer_epoch)) - 1 AS bumps "
     "FROM transactions GROUP BY ALL ORDER BY bumps DESC",
-    "Which partition grows": "SELECT topic, partition, date_trunc('hour', max_timestamp) AS hour, sum(size) AS bytes "
+    "Which partition grows": "SELECT topic, partition, date_trunc('hour', max_timestamp) AS hour, sum(bytes) AS bytes "
     "FROM batches_once GROUP BY ALL ORDER BY bytes DESC",
     "Churn of producer ids": "SELECT transactional_id, count(DISTINCT producer_id) AS ids FROM producer_states "
     "GROUP BY ALL ORDER BY ids DESC",
@@ -30,10 +30,10 @@ QUESTIONS = {
     "('sequence_gap', 'sequence_overlap', 'sent_again', 'offset_hole') GROUP BY ALL ORDER BY n DESC",
     "Lag of each group": "SELECT group_id, sum(offsets) AS lag, sum(committed_records) AS records FROM lag "
     "GROUP BY ALL ORDER BY lag DESC",
-    "Why bytes are kept": "SELECT kept_by, setting, sum(size) AS bytes FROM space WHERE leader_copy GROUP BY ALL "
+    "Why bytes are kept": "SELECT kept_by, setting, sum(bytes) AS bytes FROM space WHERE leader_copy GROUP BY ALL "
     "ORDER BY bytes DESC",
     "Replicas of different size": "SELECT topic, partition, list(DISTINCT bytes) AS sizes FROM (SELECT topic, "
-    "partition, log_dir, sum(size) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL HAVING len(sizes) > 1",
+    "partition, log_dir, sum(bytes) AS bytes FROM batches GROUP BY ALL) GROUP BY ALL HAVING len(sizes) > 1",
     "Findings over nights (`--history DIR`)": "SELECT run_id, severity, count(*) AS findings FROM "
     "read_parquet('DIR/run_id=*/findings/*.parquet', hive_partitioning = true) GROUP BY ALL ORDER BY run_id",
 }
@@ -48,12 +48,25 @@ of a log in the input, the first query of a decoded table scans all of them. Spa
 
 The examples are DuckDB's SQL (`--engine duckdb`); a test runs each. Made by `scripts/tables_page.py`.
 """
+VOCABULARY = """## Names of columns
+
+Sizes are `bytes` or `*_bytes`, counts of records `records` or `*_records`, durations `*_ms`, and moments `*_at`,
+which are timestamps in UTC. Fields that Kafka stores keep Kafka's name, such as `base_timestamp` and `max_timestamp`.
+These columns were renamed since 0.4. `batches` keeps its old names for one release. Of the other tables, a query with
+an old name fails and names the new one.
+
+| table | before | now |
+| --- | --- | --- |
+"""
 
 
 def page() -> str:
     """The whole page."""
     questions = "\n".join(f"-- {question}\n{text};" for question, text in QUESTIONS.items())
-    parts = [HEAD, f"```sql\n{questions}\n```\n"]
+    renamed = "\n".join(
+        f"| `{table}` | `{old}` | `{new}` |" for table, names in RENAMED.items() for old, new in names.items()
+    )
+    parts = [HEAD, f"```sql\n{questions}\n```\n", f"{VOCABULARY}{renamed}\n"]
     for name, columns in all_columns(payload=True).items():
         table = TABLES[name]
         rows = "\n".join(f"| `{c.name}` | {_type(c)} | {table.meanings[c.name]} |" for c in columns)
@@ -68,7 +81,11 @@ def _type(column: pa.Field) -> str:
         return "timestamp, ms, UTC"
     if pa.types.is_list(kind):
         return f"list of {kind.value_type}"
-    return "string of JSON" if column.metadata == JSON or column.name in ("evidence", "advice") else str(kind)
+    if pa.types.is_struct(kind):
+        return f"struct of {', '.join(f'`{field.name}`' for field in kind)}"
+    if pa.types.is_map(kind):
+        return "map of strings"
+    return "string of JSON" if column.metadata == JSON else str(kind)
 
 
 if __name__ == "__main__":

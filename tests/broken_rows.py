@@ -38,7 +38,8 @@ GOOD: dict[str, Row] = {
     "transactions": {"outcome": "COMMIT", "transaction_key": "1:2", "decided_by": "client",
                                  "duration_ms": 5},
     "events": {"base_offset": 1, "last_offset": 2},
-    "lag": {"offsets": 5, "committed_records": 4, "committed_most": 4, "uncommitted_records": 5, "uncommitted_most": 5},
+    "lag": {"offsets": 5, "committed_records": 4, "committed_most_records": 4, "uncommitted_records": 5,
+            "uncommitted_most_records": 5},
     "space": {"base_offset": 0, "kept_by": "not_old_enough"},
     "cleaner": {"dirty_ratio": 0.5, "stands": "due"},
     "blocked": {"standing": "waiting", "accepted": False},
@@ -130,7 +131,7 @@ BREAKS: dict[str, dict[str, list[Row]]] = {
     },
     "lag": {
         "negative": [{"offsets": -1}],
-        "upside_down": [{"committed_most": 3}],
+        "upside_down": [{"committed_most_records": 3}],
     },
     "space": {
         "goes_and_stays": [{"goes": "retention_ms"}],

@@ -59,4 +59,4 @@ def _plain(value: Any) -> Any:
         return value
     if hasattr(value, "tolist"):
         value = value.tolist()
-    return value if isinstance(value, list) else round(float(value), 6)
+    return value if isinstance(value, list | dict) else round(float(value), 6)

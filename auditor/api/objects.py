@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -187,7 +186,7 @@ def blocked_html(title: str, blocked: Sequence[Values]) -> str:
 
 def _held(row: Values) -> tuple[str, ...]:
     holder = row["transactional_id"] or f"producer {row['producer_id']}"
-    since = "" if row["since"] is None else f"{row['since']:%Y-%m-%d %H:%M:%S}Z"
+    since = "" if row["began_at"] is None else f"{row['began_at']:%Y-%m-%d %H:%M:%S}Z"
     return f"{row['topic']}-{row['partition']}", row["standing"], since, holder, row["remedy"] or ""
 
 
@@ -488,10 +487,10 @@ class BlockedPartition:
     framework_why: str | None
     producer_id: int | None
     producer_epoch: int | None
-    since: datetime | None
-    since_not_before: datetime | None
-    since_not_after: datetime | None
-    since_by_producer: datetime | None
+    began_at: datetime | None
+    began_earliest_at: datetime | None
+    began_latest_at: datetime | None
+    began_by_producer_at: datetime | None
     age_ms: int
     at_least: bool
     held_at_least_ms: int | None
@@ -533,8 +532,7 @@ COLUMNS = tuple("class" if f.name == "transaction_class" else f.name for f in fi
 
 class Blocked(TabularSequence[BlockedPartition]):
     """The partitions with an open transaction, the worst first: blocked ones before those within their timeout, each
-    group by age. As Arrow it is the table ``blocked``, with ``advice`` as JSON text. A notebook shows it as a table
-    with what to do."""
+    group by age. As Arrow it is the table ``blocked``. A notebook shows it as a table with what to do."""
 
     def __init__(self, table: pa.Table, session: Session = no_session) -> None:
         self._table = table
@@ -554,7 +552,7 @@ class Blocked(TabularSequence[BlockedPartition]):
 
 
 def _partition(row: Fields) -> BlockedPartition:
-    advice = json.loads(row["advice"] or "null")
+    advice = row["advice"]
     values = [row[name] for name in COLUMNS[:-1]]
     names = (f.name for f in fields(BlockedPartition))
     return BlockedPartition(**dict(zip(names, [*values, advice and Advice.of(advice)], strict=True)))

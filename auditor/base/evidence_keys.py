@@ -37,6 +37,7 @@ class Evidence(TypedDict, total=False):
 
     log_dir: str | None
     confidence: str
+    batches: int
     checksums: str
     in_flight: bool
     missing: str | list[str]
@@ -56,6 +57,11 @@ class Evidence(TypedDict, total=False):
     listed_by: str
 
 
+# The keys that most kinds have are columns of the table ``findings``, numbers or texts; others are in its map.
+COMMON: dict[str, type] = {"log_dir": str, "confidence": str, "expected": str, "found": str, "missing": str,
+                           "batches": int, "records": int}  # fmt: skip
+
+
 # "class" is a keyword of Python, so this shape cannot be written as a class.
 ClassEvidence = TypedDict("ClassEvidence", {"class": str}, total=False)
 
@@ -72,7 +78,6 @@ class OpenTransactionEvidence(LateDataEvidence, total=False):
     age_ms: int
     timeout_ms: int
     coordinator_state: str
-    batches: int
     records: int
     bytes: int
     since: str

@@ -48,6 +48,8 @@ def _texts(column: pa.Array, field: pa.Field) -> list[str]:
         texts = ["null" if value is None else value if field.metadata == JSON else _quoted(value) for value in texts]
         return [texts[number] for number in _stored(coded.indices, np.int32).tolist()]
     values = column.to_pylist()
+    if kinds.is_map(kind):
+        values = [None if value is None else dict(value) for value in values]
     if kinds.is_integer(kind) or kinds.is_decimal(kind):
         return ["null" if value is None else str(value) for value in values]
     return [_quoted(_encodable(value)) for value in values]

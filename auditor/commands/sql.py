@@ -34,7 +34,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "sql",
         help="SQL over the decoded and derived tables, once or as a shell",
         epilog=examples(
-            "auditor sql 'SELECT producer_id, count(*) FROM batches GROUP BY 1' /var/kafka-logs",
+            "auditor sql 'SELECT producer_id, count(*) FROM batches_once GROUP BY 1' /var/kafka-logs",
             "auditor sql /var/kafka-logs --engine duckdb",
         ),
     )
@@ -42,8 +42,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "words",
         nargs="+",
         metavar="[SQL] PATH",
-        help='a text such as "SELECT producer_id, count(*) FROM batches GROUP BY 1" (without one a shell opens), and '
-        "paths as for audit",
+        help='a text such as "SELECT producer_id, count(*) FROM batches_once GROUP BY 1" (without one a shell opens), '
+        "and paths as for audit",
     )
     p.add_argument(
         "--engine", choices=("spark", "duckdb"), help="who answers; duckdb: as --master inline, without Java"

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from auditor.base import VERSION
 from auditor.base.at_rest import Fields, Values, parsed
 from auditor.base.errors import AuditInputError, StoreTrouble
+from auditor.connectors.schema import RENAMED
 from auditor.connectors.stores.results import ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED, side_by_side
 from auditor.dashboards import answers, overview
@@ -269,8 +270,9 @@ def _rows(rows: Iterable[Values]) -> list[Fields]:
 
 
 def _held(row: Values) -> Fields:
-    times = {name: _iso(row.get(name)) for name in pipeline_summary.SINCE}
-    return {**row, **times, "advice": parsed(row["advice"] or "null")}
+    times = {old: _iso(row.get(new, row.get(old))) for old, new in RENAMED["blocked"].items()}  # or a run of 0.4
+    advice = row["advice"]
+    return {**row, **times, "advice": parsed(advice) if isinstance(advice, str) else advice}
 
 
 def _iso(moment: datetime | None) -> str | None:

@@ -62,8 +62,8 @@ EVENTS = declared(
     last_offset:long last offset of it
     producer_id:long
     producer_epoch:int
-    timestamp:time largest timestamp of the batch, as stored
-    time:time when it was written, by brokers' clocks as far as the log shows
+    max_timestamp:time largest timestamp of the batch, as stored
+    written_at:time when it was written, by brokers' clocks as far as the log shows
     leader_epoch:int epoch of the leader that appended it
     fields:json what its kind has besides, such as expected_sequence and found_sequence
 """,
@@ -83,6 +83,7 @@ def event_rows(log: LogView) -> Iterator[pa.RecordBatch]:
 def _events(replica: ReplicaFacts) -> pa.RecordBatch:
     events = replica.events
     columns = {name: events[name].copy() for name in PLACE if name in EVENTS.names}
+    columns |= {new: events[old].copy() for old, new in schema.RENAMED["events"].items()}
     own = ({k: v for k, v in event.items() if k not in PLACE} for event in events_of(events, *EventKind))
     columns |= {
         "kind": _NAMES.take(array_of(np.searchsorted(_NUMBERS, events["kind"]).astype(np.int64))),
@@ -113,11 +114,11 @@ transactions GROUP BY ALL ORDER BY aborted DESC
     outcome:string COMMIT or ABORT; null while neither is decided
     decided_by:string client, timeout, fenced (by a new instance), operator (fenced the id); null: open, or not known
     timeout_ms:int `transaction.timeout.ms` of the producer, ms
-    began_not_before:time when it began, by its coordinator's clock, else by its partitions' brokers'; null: not known
-    began_not_after:time the same, at the latest
+    began_earliest_at:time when it began, by its coordinator's clock, else by its partitions' brokers'; null: not known
+    began_latest_at:time the same, at the latest
     decided_at:time when it was decided, by the same clock; null: that record is not there, yet or any more
-    ended_not_before:time when it was decided, or its markers written
-    ended_not_after:time when the coordinator knew all markers written; null while it does not
+    ended_earliest_at:time when it was decided, or its markers written
+    ended_latest_at:time when the coordinator knew all markers written; null while it does not
     duration_ms:long from its beginning until it was complete, by one broker's clock; null where either is not known
     duration_least_ms:long from the latest beginning to the earliest end
     duration_most_ms:long from the earliest beginning to the latest end
@@ -212,11 +213,11 @@ def _own(log: CoordinatorLog, columns: Columns, t: Transactions) -> Fields:
         "outcome": _OUTCOMES.take(array_of(np.maximum(decision, 0).astype(np.int64), decision < 0)),
         "decided_by": texts(decided_by(columns, t, began)),
         "timeout_ms": columns["timeout_ms"][last],
-        "began_not_before": began,
-        "began_not_after": began,
+        "began_earliest_at": began,
+        "began_latest_at": began,
         "decided_at": decided,
-        "ended_not_before": earliest,
-        "ended_not_after": over,
+        "ended_earliest_at": earliest,
+        "ended_latest_at": over,
         "duration_ms": _between(began, over),
         "duration_least_ms": _between(began, earliest),
         "duration_most_ms": _between(began, over),
@@ -439,9 +440,9 @@ def _of_branches(shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
         "producer_id": first["producer_id"].copy(),
         "producer_epoch": first["producer_epoch"].copy(),
         "outcome": _OUTCOMES.take(array_of((first["commit"] == 1).astype(np.int64), ~closed)),
-        "began_not_before": earliest,
-        "began_not_after": latest,
-        "ended_not_before": marked,
+        "began_earliest_at": earliest,
+        "began_latest_at": latest,
+        "ended_earliest_at": marked,
         "duration_least_ms": array_of(np.maximum(marked - latest, 0), (marked < 0) | (latest < 0)),
         "partitions": lists([sorted({shares[logs[n]].log[1] for n in of.tolist()}) for of in members]),
         "partitions_seen": np.array([len(np.unique(logs[of])) for of in members], np.int32),
@@ -573,7 +574,7 @@ PRODUCER_STATES = declared(
     first_offset:long of its first batch at or behind the log start; -1: none
     first_sequence:int sequence number that this batch begins with; -1: none
     max_epoch:int its largest epoch in the log
-    last_seen_by_broker:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
+    last_seen_at:time when it wrote last, at the earliest, by markers, which carry brokers' times; null: none
     expires_at:time when the broker forgets it, which goes by `last_timestamp`; null while a transaction is open
 """,
     of=MadeOf.LOG,
@@ -601,13 +602,13 @@ WHERE class = 'hanging'
     marker_timestamp:time timestamp of its marker
     batches:long its batches in the log
     records:long its records in them
-    size:long bytes of these batches
+    bytes:long bytes of these batches
     file:string segment that it begins in; where it has no data, that of its marker
     position:long byte in it
     kind:string closed (data and marker), open, or marker_only: a marker that ended nothing here
     transaction_key:string joins it with `transactions`; null: no coordinator's log shows its transaction
-    began_not_before:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
-    began_not_after:time the same, at the latest
+    began_earliest_at:time when its first batch was written, at the earliest, by brokers' clocks; null: not known
+    began_latest_at:time the same, at the latest
 """,
     copy_by="marker_offset first_offset",
     of=MadeOf.LOG,
@@ -630,12 +631,18 @@ def tables_in(text: str) -> frozenset[str]:
 
 
 def moved(text: str) -> str:
-    """Tell where columns of ``transactions`` that a text names are now, which cannot be answered; empty for none."""
+    """Tell where columns that a text names are now, if it cannot be answered; empty for none."""
     named = set(re.findall(r"\w+", text.lower()))
+    hints = [
+        f"in {table}, {old} is now {new}"
+        for table in sorted(tables_in(text) & schema.RENAMED.keys() - {"batches"})
+        for old, new in schema.RENAMED[table].items()
+        if old in named
+    ]
     gone = [name for name in TRANSACTION_PARTITIONS.names if name in named and name not in TRANSACTIONS.names]
-    if "transactions" not in named or not gone:
-        return ""
-    return f"transactions has a row per transaction; in transaction_partitions: {', '.join(gone)}"
+    if "transactions" in named and gone:
+        hints.append(f"transactions has a row per transaction; in transaction_partitions: {', '.join(gone)}")
+    return "; ".join(hints)
 
 
 def listed(text: str) -> pa.Table | None:
@@ -701,7 +708,7 @@ def _states(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
     columns |= {
         "current_txn_first_offset": rows["txn_first_offset"].copy(),
         "transactional_id": _owners(log, rows["producer_id"]),
-        "last_seen_by_broker": _last_seen(log, replica),
+        "last_seen_at": _last_seen(log, replica),
         "expires_at": _expiry(log, replica),
     }
     return from_columns(PRODUCER_STATES, replica.table_key, len(rows), columns)
@@ -743,7 +750,6 @@ def _transactions(log: LogView, replica: ReplicaFacts) -> pa.RecordBatch:
         "transactional_id": _owners(log, rows["producer_id"]),
         "outcome": _OUTCOMES.take(array_of((rows["commit"] == 1).astype(np.int64), is_open)),
         "class": texts([classes.get((pid, first)) if still else None for pid, first, still in where]),
-        "size": rows["bytes"].copy(),
         "file": texts([replica.file(number) for number in segments.tolist()]),
         "position": positions,
         "kind": _KINDS.take(array_of(np.where(is_open, 1, np.where(rows["first_offset"] < 0, 2, 0)))),
@@ -757,7 +763,7 @@ def _began(log: LogView, replica: ReplicaFacts) -> dict[str, np.ndarray]:
     earliest, latest = _written_bounds(log, replica)
     if replica is log.leader:
         earliest = np.where(earliest < 0, earliest, np.maximum(earliest, begun_at(log)))
-    return {"began_not_before": earliest, "began_not_after": latest}
+    return {"began_earliest_at": earliest, "began_latest_at": latest}
 
 
 def _written_bounds(log: LogView, replica: ReplicaFacts) -> tuple[np.ndarray, np.ndarray]:
@@ -785,7 +791,7 @@ def _place(row: np.void) -> tuple[int, int, int]:
 
 
 # Tables of what the rules found. A finding has the fields of ``findings.jsonl``, whose JSON Schema says what each is:
-# here `timestamp` is one, `evidence` and `advice` are JSON, and more is added that SQL groups by.
+# here `timestamp` is one, `advice` a struct, common keys of `evidence` are columns, and more that SQL groups by.
 
 
 _NUMBERED = dict.fromkeys(("broker_id", "partition", "producer_epoch"), "int")
@@ -795,7 +801,7 @@ _NUMBERED |= dict.fromkeys(("offset", "last_offset", "producer_id", "position"),
 def _finding_columns() -> str:
     """A line per field of a finding, as :func:`declared` takes it."""
     fields = json.loads(pkgutil.get_data("auditor.outputs", "finding.schema.json") or "")["properties"]
-    types = _NUMBERED | {"timestamp": "time"}
+    types = _NUMBERED | {"timestamp": "time", "evidence": "map", "advice": "advice"}
     about = ((name, fields[name]["description"].rstrip(".")) for name in FIELDS)
     return "\n".join(f"{name}:{types.get(name, 'string')} {text[0].lower()}{text[1:]}" for name, text in about)
 
@@ -803,12 +809,19 @@ def _finding_columns() -> str:
 FINDINGS_TABLE = declared(
     "findings",
     f"""
-    a finding, by the fields of `findings.jsonl`: `timestamp` as one, `evidence` and `advice` as JSON
-    SELECT rule, severity, count(*) AS found FROM findings WHERE confidence = 'proved' GROUP BY ALL
+    a finding, by the fields of `findings.jsonl`. Common keys of `evidence` are columns, the others are a map of \
+texts; what is no text there, and in `expected`, `found` and `missing`, is JSON
+    SELECT rule, severity, count(*) AS findings FROM findings WHERE confidence = 'proved' GROUP BY ALL
     {_finding_columns()}
     cluster_id:string the cluster whose log it is about; null where no `meta.properties` says
     run_id:string the run, as `--history` keeps it; null where it is not kept
     confidence:string proved, likely or undecidable, from the evidence; null where the rule says none
+    log_dir:string the log directory, relative to the deepest folder above all PATHs; null where it is about none
+    expected:string the value that a sound log would have; null where the rule compares none
+    found:string the value that was found instead
+    missing:string what would decide the finding; null where nothing is missing
+    batches:long batches that it is about; null where the rule does not count them
+    records:long records that it is about; null where the rule does not count them
 """,
     of=MadeOf.FINDINGS,
     key=(),
@@ -819,7 +832,7 @@ BLOCKED = declared(
     """
     a partition that an open transaction keeps from being read, in the order of the report's cards: blocked ones \
 first
-    SELECT topic, partition, transactional_id, since, remedy FROM blocked WHERE standing <> 'waiting'
+    SELECT topic, partition, transactional_id, began_at, remedy FROM blocked WHERE standing <> 'waiting'
     status:string of the transaction: open, overdue, hanging, prepared, completed or unknown
     certainty:string of the status: proved, likely or inconclusive
     standing:string stuck, overdue or undeliverable (blocked too long), waiting (within its time-out), or unknown
@@ -832,10 +845,10 @@ first
     framework_why:string the class that names ids so, and the second sign
     producer_id:long
     producer_epoch:int
-    since:time since when it is held: the producer's time within what brokers wrote around it; null where nothing tells
-    since_not_before:time the same, at the earliest, by brokers' clocks
-    since_not_after:time the same, at the latest
-    since_by_producer:time what the producer's clock says, where that contradicts what brokers wrote; else null
+    began_at:time since when it is held: the producer's time within what brokers wrote around it; null: unknown
+    began_earliest_at:time the same, at the earliest, by brokers' clocks
+    began_latest_at:time the same, at the latest
+    began_by_producer_at:time what the producer's clock says, where that contradicts what brokers wrote; else null
     age_ms:long for how long, by the clock of the audit
     at_least:bool whether it may be longer: nobody said what time it is now
     held_at_least_ms:long how long it is held at least by the times that brokers wrote behind it in the same log
@@ -861,7 +874,7 @@ first
     accepted:bool whether a baseline accepts it
     left_out:bool whether only a rule that did not run would report it
     remedy:string what to do
-    advice:json the same with its conditions and commands one by one
+    advice:advice the same with its conditions and commands one by one
 """,
     of=MadeOf.FINDINGS,
 )

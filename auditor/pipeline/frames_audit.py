@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 # Columns that a frame may lack; what they would say is then not known.
 OPTIONAL = {"cluster_id": "", "broker_id": -1, "log_dir": "", "crc_ok": None, "flaws": 0, "delete_horizon": None,
             "inferred": None}  # fmt: skip
-NEEDED = tuple(n for n in BATCHES.names if n not in OPTIONAL and n != "last_sequence")  # which follows from others
-COLUMNS = pa.schema([f for f in BATCHES if f.name != "last_sequence"])
+COLUMNS = pa.schema([f for f in BATCHES if f.name not in ("last_sequence", "bytes", "records")])  # others have these
+NEEDED = tuple(name for name in COLUMNS.names if name not in OPTIONAL)
 KEY = ("cluster_id", "topic", "partition", "log_dir", "broker_id")
 OF_LOG = 3  # of them those that name a log
 IN_A_LOG = ("number", "file", "position")  # number: that in the file's name

@@ -84,9 +84,10 @@ questions](three-questions.md#what-has-a-group-left)
     end_offset:long where reading ends at present
     offsets:long offsets from the position, or the log start behind it, to the end: what is usually called lag
     committed_records:long records that a read_committed reader gets from there on at present, at least
-    committed_most:long at most: more in a cleaned batch (`--records` looks into it), or by `aborted-records-exposed`
+    committed_most_records:long at most: more in a cleaned batch (`--records` decodes it), or by \
+`aborted-records-exposed`
     uncommitted_records:long records that a read_uncommitted reader gets, at least
-    uncommitted_most:long the same, at most
+    uncommitted_most_records:long the same, at most
     waiting_records:long decided records behind the last stable offset, which read_committed readers get later
     open_records:long records of transactions that are open
     aborted_records:long records of aborted transactions, which read_committed readers never get
@@ -96,12 +97,12 @@ questions](three-questions.md#what-has-a-group-left)
     committed_bytes:long bytes of the batches that a read_committed reader fetches, aborted ones too
     uncommitted_bytes:long bytes of the batches that a read_uncommitted reader fetches
     first_offset:long where the first record for a read_committed reader lies, or its cleaned batch begins; null: none
-    since_not_before:time when that could be read first, by brokers' clocks: no earlier
-    since_not_after:time the same, no later
+    readable_earliest_at:time when that could be read first, by brokers' clocks: no earlier
+    readable_latest_at:time the same, no later
     held_by:string transactional id of the first open transaction, which holds the partition; null where not known
     held_producer_id:long its producer id
     held_class:string what it is, as in `transactions`
-    held_since:time when it began
+    held_began_at:time when it began
     undecided:string why the numbers may be wrong; null where they are exact
 """,
     of=MadeOf.LOG,
@@ -115,9 +116,9 @@ STANDS = {
 }
 LEFT = (
     "committed_records",
-    "committed_most",
+    "committed_most_records",
     "uncommitted_records",
-    "uncommitted_most",
+    "uncommitted_most_records",
     "waiting_records",
     "open_records",
     "aborted_records",
@@ -289,7 +290,7 @@ class _LagReading:
             earliest, latest = around(self.log, int(row[walking.PRODUCER_ID]), offset)
         if (let_on := self._let_on(offset)) >= 0:
             earliest = latest = let_on
-        return {"first_offset": offset, "since_not_before": earliest, "since_not_after": latest}
+        return {"first_offset": offset, "readable_earliest_at": earliest, "readable_latest_at": latest}
 
     def _let_on(self, offset: int) -> int:
         """When (ms) the LSO passed an offset, -1 if it was never held back there.
@@ -310,7 +311,7 @@ class _LagReading:
             "held_by": t.transactional_id,
             "held_producer_id": t.producer_id,
             "held_class": str(t.klass),
-            "held_since": t.since,
+            "held_began_at": t.since,
         }
 
     def _doubt(self, s: _LagStart) -> str | None:
@@ -337,9 +338,7 @@ class _LagReading:
         if touches(leader.unverified, s.begin, lag_counts.FAR):
             return "checksums of batches behind the position were not verified when the log was copied"
         if self._exposed_from(s.begin):
-            return (
-                "read_committed consumers may get aborted records too, up to committed_most (aborted-records-exposed)"
-            )
+            return "read_committed consumers may get aborted records too, counted in the most (aborted-records-exposed)"
         return None
 
 

@@ -106,10 +106,10 @@ SPACE = declared(
     """
     a segment on a broker's own disk, and what keeps it there; see [three \
 questions](three-questions.md#why-is-the-disk-not-freed)
-    SELECT kept_by, goes, count(*) AS segments, sum(size) AS bytes FROM space WHERE leader_copy GROUP BY ALL
+    SELECT kept_by, goes, count(*) AS segments, sum(bytes) AS bytes FROM space WHERE leader_copy GROUP BY ALL
     file:string
     base_offset:long its first offset
-    size:long bytes of the segment file, without its indexes
+    bytes:long bytes of the segment file, without its indexes
     active:bool whether it is the one that is written
     goes:string why it goes at the next check: log_start_offset, retention_bytes or retention_ms; null where it stays
     kept_by:string what keeps it (see three questions); null where it goes
@@ -122,7 +122,7 @@ questions](three-questions.md#why-is-the-disk-not-freed)
     producer_id:long of that batch; -1: none
     transactional_id:string
     aborted_bytes:long bytes of aborted transactions that begin in it: nobody who reads read_committed gets them
-    held_from:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
+    held_offset:long of not_in_remote_storage, the last stable offset, where one is open: nothing is copied beyond it
     undecided:string why this may be wrong; null where nothing speaks against it
 """,
     of=MadeOf.LOG,
@@ -204,7 +204,7 @@ class _ReplicaSpace:
         return {
             "file": self.replica.segments[k],
             "base_offset": scan.base_offset,
-            "size": scan.size,
+            "bytes": scan.size,
             "goes": verdict.goes or None,
             "kept_by": verdict.by or None,
             "kept_by_file": front,
@@ -216,7 +216,7 @@ class _ReplicaSpace:
             "producer_id": scan.largest_producer,
             "transactional_id": self.log.owner(scan.largest_producer) if scan.largest_producer >= 0 else None,
             "aborted_bytes": aborted.get(k, 0),
-            "held_from": self.stable if verdict.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
+            "held_offset": self.stable if verdict.by == log_maintenance.NOT_REMOTE and self.stable < self.end else None,
         }
 
     def _decides(self, verdict: RetentionVerdict) -> tuple[str, TopicSetting] | None:
@@ -282,11 +282,11 @@ questions](three-questions.md#where-does-the-cleaner-stand)
     first_dirty_offset:long where cleaning would begin: the checkpoint, or the log start where that is none or outside
     first_uncleanable_offset:long the base offset of the first segment that it would leave alone
     held_by:string what ends it there: active_segment, last_stable_offset or min_compaction_lag
-    held_until:time of min_compaction_lag, when that segment is old enough; null else
+    held_until_at:time of min_compaction_lag, when that segment is old enough; null else
     held_by_transaction:string of last_stable_offset, the transactional id that is open there; null where not known
     held_producer_id:long its producer id
-    held_at:long of last_stable_offset, that offset; of min_compaction_lag, where that segment begins; null else
-    held_since:time of last_stable_offset, when the transaction began there; null where not known
+    held_offset:long of last_stable_offset, that offset; of min_compaction_lag, where that segment begins; null else
+    held_began_at:time of last_stable_offset, when the transaction began there; null where not known
     held_bytes:long bytes behind the cleanable part that wait: without the active segment; 0 where nothing holds them
     dirty_offsets:long offsets from the first dirty one to the end of the log
     clean_bytes:long bytes of the segments below the first dirty offset
@@ -297,7 +297,7 @@ questions](three-questions.md#where-does-the-cleaner-stand)
     ratio_by:string who sets that: topic, broker or default
     due_because:string dirty_ratio or max_compaction_lag; null where it is not due
     horizons:long batches whose tombstones or markers wait for their delete horizon (KIP-534)
-    first_horizon:time the earliest of these: what is cleaned then loses them
+    first_horizon_at:time the earliest of these: what is cleaned then loses them
     fault:string what is wrong with a batch that the cleaner has to read; where it is `faulty`, it may stop there
     fault_offset:long where that is; -1 where no offset can be read
     fault_file:string segment that has it
@@ -352,7 +352,7 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         "first_dirty_offset": state.first_dirty,
         "first_uncleanable_offset": state.first_uncleanable,
         "held_by": state.because,
-        "held_until": segments[state.held_segment].largest_time + rules.min_lag_ms
+        "held_until_at": segments[state.held_segment].largest_time + rules.min_lag_ms
         if state.because == log_maintenance.LAG
         else None,
         **_holder(log, replica, state, end, stable),
@@ -366,7 +366,7 @@ def row_of(log: LogView, replica: ReplicaFacts) -> Fields | None:
         "ratio_by": ratio.by,
         "due_because": state.due or None,
         "horizons": sum(s.horizons for s in replica.scans),
-        "first_horizon": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
+        "first_horizon_at": min((s.first_horizon for s in replica.scans if s.horizons), default=None),
         "undecided": _doubt(replica, all(s.sure for s in (policy, *named.values())), state.first_uncleanable)
         or (OLDER if fault and not fault.stops and splits is None else None),
         **(
@@ -397,9 +397,9 @@ def _stands(state: CleanerState, held: int) -> str:
 
 def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, stable: int) -> Fields:
     # The producer whose transaction holds back the cleaner, if one does, and since when.
-    nobody: Fields = dict.fromkeys(("held_at", "held_since", "held_by_transaction", "held_producer_id"))
+    nobody: Fields = dict.fromkeys(("held_offset", "held_began_at", "held_by_transaction", "held_producer_id"))
     if state.because != log_maintenance.STABLE:
-        return nobody | ({"held_at": state.first_uncleanable} if state.because == log_maintenance.LAG else {})
+        return nobody | ({"held_offset": state.first_uncleanable} if state.because == log_maintenance.LAG else {})
     producer = holder(replica, end)
     rows = replica.transactions
     open_rows = (
@@ -407,8 +407,8 @@ def _holder(log: LogView, replica: ReplicaFacts, state: CleanerState, end: int, 
     )
     begun = log.time(int(open_rows["first_time"][np.argmin(open_rows["first_offset"])])) if len(open_rows) else -1
     return {
-        "held_at": stable,
-        "held_since": begun if begun >= 0 else None,
+        "held_offset": stable,
+        "held_began_at": begun if begun >= 0 else None,
         "held_by_transaction": None if producer is None else log.owner(producer),
         "held_producer_id": producer,
     }

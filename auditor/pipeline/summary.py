@@ -10,15 +10,14 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from auditor.base.at_rest import Fields, Values
 from auditor.base.errors import AuditInputError
-from auditor.base.evidence_keys import Evidence, read
+from auditor.base.evidence_keys import COMMON
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LOGS, REPORT, RUNS, array_of, lists, texts
+from auditor.connectors.schema import LOGS, RENAMED, REPORT, RUNS, column_of
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -174,7 +173,7 @@ def _space(log: LogView, replica: ReplicaFacts) -> Iterator[Fields]:
     yield _row(
         SPACE,
         replica,
-        sum(row["size"] for row in segments),
+        sum(row["bytes"] for row in segments),
         f"{plural(len(segments), 'segment')} from offset {first['base_offset']} on {stay} "
         f"until {iso(first['goes_at'])} ({first['setting']}): the batch that ends at offset {first['largest_offset']}"
         f"{' of ' + who if who else ''} is stamped {iso(first['largest_timestamp'])}",
@@ -220,10 +219,11 @@ def _lag_rows(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
+    before = {new: old for old, new in RENAMED["lag"].items()}  # as in summary.json
     for row in lag_table.rows_of(log, cluster):
         names = ("group_id", "kind", "committed_offset", *lag_table.LEFT, "offsets", "undecided")
         place = {"about": GROUP, "topic": log.topic, "partition": log.partition}
-        yield GROUP, place | {name: row.get(name) for name in names}
+        yield GROUP, place | {before.get(name, name): row.get(name) for name in names}
 
 
 # Blocked partitions in a run: accepted by a baseline, of an excluded rule, or failing the run.
@@ -290,11 +290,11 @@ def fails(row: Values, severities: Collection[str], unsure: bool) -> bool:
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The entries of the run's baseline that its findings have. over: why one does not count any more; null where it does.
 BASELINE = pa.schema([pa.field(name, pa.string()) for name in (*ENTRY, "over")])
-SINCE = ("since", "since_not_before", "since_not_after", "since_by_producer")
-# The findings as runs keep them: the fields alone, `timestamp` as text.
+# The findings as runs keep them: the fields alone, `timestamp` as text, `evidence` and `advice` as JSON.
+_AS_TEXT = ("timestamp", "evidence", "advice")
 FINDINGS = pa.schema(
     [FINDINGS_TABLE.field("cluster_id")]
-    + [pa.field(n, pa.string()) if n == "timestamp" else FINDINGS_TABLE.field(n) for n in FIELDS]
+    + [pa.field(n, pa.string()) if n in _AS_TEXT else FINDINGS_TABLE.field(n) for n in FIELDS]
 )
 OFFSET_KINDS = [name.removeprefix("offsets_") for name in LOGS.names if name.startswith("offsets_")]
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
@@ -318,8 +318,8 @@ def blocked_table(audit: Audited) -> pa.Table:
 
 
 def _blocked_row(row: Values) -> Fields:
-    times = {name: _ms(row[name]) for name in SINCE}
-    return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
+    times = {new: _ms(row[old]) for old, new in RENAMED["blocked"].items()}
+    return {**row, **times, "log_dir": row["log_dir"] or ""}
 
 
 def _ms(text: str | None) -> int | None:
@@ -328,12 +328,18 @@ def _ms(text: str | None) -> int | None:
 
 def _findings_rows(audit: Audited) -> Iterator[Fields]:
     for row in _rows(audit):
-        confidence = read(Evidence, row["evidence"]).get("confidence")
-        yield _flat(row) | {
-            "timestamp": _ms(row["timestamp"]),
-            "run_id": audit.options.run_id,
-            "confidence": None if confidence is None else str(confidence),
-        }
+        yield row | _typed(row["evidence"]) | {"timestamp": _ms(row["timestamp"]), "run_id": audit.options.run_id}
+
+
+def _typed(evidence: Values) -> Fields:
+    """Evidence as columns of the table: its common keys, and a map of the others; what is no text as JSON."""
+    said = {name: v if v is None or isinstance(v, str) else _json(v) for name, v in sorted(evidence.items())}
+    common = {name: (evidence if kind is int else said).get(name) for name, kind in COMMON.items()}
+    return common | {"evidence": {name: text for name, text in said.items() if name not in COMMON}}
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def _rows(audit: Audited) -> Iterator[Fields]:
@@ -345,10 +351,10 @@ def _rows(audit: Audited) -> Iterator[Fields]:
 
 
 def _flat(row: Fields) -> Fields:
-    """A finding as a table row: its structures as JSON."""
+    """A finding as runs keep it: its structures as JSON."""
     advice = row["advice"]
     return row | {
-        "evidence": json.dumps(row["evidence"], sort_keys=True, ensure_ascii=False),
+        "evidence": _json(row["evidence"]),
         "advice": None if advice is None else json.dumps(advice, ensure_ascii=False),
     }
 
@@ -364,26 +370,12 @@ def unfolded(row: Values) -> Fields:
 
 
 def table_of(rows: Iterable[Values], columns: pa.Schema) -> pa.Table:
-    """Return rows of texts, integers, booleans and times in ms as a table.
-
-    Not by ``pyarrow.array``, which would load pandas.
-    """
-    arrays = []
+    """Return rows as a table, with times in ms. Not by ``pyarrow.array``, which would load pandas."""
     by_column: list[list[Any]] = [[] for _ in columns]
     for row in rows:
-        for values, column in zip(by_column, columns.names, strict=True):
-            values.append(row[column])
-    for column, values in zip(columns, by_column, strict=True):
-        if pa.types.is_string(column.type):
-            arrays.append(texts(values))
-            continue
-        if pa.types.is_list(column.type):
-            arrays.append(lists(values))
-            continue
-        stored = np.int64 if pa.types.is_timestamp(column.type) else column.type.to_pandas_dtype()
-        numbers = np.array([0 if value is None else value for value in values], stored)
-        arrays.append(array_of(numbers, np.array([value is None for value in values], bool), column.type))
-    return pa.Table.from_arrays(arrays, schema=columns)
+        for values, name in zip(by_column, columns.names, strict=True):
+            values.append(row[name])
+    return pa.Table.from_arrays([*map(column_of, by_column, columns.types)], schema=columns)
 
 
 def cluster_names(audit: Audited) -> dict[str, ClusterName]:

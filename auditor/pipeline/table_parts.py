@@ -139,12 +139,12 @@ def _refused_by_stores(done: WrittenTables) -> list[tuple[str, DecodeError]]:
     import pyarrow.parquet as pq
 
     wanted = pc.starts_with(pc.field("detail"), retries.SAYS)
-    names = ["log_dir", *DecodeError._fields[:5]]
+    names = ["log_dir", "file", "position", "bytes", "reason", "detail"]
     read = partial(pq.read_table, columns=names, filters=wanted)
     tables = [done.staging.reading(read, part) for part in done.stored.get("decode_errors", [])]
     tables += [read(path) for path in sorted((done.folder / "decode_errors").glob("*.parquet"))]
     rows = pa.concat_tables(tables).to_pylist()
-    return sorted((row.pop("log_dir") or "", DecodeError(**row)) for row in rows)
+    return sorted((row.pop("log_dir") or "", DecodeError(*row.values())) for row in rows)
 
 
 def _remove(staging: Path) -> None:

@@ -127,6 +127,7 @@ def batch_rows(
         column = columns.get(name)
         if isinstance(column, np.ndarray) and name != "is_control":
             columns[name] = array_of(column, column == (0 if name == "crc" else -1))
+    columns |= {new: columns[old] for old, new in schema.RENAMED["batches"].items()}
     return from_columns(schema.BATCHES, key, len(batches.position), columns)
 
 
@@ -212,10 +213,11 @@ def record_rows(
     for run in runs:
         records, of, present = run.records, batches.take(run.rows), run.summary.present
         columns: Fields = {
-            name: getattr(records, name)
-            for name in ("offset", "timestamp", "key_size", "value_size", "header_count", "sequence", "flaws")
+            name: getattr(records, name) for name in ("offset", "timestamp", "header_count", "sequence", "flaws")
         }
         columns |= {
+            "key_bytes": records.key_size,
+            "value_bytes": records.value_size,
             "file": file,
             "position": np.repeat(of.position, present),
             "base_offset": np.repeat(of.base_offset, present),

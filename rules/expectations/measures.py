@@ -9,6 +9,7 @@ row.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -228,7 +229,7 @@ MEASURES = {
         (
             Check("negative", "no group has less than nothing left to read", "offsets < 0 OR committed_records < 0"),
             Check("upside_down", "what is left at most is no less than at least",
-                  "committed_most < committed_records OR uncommitted_most < uncommitted_records"),
+                  "committed_most_records < committed_records OR uncommitted_most_records < uncommitted_records"),
         )
     ),
     "space": Measure(
@@ -302,7 +303,7 @@ def counting(table: str, source: str, dialect: str) -> str:
 _NAMES = {"int64": "bigint", "int32": "int", "int16": "smallint", "bool": "boolean"}
 
 
-def columns_of(columns: pa.Schema) -> str:
+def columns_of(columns: Iterable[pa.Field]) -> str:
     """Return the columns of a table and their types, as text."""
     return ", ".join(f"{field.name} {_type(field.type)}" for field in columns)
 
@@ -310,6 +311,8 @@ def columns_of(columns: pa.Schema) -> str:
 def _type(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"array<{_type(kind.value_type)}>"
+    if pa.types.is_struct(kind):
+        return f"struct<{columns_of(kind)}>"
     return "timestamp" if pa.types.is_timestamp(kind) else _NAMES.get(str(kind), str(kind))
 
 

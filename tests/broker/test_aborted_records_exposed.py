@@ -146,7 +146,7 @@ def test_what_a_consumer_gets_is_what_the_audit_says(version: str, tmp_path: Pat
 def _lag(folder: Path, committed: dict[str, set[int]], got: dict[str, list[set[int]]]) -> None:
     """What a group has left, with and without these records."""
     rows = {row["topic"]: row for row in opened(folder).table("lag").to_pylist()}
-    least, most = rows["whole"]["committed_records"], rows["whole"]["committed_most"]
+    least, most = rows["whole"]["committed_records"], rows["whole"]["committed_most_records"]
     assert (least, most) == (len(committed["whole"]), len(got["whole"][0]))
     assert RULE in rows["whole"]["undecided"]
 

@@ -117,8 +117,8 @@ def _compare(cases: list[Case], said: dict[str, dict[str, Any]], *, exact: bool)
             continue
         assert row["undecided"] is None, (case, row)
         bounds = {
-            "committed": (row["committed_records"], case.read_committed, row["committed_most"]),
-            "uncommitted": (row["uncommitted_records"], case.read_uncommitted, row["uncommitted_most"]),
+            "committed": (row["committed_records"], case.read_committed, row["committed_most_records"]),
+            "uncommitted": (row["uncommitted_records"], case.read_uncommitted, row["uncommitted_most_records"]),
         }
         for least, got, most in bounds.values():
             assert least <= got <= most, (case, row)
@@ -128,7 +128,10 @@ def _compare(cases: list[Case], said: dict[str, dict[str, Any]], *, exact: bool)
 
 def _adds_up(case: Case, row: dict[str, Any]) -> None:
     """Every offset ahead is a record of one kind, a marker's, or gone."""
-    if row["committed_records"] != row["committed_most"] or row["uncommitted_records"] != row["uncommitted_most"]:
+    if (
+        row["committed_records"] != row["committed_most_records"]
+        or row["uncommitted_records"] != row["uncommitted_most_records"]
+    ):
         return
     ahead = row["uncommitted_records"] + row["marker_offsets"] + row["missing_offsets"]
     assert ahead == row["offsets"] == row["end_offset"] - max(case.committed, row["log_start"]), (case, row)

@@ -140,7 +140,7 @@ def test_of_a_tiered_log_what_was_to_go_is_gone_and_what_was_to_stay_is_there(tm
             there = _there(c, name)
             assert not goes[name] & there, (name, there, rows[name])
             stays = [
-                row for row in rows[name] if not row["goes"] and (row["held_from"] is not None or not row["active"])
+                row for row in rows[name] if not row["goes"] and (row["held_offset"] is not None or not row["active"])
             ]
             assert {row["base_offset"] for row in stays} <= there, (name, there, stays)
     said = [row for name in logs for row in rows[name]]
@@ -148,7 +148,7 @@ def test_of_a_tiered_log_what_was_to_go_is_gone_and_what_was_to_stay_is_there(tm
     assert all("KAFKA-20609" in row["undecided"] for row in ahead), ahead
     assert "timestamp_in_the_future" in {row["kept_by"] for row in ahead}
     assert {"retention_ms", "retention_bytes", "log_start_offset"} <= {row["goes"] for row in said}
-    held = [row for row in said if row["held_from"] is not None]
+    held = [row for row in said if row["held_offset"] is not None]
     assert held
     assert all(row["kept_by"] == "not_in_remote_storage" for row in held)
 

@@ -17,6 +17,7 @@ import pytest
 
 import auditor
 from auditor import cli
+from auditor.base.evidence_keys import COMMON
 from auditor.pipeline.derived_tables import all_columns
 from tests import corpora
 from tests.conftest import ROOT
@@ -48,12 +49,15 @@ def test_findings_as_a_table_have_a_time_and_what_to_join_by(audit: auditor.Open
     for row, finding, name in zip(table.to_pylist(), audit.findings, audit.findings.fingerprints, strict=True):
         at = row.pop("timestamp")
         assert at == finding.timestamp
-        assert json.loads(row.pop("evidence")) == finding.evidence
+        said = dict(row.pop("evidence"))
+        assert not said.keys() & COMMON.keys()
+        said |= {key: value for key in COMMON if (value := row.pop(key)) is not None or key in finding.evidence}
+        assert said.keys() == finding.evidence.keys()
+        assert all(value == said[key] or value == json.loads(said[key]) for key, value in finding.evidence.items())
         assert row.pop("cluster_id") == next(iter(audit.summary["inputs"]))["cluster_id"]
         assert (row.pop("run_id"), row["fingerprint"], finding.fingerprint) == (None, name, name)
-        assert row.pop("confidence") == finding.evidence.get("confidence")
         told = finding.to_dict()
-        assert json.loads(row.pop("advice") or "null") == json.loads(json.dumps(told["advice"]))
+        assert row.pop("advice") == json.loads(json.dumps(told["advice"]))
         assert told["timestamp"] == (at and at.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
         assert row == {n: v for n, v in told.items() if n not in ("timestamp", "evidence", "advice")}
     assert str(audit.findings.to_pandas()["timestamp"].dtype) == "datetime64[ms, UTC]"
@@ -160,7 +164,7 @@ def test_names_from_the_data_are_inert_in_a_notebook() -> None:
     from auditor.api.objects import audit_html, findings_html, table_html
 
     hostile = auditor.Finding("x", "critical", topic="<script>alert(1)</script>", message="<img src=x onerror=y>")
-    held = {"topic": "<script>", "partition": 0, "standing": "stuck", "since": None, "producer_id": 1,
+    held = {"topic": "<script>", "partition": 0, "standing": "stuck", "began_at": None, "producer_id": 1,
             "remedy": "<img x>", "transactional_id": "<script>"}  # fmt: skip
     blocked = audit_html("<script>", [held] * 30, [hostile])
     assert "10 more rows" in blocked

@@ -78,8 +78,8 @@ def test_what_is_blocked_is_objects_the_worst_first(audit: auditor.OpenedAudit) 
     worst = audit.blocked[0]
     assert worst.advice is not None
     assert worst.advice.verdict == "safe_to_abort"
-    assert worst.since is not None
-    assert worst.since.tzinfo is not None
+    assert worst.began_at is not None
+    assert worst.began_at.tzinfo is not None
     assert audit.blocked.to_arrow().equals(audit.table("blocked").to_arrow())
     assert len(audit.blocked[:2]) == 2
     assert worst.remedy in audit.blocked[:1].to_arrow().column("remedy").to_pylist()
@@ -175,7 +175,7 @@ def test_mypy_sees_a_wrong_option(tmp_path: Path) -> None:
         'auditor.open("x", record=True)\n'
         'auditor.open("x", records="yes")\n'
         'auditor.open("x", fail_on="worst")\n'
-        "reveal_type(audit.blocked[0].since)\n"
+        "reveal_type(audit.blocked[0].began_at)\n"
         "reveal_type(audit.findings[0].timestamp)\n"
         'reveal_type(audit.table("batches"))\n',
         encoding="utf-8",

@@ -101,7 +101,7 @@ def test_a_file_that_kills_who_reads_it_for_a_table_is_named(sound: Path, tmp_pa
     for table in ("batches", "records"):
         assert set(pq.read_table(out / "tables" / table).column("file").to_pylist()) == filled - {victim}
     errors = pq.read_table(out / "tables" / "decode_errors").to_pylist()
-    assert [(e["file"], e["length"]) for e in errors if e["reason"] == "unreadable"] == [
+    assert [(e["file"], e["bytes"]) for e in errors if e["reason"] == "unreadable"] == [
         (victim, logs[victim].stat().st_size)
     ]
 

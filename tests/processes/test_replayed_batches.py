@@ -23,7 +23,7 @@ from tests.conftest import NIGHTLY
 
 # Of `transactions` what only a coordinator's log shows, and when one began by it; of `events` the kinds that rest on
 # snapshots and checkpoints, on indexes or on records.
-NOT_IN_BATCHES = ("transactional_id", "class", "transaction_key", "began_not_before", "began_not_after")
+NOT_IN_BATCHES = ("transactional_id", "class", "transaction_key", "began_earliest_at", "began_latest_at")
 OTHER_EVENTS = {"first_nonzero", "index_entry", "time_index_entry", "leader_epoch_checkpoint", "record_flaw",
                 "null_key", "batch_timestamp", "record_timestamp"}  # fmt: skip
 HOLES = {"offset_hole", "count_below_span"}  # which cleaning explains, unless somebody says what is compacted
@@ -167,7 +167,9 @@ def test_an_empty_frame_has_nothing(batches: pa.Table) -> None:
 
 
 def test_columns_are_what_the_page_says() -> None:
-    assert {*frames_audit.NEEDED, *frames_audit.OPTIONAL, "last_sequence"} == set(frames_audit.BATCHES.names)
+    assert {*frames_audit.NEEDED, *frames_audit.OPTIONAL, "last_sequence", "bytes", "records"} == set(
+        frames_audit.BATCHES.names
+    )
 
 
 @pytest.mark.parametrize("name", ["base_offset", "last_offset"])

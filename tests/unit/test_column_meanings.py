@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
-from auditor.connectors.schema import EVERYWHERE, LOG_KEY, TABLES, TYPES, declared
+from auditor.connectors.schema import EVERYWHERE, LOG_KEY, RENAMED, TABLES, TYPES, declared
+from auditor.pipeline.derived_tables import NAMES, moved
+
+# Kafka's own: BatchMetadata's deleteHorizonMs.
+KAFKAS = {"delete_horizon"}
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -29,3 +34,32 @@ def test_a_column_without_words_is_one_that_means_the_same_everywhere(monkeypatc
     with pytest.raises(KeyError):
         declared("sample", "a sample\nSELECT 1\nbytes_sent:long\n", key=())
     assert "sample" not in TABLES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_vocabulary_names_sizes_counts_durations_and_moments(name: str) -> None:
+    """Kept runs have the names of summary.json instead."""
+    columns = TABLES[name].schema(payload=True)
+    for column in columns:
+        last = column.name.rpartition("_")[2]
+        before = RENAMED.get(name, {}) if name == "batches" else {}
+        assert column.name in before or last not in ("size", "length"), column.name
+        assert (last == "at") <= pa.types.is_timestamp(column.type), column.name
+        if pa.types.is_timestamp(column.type):
+            assert last in ("at", "timestamp") or column.name in KAFKAS, column.name
+        if last in ("bytes", "records", "ms"):
+            assert pa.types.is_integer(column.type), column.name
+
+
+def test_a_query_with_an_old_name_is_told_the_new_one() -> None:
+    for table, names in RENAMED.items():
+        columns = TABLES[table].schema(payload=True).names
+        assert set(names.values()) <= set(columns)
+        for old, new in names.items():
+            assert (old in columns) == (table == "batches")
+            assert (f"in {table}, {old} is now {new}" in moved(f"SELECT {old} FROM {table}")) == (table != "batches")
+    assert moved("SELECT sum(size) FROM batches_once") == ""
+    assert moved("SELECT first_timestamp, size FROM transactions") == (
+        "in transactions, size is now bytes; "
+        "transactions has a row per transaction; in transaction_partitions: first_timestamp"
+    )

@@ -91,8 +91,8 @@ def check_record(line: oracle.Line, rows: list[dict[str, Any]]) -> None:
     sequence = int(line.fields.get("sequence", -1))
     row = next(r for r in rows if (r["sequence"] >= 0) == (sequence >= 0))
     assert row["timestamp"] == iso(line.timestamp)
-    assert row["key_size"] == int(line.fields.get("keysize", -1))
-    assert row["value_size"] == int(line.fields.get("valuesize", line.fields.get("payloadsize", -1)))
+    assert row["key_bytes"] == int(line.fields.get("keysize", -1))
+    assert row["value_bytes"] == int(line.fields.get("valuesize", line.fields.get("payloadsize", -1)))
     assert row["sequence"] == sequence
     if "headerkeys" in line.fields:
         assert row["header_count"] == len([k for k in line.fields["headerkeys"].strip("[]").split(",") if k])
@@ -273,7 +273,7 @@ def test_damage_is_reported_among_the_rows(decode: Any) -> None:
     path = corpora.unpack("altered-41") / BROKER / "bay.case-7" / "00000000000000000190.log"
     *batches, error = decode(path)
     assert {"table", *schema.DECODE_ERRORS.names} == set(error)
-    assert (error["table"], error["position"], error["length"], error["reason"]) == (
+    assert (error["table"], error["position"], error["bytes"], error["reason"]) == (
         "decode_errors", 5183, 320, "truncated",
     )  # fmt: skip
     assert sum(row["size"] for row in batches) == 5183

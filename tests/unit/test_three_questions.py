@@ -145,13 +145,13 @@ def test_a_log_that_an_open_transaction_keeps_from_being_cleaned_is_held_and_com
     held = replica(*scans, transactions=transactions({"producer_id": 7, "first_offset": 1, "first_time": 1_000}))
     found = row(held)
     waiting = sum(scan.size for scan in scans[:2])
-    assert (found["stands"], found["held_at"], found["held_bytes"]) == ("held", 1, waiting)
+    assert (found["stands"], found["held_offset"], found["held_bytes"]) == ("held", 1, waiting)
     assert (found["cleanable_bytes"], found["held_producer_id"]) == (0, 7)
     clean = row(replica(scanned(0, 0)[0]))
     assert (clean["stands"], clean["held_bytes"], clean["held_producer_id"]) == ("clean", 0, None)
     assert clean.keys() - found.keys() == found.keys() - clean.keys() == set()
     place = {"broker_id": 1, "topic": "t", "partition": 0}
-    since = {"held_since": "2026-11-28T10:00:00.000Z"}
+    since = {"held_began_at": "2026-11-28T10:00:00.000Z"}
     first, *_ = table_lines.cleaner_lines([place | shown_row(clean), place | shown_row(found) | since], every=True)
     assert first == "2 compacted logs: 1 held, 1 clean\n"
 

@@ -94,8 +94,8 @@ def _told(name: str, records: list[tuple[int, dict[str, Any]]]) -> Told:
 @pytest.mark.parametrize("corpus", DUMPED)
 def test_a_row_is_a_transaction_of_the_coordinators_log(corpus: str) -> None:
     text = """
-        SELECT *, epoch_ms(began_not_before) AS begun, epoch_ms(decided_at) AS decided,
-               epoch_ms(ended_not_after) AS complete FROM transactions
+        SELECT *, epoch_ms(began_earliest_at) AS begun, epoch_ms(decided_at) AS decided,
+               epoch_ms(ended_latest_at) AS complete FROM transactions
     """
     found = [
         Told(r["transactional_id"], r["producer_id"], r["begun"], r["decided"], r["complete"], r["outcome"],
@@ -133,7 +133,7 @@ def test_records_and_bytes_are_those_between_the_markers_in_its_partitions(corpu
                 if t.producer_id == producer and t.began <= line.timestamp <= (t.complete or 0):
                     for at, value in enumerate((1, records, size)):
                         sums[producer, t.began][at] += value
-    text = "SELECT *, epoch_ms(began_not_before) AS begun FROM transactions"
+    text = "SELECT *, epoch_ms(began_earliest_at) AS begun FROM transactions"
     rows = {(row["producer_id"], row["begun"]): row for row in ask(corpus, text)}
     assert len(known) > 3
     for t in known:
@@ -239,7 +239,7 @@ def test_groups_are_those_whose_offsets_were_sent_in_it() -> None:
                 producer = ""
             elif producer and (found := re.search(r' key: (\{"type":"1".*?\}\}) payload', line)):
                 waiting[producer].add(json.loads(found[1])["data"]["group"])
-    text = "SELECT producer_id, epoch_ms(began_not_before) AS begun, groups FROM transactions"
+    text = "SELECT producer_id, epoch_ms(began_earliest_at) AS begun, groups FROM transactions"
     carried = {(row["producer_id"], row["begun"]): set(row["groups"]) for row in ask("healthy-41", text)}
     assert {at: groups for at, groups in carried.items() if groups} == {at: g for at, g in expected.items() if g}
     assert len(expected) > 3
@@ -262,7 +262,7 @@ def test_blocked_has_who_holds_each_partition(corpus: str) -> None:
 @pytest.mark.parametrize("corpus", ["healthy-41", "hanging-36"])
 def test_a_producer_expires_by_what_its_broker_said_of_it(corpus: str) -> None:
     """A day, the default, behind the last time that DescribeProducers gave; never while its transaction is open."""
-    text = "SELECT *, epoch_ms(expires_at) AS expires, epoch_ms(last_seen_by_broker) AS seen FROM producer_states"
+    text = "SELECT *, epoch_ms(expires_at) AS expires, epoch_ms(last_seen_at) AS seen FROM producer_states"
     states = {(f"{row['topic']}-{row['partition']}", row["producer_id"]): row for row in ask(corpus, text)}
     compared = 0
     for name, live in corpora.manifest(corpus)["live"].items():
@@ -277,7 +277,7 @@ def test_a_producer_expires_by_what_its_broker_said_of_it(corpus: str) -> None:
 @pytest.mark.parametrize("corpus", ["healthy-41", "not-hanging-41"])
 def test_a_producer_was_seen_when_brokers_wrote_markers(corpus: str) -> None:
     """Its own last marker's time, or that of the last one before its last batch, as DumpLogSegments has them."""
-    text = "SELECT *, epoch_ms(last_seen_by_broker) AS seen FROM producer_states"
+    text = "SELECT *, epoch_ms(last_seen_at) AS seen FROM producer_states"
     states = {(f"{row['topic']}-{row['partition']}", row["producer_id"]): row["seen"] for row in ask(corpus, text)}
     compared = 0
     for name, path in dumps(corpus):

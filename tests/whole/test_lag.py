@@ -212,5 +212,5 @@ def test_aborted_records_that_readers_may_get_are_counted_at_most(tmp_path: Path
         (row,) = (r for r in rows_of(tmp_path / folder) if (r["topic"], r["partition"]) == ("shop.orders", 0))
         assert row["committed_offset"] == 0
         assert row["aborted_records"] > exposed > 0
-        assert row["committed_most"] - row["committed_records"] == exposed
+        assert row["committed_most_records"] - row["committed_records"] == exposed
         assert "aborted-records-exposed" in row["undecided"]

@@ -167,8 +167,8 @@ def test_lag_is_what_a_real_consumer_was_counted_to_get() -> None:
         row = rows[case["group"], case["topic"], case["partition"]]
         assert row["undecided"] is None
         assert row["committed_offset"] == case["committed_offset"]
-        assert row["committed_records"] == row["committed_most"] == case["committed_records"]
-        assert row["uncommitted_records"] == row["uncommitted_most"] == case["uncommitted_records"]
+        assert row["committed_records"] == row["committed_most_records"] == case["committed_records"]
+        assert row["uncommitted_records"] == row["uncommitted_most_records"] == case["uncommitted_records"]
 
 
 @pytest.mark.parametrize("records", [-10_000, 10_000])
@@ -183,8 +183,8 @@ def test_counts_that_contradict_each_other_are_undecided(records: int, monkeypat
         if row in wrong:
             assert [row[name] for name in ("offsets", *lag_table.LEFT)] == [None] * (1 + len(lag_table.LEFT))
         else:
-            assert 0 <= row["committed_records"] <= row["committed_most"] <= row["offsets"]
-            assert 0 <= row["uncommitted_records"] <= row["uncommitted_most"] <= row["offsets"]
+            assert 0 <= row["committed_records"] <= row["committed_most_records"] <= row["offsets"]
+            assert 0 <= row["uncommitted_records"] <= row["uncommitted_most_records"] <= row["offsets"]
 
 
 def _rows() -> list[dict[str, Any]]:

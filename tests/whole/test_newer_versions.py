@@ -136,7 +136,7 @@ def test_what_a_vendor_writes_into_the_metadata_is_a_note(tmp_path: Path, capsys
     assert said["bytes"]["unreadable"] == 0
     levels = audit.settings[audit.inventory.log_dirs[0].join_key].levels
     assert (levels["transaction.version"], levels["confluent.metadata.version"]) == (2, 120)
-    rows = [(e["reason"], e["position"], e["length"]) for e in audit.table("decode_errors").to_pylist()]
+    rows = [(e["reason"], e["position"], e["bytes"]) for e in audit.table("decode_errors").to_pylist()]
     assert [reason for reason, *_ in rows] == ["vendor", "vendor"]
     assert sum(length for *_, length in rows) == size
     assert main(["decode", "--records", str(broker / METADATA)]) == 0

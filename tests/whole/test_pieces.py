@@ -126,7 +126,7 @@ def test_bodies_that_cannot_be_opened_are_errors_when_looked_into(tmp_path: Path
     path = segment(tmp_path / "broker-1", torn + simple(1))
     assert rows(path, "decode_errors") == []
     (row,) = rows(path, "decode_errors", how=How(deep=True))
-    assert (row["position"], row["length"], row["reason"]) == (0, len(torn), "bad_compression")
+    assert (row["position"], row["bytes"], row["reason"]) == (0, len(torn), "bad_compression")
     assert [row["offset"] for row in rows(path, "records")] == [1, 2, 3]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from auditor.pipeline.derived_tables import NAMES
 from auditor.pipeline.whole_audit import Audit
 from scripts.tables_page import QUESTIONS
 from tests import corpora
-from tests.cookbook import plain, recipes
+from tests.conftest import ROOT
+from tests.cookbook import Recipe, plain, recipes
 from tests.facts import opened
 
 CORPUS = "replicas-41"  # three brokers, each with a replica of every partition
@@ -43,6 +45,35 @@ def test_three_replicas_answer_as_one(name: str) -> None:
     assert sorted(map(str, answer(TEXTS[name]))) == expected
 
 
+@functools.cache
+def in_python(part: str) -> auditor.OpenedAudit:
+    return auditor.open(corpora.unpack(CORPUS) / part, master="inline[1]", as_of=corpora.manifest(CORPUS)["copied_at"])
+
+
+@pytest.mark.parametrize("recipe", recipes(), ids=lambda recipe: recipe.title)
+def test_three_replicas_answer_as_one_in_python(recipe: Recipe) -> None:
+    answers = []
+    for part in ("", "broker-1"):
+        given: dict[str, Any] = {"audit": in_python(part)}
+        exec(recipe.python, given)
+        answers.append(sorted(map(str, plain(given["answer"].to_dict("records")))))
+    assert answers[0] == answers[1]
+
+
+def ended() -> list[str]:
+    """How each transaction of the generator ended: commit or abort."""
+    return [s["op"] for s in corpora.manifest(CORPUS)["steps"] if s.get("op") in ("commit", "abort")]
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/python.md"])
+def test_the_first_example_counts_three_replicas_once(page: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Findings differ: some are about replicas beside each other."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    block = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[0]
+    exec(block.replace("/copies/broker-1", str(corpora.unpack(CORPUS))), {})
+    assert capsys.readouterr().out.splitlines()[-1] == str(len(ended()))
+
+
 def test_twelve_questions_are_a_line_each() -> None:
     assert len(QUESTIONS) == 12
     assert not any("\n" in text for text in QUESTIONS.values())
@@ -50,7 +81,7 @@ def test_twelve_questions_are_a_line_each() -> None:
 
 def test_the_generators_transactions_are_counted_once() -> None:
     """Its steps say how many were committed and aborted, of one id with one epoch."""
-    ends = [s["op"] for s in corpora.manifest(CORPUS)["steps"] if s.get("op") in ("commit", "abort")]
+    ends = ended()
     (row,) = answer("SELECT count(*) FILTER (outcome = 'ABORT') AS a, count(*) AS n FROM transactions")
     assert (row["a"], row["n"]) == (ends.count("abort"), len(ends))
     (aborts,) = answer(QUESTIONS["Who aborts most"])

@@ -32,7 +32,7 @@ def test_copies_say_the_same_and_each_segment_stands_once(corpus: str, tmp_path:
         if not f.parent.name.startswith("__cluster_metadata") and not f.parent.name.endswith("-delete")
     ]  # fmt: skip
     if corpus in ("healthy-41", "replicas-41"):
-        said = {(row["topic"], row["partition"], row["broker_id"], row["base_offset"]): row["size"]
+        said = {(row["topic"], row["partition"], row["broker_id"], row["base_offset"]): row["bytes"]
                 for row in rows_of(path, "space")}  # fmt: skip
         assert sorted(said.values()) == sorted(f.stat().st_size for f in files)
 
