@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -68,6 +69,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     written = audit.look("tables/", lambda: write_tables(audit, folder), None) if options.tables else None
     if written is None:
         shutil.rmtree(folder / "tables", ignore_errors=True)  # what looks whole and is not
+    totals = _totals(audit) if options.history is not None else {}
     summary, judged, unseen = _summarise(audit), None, dict[str, str]()
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
@@ -82,7 +84,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     results.folder(folder).put_text("report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
-        keep(audit, report, judged, unseen)
+        keep(audit, report, totals if judged is None else totals | {"expectations": judged}, unseen)
     results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report
 
@@ -138,8 +140,16 @@ def write_findings(audit: Audit, folder: Path) -> None:
     written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
-def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[str, str] | None = None) -> None:
-    """Add the results to the history. ``judged``: the results of the expectations; ``unseen``: of
+def _totals(audit: Audit) -> dict[str, pa.Table]:
+    made = {"transaction_totals": pipeline_summary.transaction_totals, "lag_totals": pipeline_summary.lag_totals}
+    return {
+        name: audit.look(name, partial(make, audit), schema.TABLES[name].columns.empty_table())
+        for name, make in made.items()
+    }
+
+
+def keep(audit: Audit, report: RunReport, more: Values, unseen: dict[str, str] | None = None) -> None:
+    """Add the results to the history. ``more``: tables beside those of the results; ``unseen``: of
     :func:`auditor.outputs.runs.unchecked`."""
     options, summary = audit.options, report.summary
     assert options.history is not None
@@ -147,14 +157,12 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
     tables = {
         "findings": pipeline_summary.findings(audit),
         "logs": pipeline_summary.logs(audit),
-        "runs": pipeline_summary.run(summary),
         "report": pipeline_summary.report(audit),
         "blocked": pipeline_summary.blocked_table(audit),
+        **more,
     }
     if summary["baseline"] is not None:
         tables["baseline"] = pipeline_summary.baseline(audit.accepted)
-    if judged is not None:
-        tables["expectations"] = judged
     facts = facts_of(audit, tables["logs"]) | {
         "as_of": summary["as_of"],
         "counts": summary["counts"]["by_severity"],
@@ -167,7 +175,7 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
         "lacking": report.verdict.lacking,
         "unseen": unseen,
     }
-    runs.publish(options.history, run_id, tables, facts)
+    runs.publish(options.history, run_id, tables, facts, summary)
 
 
 def facts_of(audit: Audit, logs: pa.Table) -> Fields:

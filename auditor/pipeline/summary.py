@@ -7,23 +7,24 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import Fields, Values, dumps, loads
 from auditor.base.errors import AuditInputError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LOGS, REPORT, RUNS, array_of, lists, texts
+from auditor.connectors.schema import LAG_TOTALS, LOGS, REPORT, TRANSACTION_TOTALS, array_of, lists, texts
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
-from auditor.pipeline import lag_table, space_table
+from auditor.pipeline import derived_tables, lag_table, space_table
 from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
@@ -37,6 +38,7 @@ from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Shares
 
 
 # Positions of all groups, by the logs that they read.
@@ -318,11 +320,11 @@ def blocked_table(audit: Audited) -> pa.Table:
 
 
 def _blocked_row(row: Values) -> Fields:
-    times = {name: _ms(row[name]) for name in SINCE}
+    times = {name: ms_of(row[name]) for name in SINCE}
     return {**row, **times, "log_dir": row["log_dir"] or "", "advice": json.dumps(row["advice"], ensure_ascii=False)}
 
 
-def _ms(text: str | None) -> int | None:
+def ms_of(text: str | None) -> int | None:
     return None if text in (None, OUT_OF_RANGE) else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
 
 
@@ -330,7 +332,7 @@ def _findings_rows(audit: Audited) -> Iterator[Fields]:
     for row in _rows(audit):
         confidence = read(Evidence, row["evidence"]).get("confidence")
         yield _flat(row) | {
-            "timestamp": _ms(row["timestamp"]),
+            "timestamp": ms_of(row["timestamp"]),
             "run_id": audit.options.run_id,
             "confidence": None if confidence is None else str(confidence),
         }
@@ -428,19 +430,62 @@ def logs(audit: Audited) -> pa.Table:
     return pa.concat_tables(parts).combine_chunks()
 
 
-def run(summary: Values) -> pa.Table:
-    """Return the run as one row, from its summary."""
-    row = {
-        **summary["counts"]["by_severity"],
-        "as_of": summary["as_of"],
-        "tool_version": summary["tool"]["version"],
-        "summary": json.dumps(summary, ensure_ascii=False, default=list),
-        "bytes": summary["bytes"]["total"],
-        "bytes_unreadable": summary["bytes"]["unreadable"],
-        "batches": summary["batches"],
-        "records": summary["records"],
-    }
-    return pa.Table.from_pylist([row], schema=RUNS)
+def transaction_totals(audit: Audited) -> pa.Table:
+    """Return how many transactions there are by topic and outcome. Cost: that of the table ``transactions``."""
+    replicas, clusters = audit.replicas, audit.clusters
+    work, shares = partial(_counted, clusters), partial(derived_tables.shares_of, clusters)
+    parts = audit.runner.gather(replicas.held, shares, work, "count transactions")
+    return _summed(list(chain.from_iterable(map(loads, parts))), TRANSACTION_TOTALS)
+
+
+def _counted(clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
+    for (join_key, partition), of_partition in shares:
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition):
+            rows = [
+                {
+                    **row,
+                    "topic": row["partitions"][0].rpartition("-")[0] if row["partitions"] else None,
+                    "transactions": 1,
+                    "longest_ms": row["duration_ms"],
+                }
+                for row in batch.to_pylist()
+            ]
+            yield dumps(_summed(rows, TRANSACTION_TOTALS).to_pylist())
+
+
+def lag_totals(audit: Audited) -> pa.Table:
+    """Return the lag of each group by topic. Cost: two passes over the facts."""
+    rows = audit.runner.judge(audit.replicas, read_clusters(audit), _lags)
+    return _summed([row for _, row in rows], LAG_TOTALS)
+
+
+def _lags(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
+    log = LogView(replicas, cluster)
+    if log.is_gone or not isinstance(cluster, ReadCluster):
+        return
+    rows = [
+        {
+            "cluster_id": log.leader.table_key[0],
+            "group_id": p.group_id,
+            "kind": p.kind,
+            "topic": p.topic,
+            "partitions": 1,
+            "offsets": offsets,
+            "unknown": int(offsets is None),
+        }
+        for p, offsets in lag_table.lag_offsets(log, cluster)
+    ]
+    yield from ((GROUP, row) for row in _summed(rows, LAG_TOTALS).to_pylist())
+
+
+def _summed(rows: list[Fields], columns: pa.Schema) -> pa.Table:
+    """Add up rows with equal texts; of columns in ms the largest is kept."""
+    table = pa.Table.from_pylist(rows, schema=columns)
+    keys = [column.name for column in columns if pa.types.is_string(column.type)]
+    how = {name: "max" if name.endswith("_ms") else "sum" for name in columns.names if name not in keys}
+    summed = table.group_by(keys).aggregate([*how.items()])
+    named = summed.select([*keys, *(f"{name}_{sum}" for name, sum in how.items())])
+    return named.rename_columns(columns.names).sort_by([(key, "ascending") for key in keys])
 
 
 def report(audit: Audited) -> pa.Table:
