@@ -595,7 +595,6 @@ RUNS = _kept(
     published_at:time when this one was kept
     as_of:time evaluation time; null where it is no time
     complete:bool whether all of the input was read
-    tone:string bad, warn, unsure or good
     headline:string the result in one line
     outcome:string the worst outcome of its critical and error findings; null where there are none
     {chr(10).join(f"{name}:long findings of that severity" for name in SEVERITIES)}
@@ -606,35 +605,6 @@ RUNS = _kept(
     batches:long batches that were read
     records:long records in them, by their headers
     tool_version:string the version of the auditor
-""",
-)
-TRANSACTION_TOTALS = _kept(
-    "transaction_totals",
-    """
-    transactions of a run with one topic and outcome; sums over any of the keys count each transaction once
-    SELECT cluster_id, sum(transactions) FILTER (outcome = 'ABORT') AS aborted FROM transaction_totals GROUP BY ALL
-    cluster_id:string
-    topic:string topic of the first of the transaction's partitions, by name; null where none is known
-    outcome:string COMMIT or ABORT; null while neither is decided
-    decided_by:string as in `transactions`
-    transactions:long how many
-    records:long their records
-    bytes:long bytes of their batches
-    longest_ms:long the longest `duration_ms`
-""",
-)
-LAG_TOTALS = _kept(
-    "lag_totals",
-    """
-    a group's lag in a topic at the time of a run
-    SELECT cluster_id, group_id, sum(offsets) AS lag FROM lag_totals GROUP BY ALL
-    cluster_id:string
-    group_id:string
-    kind:string consumer or share
-    topic:string
-    partitions:long partitions in which the group has a position
-    offsets:long `offsets` of `lag`, over those partitions where it is known
-    unknown:long partitions where it is not known: not in the input, or the position is beyond the end
 """,
 )
 REPORT = _kept(

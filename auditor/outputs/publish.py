@@ -31,11 +31,12 @@ from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
-from auditor.outputs import runs
+from auditor.outputs import lake, runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
+from auditor.pipeline.options import DELTA
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -69,7 +70,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     written = audit.look("tables/", lambda: write_tables(audit, folder), None) if options.tables else None
     if written is None:
         shutil.rmtree(folder / "tables", ignore_errors=True)  # what looks whole and is not
-    totals = _totals(audit) if options.history is not None else {}
+    kept = {} if options.history is None else audit.look("totals", partial(pipeline_summary.totals, audit), {})
     summary, judged, unseen = _summarise(audit), None, dict[str, str]()
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
@@ -84,7 +85,9 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     results.folder(folder).put_text("report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
-        keep(audit, report, totals if judged is None else totals | {"expectations": judged}, unseen)
+        keep(audit, report, kept if judged is None else kept | {"expectations": judged}, unseen)
+        if options.history_format == DELTA:
+            lake.write(options.history)
     results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report
 
@@ -140,14 +143,6 @@ def write_findings(audit: Audit, folder: Path) -> None:
     written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
-def _totals(audit: Audit) -> dict[str, pa.Table]:
-    made = {"transaction_totals": pipeline_summary.transaction_totals, "lag_totals": pipeline_summary.lag_totals}
-    return {
-        name: audit.look(name, partial(make, audit), schema.TABLES[name].columns.empty_table())
-        for name, make in made.items()
-    }
-
-
 def keep(audit: Audit, report: RunReport, more: Values, unseen: dict[str, str] | None = None) -> None:
     """Add the results to the history. ``more``: tables beside those of the results; ``unseen``: of
     :func:`auditor.outputs.runs.unchecked`."""
@@ -170,7 +165,11 @@ def keep(audit: Audit, report: RunReport, more: Values, unseen: dict[str, str] |
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "named": {row["cluster_id"]: {k: row[k] for k in ClusterName._fields} for row in summary["clusters"]},
-        "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
+        "bytes_unreadable": summary["bytes"]["unreadable"],
+        "records": summary["records"],
+        "tool_version": VERSION,
+        "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")}
+        | {"outcome": next(iter(report.verdict.outcomes), None)},
         "held": _held(report.verdict),
         "lacking": report.verdict.lacking,
         "unseen": unseen,

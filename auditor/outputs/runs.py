@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import itertools
@@ -54,6 +55,7 @@ from auditor.rules.seen.view import GRAVE, SEVERITIES
 
 SCHEMA_VERSION = 2
 IN_A_CELL = 1  # the version that had the summary as a text in the table ``runs``, with times as texts
+MARK = "auditor.commands.history.schema_version"  # in Parquet
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
 UNFINISHED, RUNS, SUMMARY = "_unfinished", "runs", "summary"
 MAX_RUN_ID = 200
@@ -104,11 +106,11 @@ def publish(
         before = _newest(_manifests(target / name))
         now = datetime.now(UTC).isoformat(timespec="microseconds")
         run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), {})
-        attempt = _stage(target, run, tables, summary)
+        attempt = _stage(target, run, dict(tables), summary)
         left = (target / UNFINISHED).below()
         if (done := _finish(target, attempt)) is None:
             raise AuditFailure(MOVED)
-        _tidy(target, left)
+        _tidy(history, left)
         return done
     except REFUSED as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no wrong call
@@ -116,46 +118,21 @@ def publish(
         raise (AuditFailure if full else AuditInputError)(text) from None
 
 
-def _stage(where: ResultFolder, run: Run, tables: Mapping[str, pa.Table], summary: Values | None) -> str:
+def _stage(
+    where: ResultFolder, run: Run, tables: dict[str, pa.Table], summary: Values | None, before: Values | None = None
+) -> str:
     attempt = uuid.uuid4().hex
-    staged, rows = where / UNFINISHED / attempt, {**tables, RUNS: _row(run, summary or {})}
-    files = {name: [_write(staged, f"{name}/{attempt}.parquet", table)] for name, table in rows.items()}
+    staged, files = where / UNFINISHED / attempt, {}
+    for name, table in (tables | {RUNS: _row(run, before or {})}).items():
+        content = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata({MARK: str(SCHEMA_VERSION)}), content)
+        files[name] = [_put(staged, f"{name}/{attempt}.parquet", content.getvalue(), table.num_rows)]
     if summary is not None:
-        text = b"".join(piece.encode("utf-8", "replace") for piece in pieces(summary))
+        text = "".join(pieces(summary)).encode("utf-8", "replace")
         files[SUMMARY] = [_put(staged, f"{SUMMARY}-{attempt}.json", text, 1)]
     manifest = json.dumps(asdict(replace(run, files=files)), indent=1, sort_keys=True) + "\n"
     staged.put(f"{MANIFEST}-{attempt}.json", manifest.encode())
     return attempt
-
-
-def _row(run: Run, summary: Values) -> pa.Table:
-    # The table ``runs``. Facts and summaries of earlier releases lack some.
-    facts, tool = run.facts, summary.get("tool") or {}
-    verdict = (summary.get("verdict") or {}) | (facts.get("verdict") or {})
-    times = {"run_at": run.created_at, "published_at": run.published_at, "as_of": facts.get("as_of")}
-    row = {
-        **dict.fromkeys(schema.RUNS.names),
-        **{name: facts.get(name) for name in ("complete", "batches", "bytes")},
-        **{name: (facts.get("counts") or {}).get(name) for name in SEVERITIES},
-        **{name: pipeline_summary.ms_of(text) for name, text in times.items()},
-        **{name: verdict.get(name) for name in ("tone", "headline")},
-        "cluster_id": cluster(run) or None,
-        "cluster_name": named(run) or None,
-        "outcome": next(iter(verdict.get("outcomes") or ()), None),
-        "suppressed": accepted_count(run),
-        "blocked": (facts.get("held") or {}).get("blocked"),
-        "bytes_unreadable": (summary.get("bytes") or {}).get("unreadable"),
-        "records": summary.get("records"),
-        "tool_version": tool.get("version"),
-    }
-    return pipeline_summary.table_of([row], schema.RUNS)
-
-
-def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
-    marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
-    content = pa.BufferOutputStream()
-    pq.write_table(marked, content)
-    return _put(to, name, content.getvalue(), table.num_rows)
 
 
 def _put(to: ResultFolder, name: str, data: bytes | pa.Buffer, rows: int) -> Fields:
@@ -163,68 +140,60 @@ def _put(to: ResultFolder, name: str, data: bytes | pa.Buffer, rows: int) -> Fie
     return {"path": name, "rows": rows, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _finish(where: ResultFolder, attempt: str) -> Run | None:
+def _row(run: Run, before: Values) -> pa.Table:
+    # The table ``runs``. ``before``: what it had in an earlier form.
+    facts, names = run.facts, schema.RUNS.names
+    known = {**before, **facts, **(facts.get("held") or {}), **(facts.get("verdict") or {})}
+    known |= (facts.get("counts") or {}) | {"cluster_id": cluster(run) or None, "cluster_name": named(run) or None}
+    times = {"run_at": run.created_at, "published_at": run.published_at, "as_of": facts.get("as_of")}
+    known |= {name: pipeline_summary.ms_of(text) for name, text in times.items()} | {"suppressed": accepted_count(run)}
+    return pipeline_summary.table_of([{name: known.get(name) for name in names}], schema.RUNS)
+
+
+def _finish(where: ResultFolder, attempt: str, old: datetime | None = None) -> Run | None:
     # Move a staged run to its place. None if it is not whole: then what is left of it is deleted.
     staged, manifest = f"{UNFINISHED}/{attempt}", f"{MANIFEST}-{attempt}.json"
     run = _run((where / staged).get(manifest))
     if isinstance(run, Run):
-        name = name_of(run.run_id)
-        paths, target = _paths(run), where / name
-        if not paths <= {*(where / staged).below(), *target.below()}:
+        name, paths = name_of(run.run_id), sorted(_paths(run), key=lambda path: path.startswith(f"{RUNS}/"))
+        if not {*paths} <= {*(where / staged).below(), *(where / name).below()}:
             run = None
-        elif not _moved(where, staged, name):
-            for path in (*sorted(paths, key=lambda path: path.startswith(f"{RUNS}/")), manifest):
-                where.place(f"{staged}/{path}", f"{name}/{path}")
+        elif not where.uri:
+            with contextlib.suppress(OSError):  # all at once, if the id is new
+                os.rename(f"{where.path}/{staged}", f"{where.path}/{name}")
+    if isinstance(run, Run):
+        for path in (*paths, manifest):
+            where.place(f"{staged}/{path}", f"{name}/{path}")
+        _sweep(where / name, old)
     (where / UNFINISHED).remove([attempt])
-    if not isinstance(run, Run):
-        return None
-    _sweep(target)
-    return run
+    return run if isinstance(run, Run) else None
 
 
-def _moved(where: ResultFolder, source: str, to: str) -> bool:
-    # A whole directory at once, where there is none yet.
-    if where.uri:
-        return False
-    try:
-        os.rename(f"{where.path}/{source}", f"{where.path}/{to}")
-    except OSError:
-        return False
-    return True
-
-
-def _tidy(where: ResultFolder, left: Mapping[str, FileInfo]) -> None:
-    # Finish or delete what killed runs left, by the clock of the file system: ``left`` has the files just written, too.
-    # Bring older runs to this form.
-    attempts: dict[str, datetime] = {}
+def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
+    # Finish or delete what killed runs left, and bring older runs to this form. ``left``: also has files that were just
+    # written, which show the time of the file system.
+    where, attempts = folder(history), dict[str, datetime]()
     for name, info in left.items():
         attempt, time = name.partition("/")[0], info.mtime or datetime.now(UTC)
         attempts[attempt] = max(time, attempts.get(attempt, time))
     old = max(attempts.values(), default=datetime.now(UTC)) - LEFT
     for attempt in (attempt for attempt, time in attempts.items() if time < old):
         _finish(where, attempt)
-    content = content_of(where.uri or Path(where.path))
-    for run in content.runs:
-        if run.schema_version == IN_A_CELL:
-            _convert(where, run, old)
+    content = content_of(history)
+    for run in (run for run in content.runs if run.schema_version == IN_A_CELL):
+        with contextlib.suppress(UnreadableRun):  # stays as it is, and is named by all who list the runs
+            tables = {name: read(history, run, name) for name in run.files}
+            rows = tables[RUNS].drop_columns([SUMMARY]).to_pylist() if RUNS in tables else [{}]
+            summary = summary_of(history, run) if RUNS in tables else None
+            now = replace(run, schema_version=SCHEMA_VERSION)
+            _finish(where, _stage(where, now, tables, summary, rows[0]), old)
     for name in (f"run_id={quote(run_id, safe='')}" for run_id in content.uncommitted):
         _sweep(where / name, old)
         if not (where / name).below():
             where.remove([name])
 
 
-def _convert(where: ResultFolder, run: Run, old: datetime) -> None:
-    history = where.uri or Path(where.path)
-    try:
-        summary = summary_of(history, run) if RUNS in run.files else None
-        tables = {name: read(history, run, name) for name in run.files if name != RUNS}
-    except UnreadableRun:  # stays as it is, and is named by all who list the runs
-        return
-    _finish(where, _stage(where, replace(run, schema_version=SCHEMA_VERSION), tables, summary))
-    _sweep(where / name_of(run.run_id), old)
-
-
-def _sweep(of_run: ResultFolder, old: datetime | None = None) -> None:
+def _sweep(of_run: ResultFolder, old: datetime | None) -> None:
     # Replaced manifests go first, then their files, and files from before ``old`` that are in no manifest.
     present = of_run.below()
     manifests = _manifests(of_run)

@@ -19,7 +19,7 @@ from auditor.base.errors import AuditInputError
 from auditor.base.evidence_keys import Evidence, read
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LAG_TOTALS, LOGS, REPORT, TRANSACTION_TOTALS, array_of, lists, texts
+from auditor.connectors.schema import LOGS, REPORT, array_of, lists, texts
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
@@ -298,6 +298,16 @@ FINDINGS = pa.schema(
     [FINDINGS_TABLE.field("cluster_id")]
     + [pa.field(n, pa.string()) if n == "timestamp" else FINDINGS_TABLE.field(n) for n in FIELDS]
 )
+# How many transactions with a topic (of the first partition by name; each transaction counts once) and outcome.
+TRANSACTION_TOTALS = pa.schema(
+    [(name, pa.string()) for name in ("cluster_id", "topic", "outcome", "decided_by")]
+    + [(name, pa.int64()) for name in ("transactions", "records", "bytes", "longest_ms")]
+)
+# The lag of a group in a topic. partitions: with a position; unknown: those that offsets lack, as outside of the input.
+LAG_TOTALS = pa.schema(
+    [(name, pa.string()) for name in ("cluster_id", "group_id", "kind", "topic")]
+    + [(name, pa.int64()) for name in ("partitions", "offsets", "unknown")]
+)
 OFFSET_KINDS = [name.removeprefix("offsets_") for name in LOGS.names if name.startswith("offsets_")]
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT_ONCE = 10_000  # rows that are Python's
@@ -430,6 +440,11 @@ def logs(audit: Audited) -> pa.Table:
     return pa.concat_tables(parts).combine_chunks()
 
 
+def totals(audit: Audited) -> dict[str, pa.Table]:
+    """Return the tables of totals that a history keeps."""
+    return {"transaction_totals": transaction_totals(audit), "lag_totals": lag_totals(audit)}
+
+
 def transaction_totals(audit: Audited) -> pa.Table:
     """Return how many transactions there are by topic and outcome. Cost: that of the table ``transactions``."""
     replicas, clusters = audit.replicas, audit.clusters
@@ -441,15 +456,10 @@ def transaction_totals(audit: Audited) -> pa.Table:
 def _counted(clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
     for (join_key, partition), of_partition in shares:
         for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition):
-            rows = [
-                {
-                    **row,
-                    "topic": row["partitions"][0].rpartition("-")[0] if row["partitions"] else None,
-                    "transactions": 1,
-                    "longest_ms": row["duration_ms"],
-                }
-                for row in batch.to_pylist()
-            ]
+            rows = batch.to_pylist()
+            for row in rows:
+                topic = row["partitions"][0].rpartition("-")[0] if row["partitions"] else None
+                row |= {"topic": topic, "transactions": 1, "longest_ms": row["duration_ms"]}
             yield dumps(_summed(rows, TRANSACTION_TOTALS).to_pylist())
 
 
@@ -463,19 +473,9 @@ def _lags(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str,
     log = LogView(replicas, cluster)
     if log.is_gone or not isinstance(cluster, ReadCluster):
         return
-    rows = [
-        {
-            "cluster_id": log.leader.table_key[0],
-            "group_id": p.group_id,
-            "kind": p.kind,
-            "topic": p.topic,
-            "partitions": 1,
-            "offsets": offsets,
-            "unknown": int(offsets is None),
-        }
-        for p, offsets in lag_table.lag_offsets(log, cluster)
-    ]
-    yield from ((GROUP, row) for row in _summed(rows, LAG_TOTALS).to_pylist())
+    for p, offsets in lag_table.lag_offsets(log, cluster):
+        row = {"cluster_id": log.leader.table_key[0], "group_id": p.group_id, "kind": p.kind, "topic": p.topic}
+        yield GROUP, {**row, "partitions": 1, "offsets": offsets, "unknown": int(offsets is None)}
 
 
 def _summed(rows: list[Fields], columns: pa.Schema) -> pa.Table:
