@@ -61,6 +61,7 @@ UNFINISHED, RUNS, SUMMARY = "_unfinished", "runs", "summary"
 MAX_RUN_ID = 200
 NO_MANIFEST = "is no manifest of a run; remove the folder or restore it"
 LEFT = timedelta(hours=1)  # of a publish, which takes seconds, between two of its files: longer, and it was killed
+_OURS = re.compile(rf"(.*/)?({re.escape(PARTIAL)}.*|(\w+-)?[0-9a-f]{{32}}\.(parquet|json))")
 MOVED = "another run took the files of this one for those of a killed run; run it again"
 
 History = Path | str  # a folder of this machine, or a URI
@@ -181,7 +182,9 @@ def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
         _finish(where, attempt)
     content = content_of(history)
     for run in (run for run in content.runs if run.schema_version == IN_A_CELL):
-        with contextlib.suppress(UnreadableRun):  # stays as it is, and is named by all who list the runs
+        with contextlib.suppress(
+            UnreadableRun, ValueError, AttributeError
+        ):  # stays as it is, and is named by all who list the runs
             tables = {name: read(history, run, name) for name in run.files}
             rows = tables[RUNS].drop_columns([SUMMARY]).to_pylist() if RUNS in tables else [{}]
             summary = summary_of(history, run) if RUNS in tables else None
@@ -204,8 +207,14 @@ def _sweep(of_run: ResultFolder, old: datetime | None) -> None:
     paths = _paths(manifests[last]) if last else set()
     gone = {path for name in replaced for path in _paths(manifests[name])} - paths
     for name, info in present.items():
-        ours = name.endswith(".parquet") or name.startswith((MANIFEST, SUMMARY)) or PARTIAL in name
-        if old and ours and name not in paths and name not in manifests and info.mtime and info.mtime < old:
+        if (
+            old
+            and _OURS.fullmatch(name)
+            and name not in paths
+            and name not in manifests
+            and info.mtime
+            and info.mtime < old
+        ):
             gone.add(name)
     of_run.delete(replaced)
     of_run.delete(sorted(gone & present.keys()))
@@ -489,7 +498,7 @@ def summary_of(history: History, run: Run) -> Fields:
     try:
         if run.schema_version == IN_A_CELL:
             (text,) = read(history, run, RUNS, [SUMMARY])[SUMMARY].to_pylist()
-        elif SUMMARY not in run.files:
+        elif not run.files.get(SUMMARY):
             raise UnreadableRun(run, "it kept no summary")
         else:
             text = _content(folder(history) / name_of(run.run_id), run, run.files[SUMMARY][0])
