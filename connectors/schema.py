@@ -623,16 +623,24 @@ LOGS = _kept(
 RUNS = _kept(
     "runs",
     f"""
-    a run
-    SELECT as_of, critical, error FROM runs
-    as_of:string the clock that it was judged by
-    tool_version:string the version of the auditor
-    summary:string `summary.json`, whole
+    a run that is kept
+    SELECT cluster_name, as_of, headline, outcome, critical, error FROM runs ORDER BY as_of
+    cluster_id:string `cluster.id` of the audited cluster; several with commas between; null where none is known
+    cluster_name:string its name; its id where it has none
+    run_at:time when a run of this id was first kept; a rerun keeps it
+    published_at:time when this one was kept
+    as_of:time evaluation time; null where it is no time
+    complete:bool whether all of the input was read
+    headline:string the result in one line
+    outcome:string the worst outcome of its critical and error findings; null where there are none
     {chr(10).join(f"{name}:long findings of that severity" for name in SEVERITIES)}
+    suppressed:long findings that the baseline suppresses; they are not in the four columns before
+    blocked:long partitions that are blocked
     bytes:long bytes of the input
-    bytes_unreadable:long those that could not be read
+    bytes_unreadable:long bytes that could not be read
     batches:long batches that were read
     records:long records in them, by their headers
+    tool_version:string the version of the auditor
 """,
 )
 REPORT = _kept(

@@ -278,6 +278,7 @@ class OpenedAudit(AuditFrontEnd):
         tables: bool = False,
         expectations: bool = False,
         history: AnyPath | None = None,
+        history_format: str = "parquet",
         run_id: str | None = None,
     ) -> Path | str:
         """Write the results of ``auditor audit --out``, with its options of these names; return the directory or URI.
@@ -294,8 +295,9 @@ class OpenedAudit(AuditFrontEnd):
         where = out_of(os.fspath(out))
         before = self._audit.options
         self._audit.options = dataclasses.replace(
-            before, out=where, tables=tables, expectations=expectations, history=history_dir, run_id=run_id
-        )
+            before, out=where, tables=tables, expectations=expectations, history=history_dir,
+            history_format=history_format, run_id=run_id,
+        )  # fmt: skip
         try:
             with self._asking():
                 running.write(self._audit)

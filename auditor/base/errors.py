@@ -338,6 +338,7 @@ REQUIREMENTS = {
     "expectations": ("great-expectations>=1.24,<2", PANDAS),
     "live": ("kafka-python>=3.0,<3.1", "cryptography>=42"),
     "sql": ("duckdb>=1.1",),
+    "lake": ("deltalake>=1.6,<2",),
 }
 # By imported module: its purpose, its package, and the extra that installs it; "": the package is installed alone.
 EXTRAS = {
@@ -350,6 +351,7 @@ EXTRAS = {
     "kafka": ("reading a running cluster", "kafka-python", "live"),
     "cryptography": ("opening a PKCS12 store", "cryptography", "live"),
     "duckdb": ("SQL without Spark", "duckdb", "sql"),
+    "deltalake": ("--history-format delta", "deltalake", "lake"),
 }
 
 

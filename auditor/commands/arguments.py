@@ -19,7 +19,15 @@ from auditor.base.words import did_you_mean, plural
 from auditor.dashboards.finding_groups import LEAST, Printing, Selection
 from auditor.dashboards.output_formats import FORMATS
 from auditor.model.policies import AUTO, CHOICES
-from auditor.pipeline.options import DEFAULT_SPLIT_BYTES, LEVELS, AuditOptions, limits_of, out_of, parse_time
+from auditor.pipeline.options import (
+    DEFAULT_SPLIT_BYTES,
+    HISTORY_FORMATS,
+    LEVELS,
+    AuditOptions,
+    limits_of,
+    out_of,
+    parse_time,
+)
 
 if TYPE_CHECKING:
     from auditor.outputs.alerts import AlertOptions
@@ -341,6 +349,12 @@ def _what_is_written(g: argparse._ArgumentGroup, needs_out: bool) -> None:
         help="keep this run's results under DIR, a folder or URI ('auditor history')",
     )
     g.add_argument(
+        "--history-format",
+        default="parquet",
+        choices=HISTORY_FORMATS,
+        help="parquet, or delta: as Delta tables below DIR/delta too (default parquet)",
+    )
+    g.add_argument(
         "--cluster-name",
         metavar="NAME",
         help="what people call the cluster (of several: [clusters] in auditor.toml, by their ids)",
@@ -392,8 +406,8 @@ def audit_options(args: argparse.Namespace, paths: Sequence[str]) -> AuditOption
         tuple(paths), args.out, args.policy, args.records, args.fail_on, tuple(args.rule), tuple(args.skip_rule),
         as_of=parse_time(args.as_of) if args.as_of is not None else None, master=args.master,
         split_size=args.split_size, limits=limits, tables=args.tables, expectations=args.expectations,
-        include_payload=args.include_payload, history=args.history, run_id=run_id, max_findings=args.max_findings,
-        bootstrap=getattr(args, "bootstrap_server", None), baseline=args.baseline,
+        include_payload=args.include_payload, history=args.history, history_format=args.history_format, run_id=run_id,
+        max_findings=args.max_findings, bootstrap=getattr(args, "bootstrap_server", None), baseline=args.baseline,
         remote=tuple(getattr(args, "remote", ())), work=getattr(args, "work", None),
         resume=getattr(args, "resume", False), at_once=args.at_once, fail_on_unsure=args.fail_on_unsure,
         whole=args.whole, cluster_name=args.cluster_name, clusters=args.clusters, **scope_options(args),

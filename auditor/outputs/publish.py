@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,11 +31,12 @@ from auditor.dashboards.metrics import write_metrics
 from auditor.dashboards.report import render_report
 from auditor.facts import crash_recovery
 from auditor.facts.coordinator_history import CoordinatorHistory
-from auditor.outputs import runs
+from auditor.outputs import lake, runs
 from auditor.outputs.delivery import SUMMARY, WHAT_IF
 from auditor.outputs.runs import LOG, Shelf
 from auditor.pipeline import cluster_context
 from auditor.pipeline import summary as pipeline_summary
+from auditor.pipeline.options import DELTA
 from auditor.pipeline.runner import LogTotals
 from auditor.pipeline.what_if_audit import WhatIfAudit
 from auditor.pipeline.whole_audit import Audit
@@ -68,6 +70,7 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     written = audit.look("tables/", lambda: write_tables(audit, folder), None) if options.tables else None
     if written is None:
         shutil.rmtree(folder / "tables", ignore_errors=True)  # what looks whole and is not
+    kept = {} if options.history is None else audit.look("totals", partial(pipeline_summary.totals, audit), {})
     summary, judged, unseen = _summarise(audit), None, dict[str, str]()
     if options.expectations:
         judged, summary["expectations"] = judge(audit, summary, folder, written)
@@ -82,7 +85,9 @@ def publish(audit: Audit, folder: Path) -> RunReport:
     results.folder(folder).put_text("report.html", page or NO_PAGE)
     write_metrics(folder / "metrics.prom", report)
     if options.history is not None:
-        keep(audit, report, judged, unseen)
+        keep(audit, report, kept if judged is None else kept | {"expectations": judged}, unseen)
+        if options.history_format == DELTA:
+            lake.write(options.history)
     results.folder(folder).put_text(SUMMARY, at_rest.pieces(report.summary))
     return report
 
@@ -138,8 +143,8 @@ def write_findings(audit: Audit, folder: Path) -> None:
     written(pipeline_summary.findings_table(audit), folder / "findings")
 
 
-def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[str, str] | None = None) -> None:
-    """Add the results to the history. ``judged``: the results of the expectations; ``unseen``: of
+def keep(audit: Audit, report: RunReport, more: Values, unseen: dict[str, str] | None = None) -> None:
+    """Add the results to the history. ``more``: tables beside those of the results; ``unseen``: of
     :func:`auditor.outputs.runs.unchecked`."""
     options, summary = audit.options, report.summary
     assert options.history is not None
@@ -147,14 +152,12 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
     tables = {
         "findings": pipeline_summary.findings(audit),
         "logs": pipeline_summary.logs(audit),
-        "runs": pipeline_summary.run(summary),
         "report": pipeline_summary.report(audit),
         "blocked": pipeline_summary.blocked_table(audit),
+        **more,
     }
     if summary["baseline"] is not None:
         tables["baseline"] = pipeline_summary.baseline(audit.accepted)
-    if judged is not None:
-        tables["expectations"] = judged
     facts = facts_of(audit, tables["logs"]) | {
         "as_of": summary["as_of"],
         "counts": summary["counts"]["by_severity"],
@@ -162,12 +165,16 @@ def keep(audit: Audit, report: RunReport, judged: pa.Table | None, unseen: dict[
         "batches": summary["batches"],
         "bytes": summary["bytes"]["total"],
         "named": {row["cluster_id"]: {k: row[k] for k in ClusterName._fields} for row in summary["clusters"]},
-        "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")},
+        "bytes_unreadable": summary["bytes"]["unreadable"],
+        "records": summary["records"],
+        "tool_version": VERSION,
+        "verdict": {name: summary["verdict"][name] for name in ("tone", "headline")}
+        | {"outcome": next(iter(report.verdict.outcomes), None)},
         "held": _held(report.verdict),
         "lacking": report.verdict.lacking,
         "unseen": unseen,
     }
-    runs.publish(options.history, run_id, tables, facts)
+    runs.publish(options.history, run_id, tables, facts, summary)
 
 
 def facts_of(audit: Audit, logs: pa.Table) -> Fields:

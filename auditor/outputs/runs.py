@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import itertools
 import json
+import os
 import re
 import statistics
 import uuid
@@ -22,33 +24,45 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.fs import FileInfo
 
 from auditor.base import user_input
-from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed
+from auditor.base.at_rest import MOST_OF_SUMMARY, Fields, Json, Values, parsed, pieces
 from auditor.base.errors import AuditFailure, AuditInputError, Made, StoreTrouble
 from auditor.base.words import few, plural
+from auditor.connectors import schema
 from auditor.connectors.stores.results import PARTIAL, ResultFolder, folder, why
 from auditor.connectors.stores.retries import REFUSED
+from auditor.pipeline import summary as pipeline_summary
 from auditor.pipeline.summary import FINDINGS
 from auditor.rules.seen.view import GRAVE, SEVERITIES
 
 # Runs in a directory or a store: Parquet below ``run_id=``, committed by a manifest that is written last.
 #
-#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one directory per table: findings, logs, runs,
-#                                       /manifest-<attempt>.json       report, and expectations if asked for
+#     DIR/run_id=20261121T040000.000000Z/findings/<attempt>.parquet    one directory per table: findings, runs, ...
+#                                       /summary-<attempt>.json        summary.json as the run wrote it
+#                                       /manifest-<attempt>.json
+#     DIR/_unfinished/<attempt>/...                                    the same, while a run is written
 #
-# The newest manifest lists the files of a run. No name is used twice, so nothing is locked or renamed: an incomplete
-# manifest is no JSON and is ignored, a rerun of a run id replaces all of the run or nothing, and of two concurrent ones
-# one complete run remains. Replaced files are deleted then, files of killed runs a day later. Readers of Parquet take
-# the directories as a table partitioned by ``run_id``; :func:`files` lists exactly what is committed, also during a
-# rerun.
+# A run is written below ``_unfinished``, its manifest last, and then moved: in a directory of this machine a new run at
+# once, otherwise file by file, ``runs`` and the manifest last. So readers of Parquet never count what a killed run left
+# before its manifest. The next run of any id finishes what has one, and deletes other leftovers of an hour ago; whoever
+# was only slow then finds its files gone, and fails. The newest manifest lists the files of a run. No name is used
+# twice, so nothing is locked: a rerun of a run id replaces all of the run or nothing, and of two concurrent ones one
+# complete run remains. Readers of Parquet take the directories as a table partitioned by ``run_id``; :func:`files`
+# lists exactly what is committed, also during a rerun.
 
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+IN_A_CELL = 1  # the version that had the summary as a text in the table ``runs``, with times as texts
+MARK = "auditor.commands.history.schema_version"  # in Parquet
 MANIFEST, OLD = "manifest", "manifest.json"  # how names of manifests begin; what older ones were
+UNFINISHED, RUNS, SUMMARY = "_unfinished", "runs", "summary"
 MAX_RUN_ID = 200
 NO_MANIFEST = "is no manifest of a run; remove the folder or restore it"
-LEFT = timedelta(days=1)  # older files in no manifest are left by a killed run
+LEFT = timedelta(hours=1)  # of a publish, which takes seconds, between two of its files: longer, and it was killed
+_OURS = re.compile(rf"(.*/)?({re.escape(PARTIAL)}.*|(\w+-)?[0-9a-f]{{32}}\.(parquet|json))")
+MOVED = "another run took the files of this one for those of a killed run; run it again"
 
 History = Path | str  # a folder of this machine, or a URI
 
@@ -80,53 +94,134 @@ def name_of(run_id: str) -> str:
     return f"run_id={quote(run_id, safe='')}"
 
 
-def publish(history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Values) -> Run:
-    """Commit a run's tables and ``facts`` (small JSON for listings), or replace the whole run of that id.
+def publish(
+    history: History, run_id: str, tables: Mapping[str, pa.Table], facts: Values, summary: Values | None = None
+) -> Run:
+    """Commit a run's tables, ``facts`` (small JSON for listings) and ``summary``, or replace the whole run of that id.
 
-    Errors: :class:`AuditInputError` if nothing can be written, or a newer auditor wrote the run;
-    :class:`~auditor.base.errors.StoreTrouble` if a store refuses temporarily.
+    Finishes, sweeps and converts what earlier runs left. Errors: :class:`AuditInputError` if nothing can be written, or
+    a newer auditor wrote the run; :class:`~auditor.base.errors.StoreTrouble` if a store refuses temporarily.
     """
-    target, name, attempt = folder(history), name_of(run_id), uuid.uuid4().hex
+    target, name = folder(history), name_of(run_id)
     try:
         before = _newest(_manifests(target / name))
-        files = {table: [_write(target / name, f"{table}/{attempt}.parquet", rows)] for table, rows in tables.items()}
         now = datetime.now(UTC).isoformat(timespec="microseconds")
-        run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), files)
-        text = json.dumps(asdict(run), indent=1, sort_keys=True) + "\n"
-        (target / name).put(f"{MANIFEST}-{attempt}.json", text.encode())
-        _sweep(target / name)
-        return run
+        run = Run(SCHEMA_VERSION, run_id, before.created_at if before else now, now, dict(facts), {})
+        attempt = _stage(target, run, dict(tables), summary)
+        left = (target / UNFINISHED).below()
+        if (done := _finish(target, attempt)) is None:
+            raise AuditFailure(MOVED)
+        _tidy(history, left)
+        return done
     except REFUSED as error:
         full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no wrong call
         text = f"cannot write to {target.shown}: {why(error)}; make room there, or choose another --history"
         raise (AuditFailure if full else AuditInputError)(text) from None
 
 
-def _write(to: ResultFolder, name: str, table: pa.Table) -> Fields:
-    marked = table.replace_schema_metadata({"auditor.commands.history.schema_version": str(SCHEMA_VERSION)})
-    content = pa.BufferOutputStream()
-    pq.write_table(marked, content)
-    data = content.getvalue()
+def _stage(
+    where: ResultFolder, run: Run, tables: dict[str, pa.Table], summary: Values | None, before: Values | None = None
+) -> str:
+    attempt = uuid.uuid4().hex
+    staged, files = where / UNFINISHED / attempt, {}
+    for name, table in (tables | {RUNS: _row(run, before or {})}).items():
+        content = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata({MARK: str(SCHEMA_VERSION)}), content)
+        files[name] = [_put(staged, f"{name}/{attempt}.parquet", content.getvalue(), table.num_rows)]
+    if summary is not None:
+        text = "".join(pieces(summary)).encode("utf-8", "replace")
+        files[SUMMARY] = [_put(staged, f"{SUMMARY}-{attempt}.json", text, 1)]
+    manifest = json.dumps(asdict(replace(run, files=files)), indent=1, sort_keys=True) + "\n"
+    staged.put(f"{MANIFEST}-{attempt}.json", manifest.encode())
+    return attempt
+
+
+def _put(to: ResultFolder, name: str, data: bytes | pa.Buffer, rows: int) -> Fields:
     to.put(name, data)
-    return {"path": name, "rows": table.num_rows, "bytes": data.size, "sha256": hashlib.sha256(data).hexdigest()}
+    return {"path": name, "rows": rows, "bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _sweep(of_run: ResultFolder) -> None:
-    # Replaced manifests go first, then files that are old and in no manifest.
+def _row(run: Run, before: Values) -> pa.Table:
+    # The table ``runs``. ``before``: what it had in an earlier form.
+    facts, names = run.facts, schema.RUNS.names
+    known = {**before, **facts, **(facts.get("held") or {}), **(facts.get("verdict") or {})}
+    known |= (facts.get("counts") or {}) | {"cluster_id": cluster(run) or None, "cluster_name": named(run) or None}
+    times = {"run_at": run.created_at, "published_at": run.published_at, "as_of": facts.get("as_of")}
+    known |= {name: pipeline_summary.ms_of(text) for name, text in times.items()} | {"suppressed": accepted_count(run)}
+    return pipeline_summary.table_of([{name: known.get(name) for name in names}], schema.RUNS)
+
+
+def _finish(where: ResultFolder, attempt: str, old: datetime | None = None) -> Run | None:
+    # Move a staged run to its place. None if it is not whole: then what is left of it is deleted.
+    staged, manifest = f"{UNFINISHED}/{attempt}", f"{MANIFEST}-{attempt}.json"
+    run = _run((where / staged).get(manifest))
+    if isinstance(run, Run):
+        name, paths = name_of(run.run_id), sorted(_paths(run), key=lambda path: path.startswith(f"{RUNS}/"))
+        if not {*paths} <= {*(where / staged).below(), *(where / name).below()}:
+            run = None
+        elif not where.uri:
+            with contextlib.suppress(OSError):  # all at once, if the id is new
+                os.rename(f"{where.path}/{staged}", f"{where.path}/{name}")
+    if isinstance(run, Run):
+        for path in (*paths, manifest):
+            where.place(f"{staged}/{path}", f"{name}/{path}")
+        _sweep(where / name, old)
+    (where / UNFINISHED).remove([attempt])
+    return run if isinstance(run, Run) else None
+
+
+def _tidy(history: History, left: Mapping[str, FileInfo]) -> None:
+    # Finish or delete what killed runs left, and bring older runs to this form. ``left``: also has files that were just
+    # written, which show the time of the file system.
+    where, attempts = folder(history), dict[str, datetime]()
+    for name, info in left.items():
+        attempt, time = name.partition("/")[0], info.mtime or datetime.now(UTC)
+        attempts[attempt] = max(time, attempts.get(attempt, time))
+    old = max(attempts.values(), default=datetime.now(UTC)) - LEFT
+    for attempt in (attempt for attempt, time in attempts.items() if time < old):
+        _finish(where, attempt)
+    content = content_of(history)
+    for run in (run for run in content.runs if run.schema_version == IN_A_CELL):
+        with contextlib.suppress(
+            UnreadableRun, ValueError, AttributeError
+        ):  # stays as it is, and is named by all who list the runs
+            tables = {name: read(history, run, name) for name in run.files}
+            rows = tables[RUNS].drop_columns([SUMMARY]).to_pylist() if RUNS in tables else [{}]
+            summary = summary_of(history, run) if RUNS in tables else None
+            now = replace(run, schema_version=SCHEMA_VERSION)
+            _finish(where, _stage(where, now, tables, summary, rows[0]), old)
+    for name in (f"run_id={quote(run_id, safe='')}" for run_id in content.uncommitted):
+        _sweep(where / name, old)
+        if not (where / name).below():
+            where.remove([name])
+
+
+def _sweep(of_run: ResultFolder, old: datetime | None) -> None:
+    # Replaced manifests go first, then their files, and files from before ``old`` that are in no manifest.
     present = of_run.below()
     manifests = _manifests(of_run)
-    if not manifests:  # whoever published behind this one has taken away what was listed here
+    if not manifests and any(map(_is_manifest, present)):  # damaged: somebody may restore it
         return
-    last = max(manifests, key=lambda name: (manifests[name].published_at, name))
+    last = max(manifests, key=lambda name: (_order_of(manifests[name]), name), default="")
     replaced = [name for name in manifests if name != last]
-    paths, old = _paths(manifests[last]), datetime.now(UTC) - LEFT
+    paths = _paths(manifests[last]) if last else set()
     gone = {path for name in replaced for path in _paths(manifests[name])} - paths
     for name, info in present.items():
-        ours = name.endswith(".parquet") or name.startswith(MANIFEST) or PARTIAL in name
-        if ours and name not in paths and name not in manifests and info.mtime is not None and info.mtime < old:
+        if (
+            old
+            and _OURS.fullmatch(name)
+            and name not in paths
+            and name not in manifests
+            and info.mtime
+            and info.mtime < old
+        ):
             gone.add(name)
     of_run.delete(replaced)
     of_run.delete(sorted(gone & present.keys()))
+
+
+def _order_of(run: Run) -> tuple[str, int]:
+    return run.published_at, run.schema_version
 
 
 def _paths(run: Run) -> set[str]:
@@ -207,7 +302,7 @@ def _is_inside(path: str) -> bool:
 
 
 def _newest(manifests: Mapping[str, Run]) -> Run | None:
-    return max(manifests.values(), key=lambda run: run.published_at, default=None)
+    return max(manifests.values(), key=_order_of, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +349,7 @@ def content_of(history: History, cache: dict[str, Run] | None = None) -> History
         run_folder, run = name.partition("/")[0], read[name] if name in read else cache[name]
         if isinstance(run, str):
             bad[run_folder] = f"{where.address(name)} {run}"
-        elif run is not None and (run_folder not in newest or newest[run_folder].published_at < run.published_at):
+        elif run is not None and (run_folder not in newest or _order_of(newest[run_folder]) <= _order_of(run)):
             newest[run_folder] = run
     ids = {name: unquote(name.removeprefix("run_id=")) for name in names.keys() - newest.keys()}
     runs = sorted(newest.values(), key=lambda run: (run.created_at, run.run_id))
@@ -361,13 +456,7 @@ def read(history: History, run: Run, table: str, columns: list[str] | None = Non
 
 
 def _part(of_run: ResultFolder, run: Run, file: Values, columns: list[str] | None) -> pa.Table:
-    # Its checksum is verified before anything of it is parsed.
-    content = of_run.get(file["path"], file["bytes"] + 1)
-    if content is None:
-        raise FileNotFoundError
-    if hashlib.sha256(content).hexdigest() != file["sha256"]:
-        raise UnreadableRun(run, f"{file['path']} has another checksum than its manifest")
-    parquet = pq.ParquetFile(pa.BufferReader(content))
+    parquet = pq.ParquetFile(pa.BufferReader(_content(of_run, run, file)))
     has = {column.name: _sort_of(column.type) for column in parquet.schema_arrow}
     needed = {name: has.get(name) for name in columns or ()}
     if file["path"].startswith("findings/"):
@@ -375,6 +464,16 @@ def _part(of_run: ResultFolder, run: Run, file: Values, columns: list[str] | Non
     if odd := [name for name, sort in needed.items() if sort is None or has.get(name) != sort]:
         raise UnreadableRun(run, f"{file['path']} lacks {few(sorted(odd))}, or has another type for it")
     return parquet.read(columns)
+
+
+def _content(of_run: ResultFolder, run: Run, file: Values) -> bytes:
+    # Its checksum is verified before anything of it is parsed.
+    content = of_run.get(file["path"], file["bytes"] + 1)
+    if content is None:
+        raise FileNotFoundError
+    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+        raise UnreadableRun(run, f"{file['path']} has another checksum than its manifest")
+    return content
 
 
 def _sort_of(type: pa.DataType) -> tuple[bool, ...]:
@@ -385,7 +484,8 @@ def _sort_of(type: pa.DataType) -> tuple[bool, ...]:
 
 def accepted(history: History, run: Run) -> frozenset[str]:
     """Return the fingerprints that the baseline of a run suppressed."""
-    if run.facts.get("accepted", True) is None or "runs" not in run.files:
+    kept_in = RUNS if run.schema_version == IN_A_CELL else SUMMARY
+    if run.facts.get("accepted", True) is None or kept_in not in run.files:
         return frozenset()
     if "baseline" in run.files:
         rows = read(history, run, "baseline", ["fingerprint", "over"]).to_pylist()
@@ -396,8 +496,15 @@ def accepted(history: History, run: Run) -> frozenset[str]:
 def summary_of(history: History, run: Run) -> Fields:
     """Return the summary of a run. Errors: as for :func:`read`."""
     try:
-        (text,) = read(history, run, "runs", ["summary"])["summary"].to_pylist()
+        if run.schema_version == IN_A_CELL:
+            (text,) = read(history, run, RUNS, [SUMMARY])[SUMMARY].to_pylist()
+        elif not run.files.get(SUMMARY):
+            raise UnreadableRun(run, "it kept no summary")
+        else:
+            text = _content(folder(history) / name_of(run.run_id), run, run.files[SUMMARY][0])
         summary: Fields = parsed(text, MOST_OF_SUMMARY)
+    except (*REFUSED, StoreTrouble) as error:
+        raise UnreadableRun(run, why(error)) from None
     except (ValueError, TypeError):
         raise UnreadableRun(run, "its summary is no JSON") from None
     return summary

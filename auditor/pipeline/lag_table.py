@@ -151,6 +151,17 @@ def rows_of(log: LogView, cluster: ReadCluster) -> list[Fields]:
     return _LagReading(log, cluster, asked).rows() if asked else []
 
 
+def lag_offsets(log: LogView, cluster: ReadCluster) -> Iterator[tuple[Position, int | None]]:
+    """Yield the positions in one log with their ``offsets`` of ``lag``, None if unknown, without reading batches.
+
+    Of a coordinator's log also the positions in logs outside of the input.
+    """
+    start, end = log.leader.own_start, log.readable_end
+    for p in cluster.positions.get((log.topic, log.partition), ()):
+        yield p, end - min(max(p.offset, start), end) if 0 <= p.offset <= end else None
+    yield from ((p, None) for p in cluster.elsewhere.get((log.topic, log.partition), ()))
+
+
 def _position(p: Position) -> Fields:
     return {
         "group_id": p.group_id,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from auditor.base import user_input
 from auditor.base.at_rest import Fields, parsed
-from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, SEQUENCES, AuditInputError, Limits, parse_int
+from auditor.base.errors import DEFAULT_LIMITS, OF_A_RULE, SEQUENCES, AuditInputError, Limits, parse_int, require
 from auditor.base.user_input import Names, Scope, Since, moment_ms
 from auditor.base.words import SEVERITIES
 from auditor.model.policies import AUTO, CHOICES
@@ -22,6 +22,8 @@ from auditor.model.policies import AUTO, CHOICES
 
 
 LEVELS = (*SEVERITIES, "never")
+DELTA = "delta"
+HISTORY_FORMATS = ("parquet", DELTA)
 DEFAULT_SPLIT_BYTES = 128 << 20
 
 
@@ -59,6 +61,7 @@ class AuditOptions:
     expectations: bool = False
     include_payload: bool = False
     history: Path | str | None = None
+    history_format: str = "parquet"
     run_id: str | None = None
     max_findings: int = OF_A_RULE
     bootstrap: str | None = None
@@ -92,6 +95,11 @@ class AuditOptions:
             raise AuditInputError("--max-findings is at least 1")
         if self.resume and self.work is None:
             raise AuditInputError("--resume goes on in a folder of facts; give --work DIR too")
+        if self.history_format not in HISTORY_FORMATS:
+            expected = " or ".join(HISTORY_FORMATS)
+            raise AuditInputError(f"invalid --history-format {self.history_format!r}: expected {expected}")
+        if self.history_format == DELTA:
+            require("deltalake")
         if self.run_id is not None and self.history is None:
             raise AuditInputError("--run-id names a run that is kept; give --history DIR too")
 

@@ -7,22 +7,23 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from auditor.base.at_rest import Fields, Values
+from auditor.base.at_rest import Fields, Values, dumps, loads
 from auditor.base.errors import AuditInputError
 from auditor.base.evidence_keys import COMMON
 from auditor.base.user_input import ClusterName
 from auditor.base.words import plural
-from auditor.connectors.schema import LOGS, RENAMED, REPORT, RUNS, column_of
+from auditor.connectors.schema import LOGS, RENAMED, REPORT, column_of
 from auditor.facts.events import EventKind
 from auditor.facts.offsets import CONSUMER, SHARE, Position
 from auditor.facts.replica_facts import ReplicaFacts
 from auditor.model import log_maintenance
-from auditor.pipeline import lag_table, space_table
+from auditor.pipeline import derived_tables, lag_table, space_table
 from auditor.pipeline.derived_tables import BLOCKED, FINDINGS_TABLE
 from auditor.pipeline.lag_table import Log, ReadCluster
 from auditor.pipeline.options import ENTRY, Verdicts
@@ -36,6 +37,7 @@ from auditor.transactions.record import BLOCKED as STANDS_BLOCKED
 
 if TYPE_CHECKING:
     from auditor.pipeline.runner import Audited
+    from auditor.pipeline.table_tasks import Shares
 
 
 # Positions of all groups, by the logs that they read.
@@ -296,6 +298,16 @@ FINDINGS = pa.schema(
     [FINDINGS_TABLE.field("cluster_id")]
     + [pa.field(n, pa.string()) if n in _AS_TEXT else FINDINGS_TABLE.field(n) for n in FIELDS]
 )
+# How many transactions with a topic (of the first partition by name; each transaction counts once) and outcome.
+TRANSACTION_TOTALS = pa.schema(
+    [(name, pa.string()) for name in ("cluster_id", "topic", "outcome", "decided_by")]
+    + [(name, pa.int64()) for name in ("transactions", "records", "bytes", "longest_ms")]
+)
+# The lag of a group in a topic. partitions: with a position; unknown: those that offsets lack, as outside of the input.
+LAG_TOTALS = pa.schema(
+    [(name, pa.string()) for name in ("cluster_id", "group_id", "kind", "topic")]
+    + [(name, pa.int64()) for name in ("partitions", "offsets", "unknown")]
+)
 OFFSET_KINDS = [name.removeprefix("offsets_") for name in LOGS.names if name.startswith("offsets_")]
 _SUMS = ("batches", "records", "bytes_total", "bytes_decoded", "bytes_skipped", "bytes_error")
 _AT_ONCE = 10_000  # rows that are Python's
@@ -318,17 +330,17 @@ def blocked_table(audit: Audited) -> pa.Table:
 
 
 def _blocked_row(row: Values) -> Fields:
-    times = {new: _ms(row[old]) for old, new in RENAMED["blocked"].items()}
+    times = {new: ms_of(row[old]) for old, new in RENAMED["blocked"].items()}
     return {**row, **times, "log_dir": row["log_dir"] or ""}
 
 
-def _ms(text: str | None) -> int | None:
+def ms_of(text: str | None) -> int | None:
     return None if text in (None, OUT_OF_RANGE) else (datetime.fromisoformat(text) - EPOCH) // timedelta(milliseconds=1)
 
 
 def _findings_rows(audit: Audited) -> Iterator[Fields]:
     for row in _rows(audit):
-        yield row | _typed(row["evidence"]) | {"timestamp": _ms(row["timestamp"]), "run_id": audit.options.run_id}
+        yield row | _typed(row["evidence"]) | {"timestamp": ms_of(row["timestamp"]), "run_id": audit.options.run_id}
 
 
 def _typed(evidence: Values) -> Fields:
@@ -420,19 +432,52 @@ def logs(audit: Audited) -> pa.Table:
     return pa.concat_tables(parts).combine_chunks()
 
 
-def run(summary: Values) -> pa.Table:
-    """Return the run as one row, from its summary."""
-    row = {
-        **summary["counts"]["by_severity"],
-        "as_of": summary["as_of"],
-        "tool_version": summary["tool"]["version"],
-        "summary": json.dumps(summary, ensure_ascii=False, default=list),
-        "bytes": summary["bytes"]["total"],
-        "bytes_unreadable": summary["bytes"]["unreadable"],
-        "batches": summary["batches"],
-        "records": summary["records"],
-    }
-    return pa.Table.from_pylist([row], schema=RUNS)
+def totals(audit: Audited) -> dict[str, pa.Table]:
+    """Return the tables of totals that a history keeps."""
+    return {"transaction_totals": transaction_totals(audit), "lag_totals": lag_totals(audit)}
+
+
+def transaction_totals(audit: Audited) -> pa.Table:
+    """Return how many transactions there are by topic and outcome. Cost: that of the table ``transactions``."""
+    replicas, clusters = audit.replicas, audit.clusters
+    work, shares = partial(_counted, clusters), partial(derived_tables.shares_of, clusters)
+    parts = audit.runner.gather(replicas.held, shares, work, "count transactions")
+    return _summed(list(chain.from_iterable(map(loads, parts))), TRANSACTION_TOTALS)
+
+
+def _counted(clusters: Mapping[str, Cluster], shares: Iterable[Shares]) -> Iterator[bytes]:
+    for (join_key, partition), of_partition in shares:
+        for batch in derived_tables.coordinated_rows(clusters[join_key], partition, of_partition):
+            rows = batch.to_pylist()
+            for row in rows:
+                topic = row["partitions"][0].rpartition("-")[0] if row["partitions"] else None
+                row |= {"topic": topic, "transactions": 1, "longest_ms": row["duration_ms"]}
+            yield dumps(_summed(rows, TRANSACTION_TOTALS).to_pylist())
+
+
+def lag_totals(audit: Audited) -> pa.Table:
+    """Return the lag of each group by topic. Cost: two passes over the facts."""
+    rows = audit.runner.judge(audit.replicas, read_clusters(audit), _lags)
+    return _summed([row for _, row in rows], LAG_TOTALS)
+
+
+def _lags(replicas: list[ReplicaFacts], cluster: Cluster) -> Iterator[tuple[str, Fields]]:
+    log = LogView(replicas, cluster)
+    if log.is_gone or not isinstance(cluster, ReadCluster):
+        return
+    for p, offsets in lag_table.lag_offsets(log, cluster):
+        row = {"cluster_id": log.leader.table_key[0], "group_id": p.group_id, "kind": p.kind, "topic": p.topic}
+        yield GROUP, {**row, "partitions": 1, "offsets": offsets, "unknown": int(offsets is None)}
+
+
+def _summed(rows: list[Fields], columns: pa.Schema) -> pa.Table:
+    """Add up rows with equal texts; of columns in ms the largest is kept."""
+    table = pa.Table.from_pylist(rows, schema=columns)
+    keys = [column.name for column in columns if pa.types.is_string(column.type)]
+    how = {name: "max" if name.endswith("_ms") else "sum" for name in columns.names if name not in keys}
+    summed = table.group_by(keys).aggregate([*how.items()])
+    named = summed.select([*keys, *(f"{name}_{sum}" for name, sum in how.items())])
+    return named.rename_columns(columns.names).sort_by([(key, "ascending") for key in keys])
 
 
 def report(audit: Audited) -> pa.Table:

@@ -107,10 +107,7 @@ class ResultFolder(NamedTuple):
         self._ask(written)
 
     def _put_here(self, path: Path, part: str, content: bytes | pa.Buffer | Iterator[bytes]) -> None:
-        above = [path.parent, *path.parent.parents][: self.ours + len(path.parts) - len(Path(self.path).parts) - 1]
-        for own in filter(Path.is_symlink, reversed(above)):
-            own.unlink()
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._parents_of(path)
         try:
             with (path.parent / part).open("xb") as file:
                 file.writelines(content if isinstance(content, Iterator) else (content,))
@@ -118,6 +115,12 @@ class ResultFolder(NamedTuple):
         except BaseException:
             (path.parent / part).unlink(missing_ok=True)
             raise
+
+    def _parents_of(self, path: Path) -> None:
+        above = [path.parent, *path.parent.parents][: self.ours + len(path.parts) - len(Path(self.path).parts) - 1]
+        for own in filter(Path.is_symlink, reversed(above)):
+            own.unlink()
+        path.parent.mkdir(parents=True, exist_ok=True)
 
     def put_text(self, name: str, text: str | Iterable[str]) -> None:
         """Write a text, or its pieces, as UTF-8. Errors: as for :meth:`put`."""
@@ -162,6 +165,8 @@ class ResultFolder(NamedTuple):
             if self.files.type_name in WHOLE_OBJECTS:
                 self.files.copy_file(source, path)
             else:
+                if not self.uri:
+                    self._parents_of(Path(path))
                 self.files.create_dir(path.rpartition("/")[0], recursive=True)
                 self.files.move(source, path)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from auditor.outputs import runs
 from auditor.outputs.runs import Shelf
 from auditor.outputs.site import Site
 from auditor.pipeline.options import AuditOptions
-from tests import corpora
+from tests import corpora, nights
 from tests.audited import published
 
 if TYPE_CHECKING:
@@ -46,10 +46,20 @@ def test_runs_of_two_audits_are_one_table_and_a_rule_left_out_cures_nothing(
     assert not change.gone
     assert {row["kind"] for row in unseen} == {"hanging-transaction"}
     assert len(unseen) == sum(f.kind == "hanging-transaction" for f in found["night-1"]) > 0
-    assert {row["cluster_id"] for row in still} == {
-        json.loads(runs.read(history, second, "runs")["summary"][0].as_py())["inputs"][0]["cluster_id"]
-    }
+    assert {row["cluster_id"] for row in still} == {runs.summary_of(history, second)["inputs"][0]["cluster_id"]}
     assert runs.read(history, first, "logs")["bytes_total"].to_pylist()
     site = Site(Shelf(history))
     for run_id in found:
         assert site.page(overview.report(run_id)) == (tmp_path / run_id / "report.html").read_text(encoding="utf-8")
+
+
+def test_ten_clusters_and_thirty_nights_with_a_killed_run_are_what_arithmetic_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    history, killed = tmp_path / "history", (3, 15)
+    nights.make(history, killed)
+    for name in nights.TABLES:
+        rows = spark.read.option("basePath", str(history)).parquet(f"{history}/run_id=*/{name}")
+        rows.createOrReplaceTempView(name)
+    found = [tuple(row) for row in spark.sql(nights.BY_CLUSTER).collect()]
+    assert [(*row[:-1], row[-1].astimezone(UTC)) for row in found] == nights.expected(killed)

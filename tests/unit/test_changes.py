@@ -102,7 +102,7 @@ def test_audits_of_one_broker_after_another_resolve_nothing(tmp_path: Path) -> N
     def news(run_id: str, *brokers: int) -> Any:
         paths = tuple(str(copies / f"broker-{n}") for n in brokers)
         audit = Audit(AuditOptions(paths, tmp_path, history=history, run_id=run_id, as_of=as_of), here())
-        publish.keep(audit, publish.run_report(audit), None)
+        publish.keep(audit, publish.run_report(audit), {})
         return alerts.news(audit, AlertOptions(least="info"))
 
     first = news("1", 1, 2, 3)

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,17 +33,13 @@ def findings(cluster: str, *partitions: int) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=pipeline_summary.FINDINGS)
 
 
-def summary_of(cluster: str) -> pa.Table:
-    text = {"counts": {"by_severity": COUNTS}, "inputs": [], "logs": [], "cluster": cluster}
-    return pa.table({"summary": [json.dumps(text)]})
-
-
 def publish(folder: Path, run_id: str, cluster: str, *partitions: int) -> None:
     facts = {"as_of": "2026-11-21T04:00:00.000Z", "counts": COUNTS, "batches": 7, "bytes": 9, "complete": True,
              "clusters": [cluster], "asked": "", "brokers": {"broker 1": 1}, "accepted": None, "all_logs": True,
              "named": {}, "held": {"blocked": 0, "since": None, "lost": 0},
              "verdict": {"tone": "bad", "headline": "1 error"}}  # fmt: skip
-    runs.publish(folder, run_id, {"findings": findings(cluster, *partitions), "runs": summary_of(cluster)}, facts)
+    summary = {"counts": {"by_severity": COUNTS}, "inputs": [], "logs": [], "cluster": cluster}
+    runs.publish(folder, run_id, {"findings": findings(cluster, *partitions)}, facts, summary)
 
 
 @pytest.fixture
@@ -131,8 +128,20 @@ def of_other_run(pattern: str, which: Callable[[Path], Path]) -> Damage:
     return damage
 
 
-def in_runs(folder: Path) -> Path:
-    return parquet(folder, "runs")
+def summary(folder: Path) -> Path:
+    (path,) = folder.glob("run_id=bad/summary-*.json")
+    return path
+
+
+def summary_as(content: bytes) -> Damage:
+    """Another summary, which the manifest vouches for."""
+
+    def damage(folder: Path) -> None:
+        value("files", "summary", 0, "sha256", to=hashlib.sha256(content).hexdigest())(folder)
+        value("files", "summary", 0, "bytes", to=len(content))(folder)
+        summary(folder).write_bytes(content)
+
+    return damage
 
 
 half: Callable[[bytes], bytes] = lambda data: data[: len(data) // 2]  # noqa: E731
@@ -203,11 +212,14 @@ DAMAGES: dict[str, Damage] = {
     "findings with other types": table_as(pa.table({name: [[1]] for name in pipeline_summary.FINDINGS.names})),
     "findings without a column": table_as(findings(OWN, 1).drop_columns(["fingerprint"])),
     "findings no Parquet": bytes_of(parquet, lambda _: b"PAR1" + bytes(100) + b"PAR1"),
-    "summary cut": bytes_of(in_runs, half),
-    "summary gone": lambda folder: in_runs(folder).unlink(),
-    "summary no JSON": table_as(pa.table({"summary": ["{"]}), "runs"),
-    "summary a number": table_as(pa.table({"summary": [3]}), "runs"),
-    "summary of no row": table_as(pa.table({"summary": pa.array([], pa.string())}), "runs"),
+    "runs cut": bytes_of(partial(parquet, table="runs"), half),
+    "no summary": without("files", "summary"),
+    "summary cut": bytes_of(summary, half),
+    "summary gone": lambda folder: summary(folder).unlink(),
+    "summary no JSON": summary_as(b"{"),
+    "summary a number": summary_as(b"3"),
+    "summary empty": summary_as(b""),
+    "summary of no file": value("files", "summary", to=[]),
 }  # fmt: skip
 
 

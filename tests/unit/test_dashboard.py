@@ -41,11 +41,11 @@ def publish(history: Path, run_id: str, findings: list[dict[str, Any]], report: 
     kept = [{"kind": kind, "row": json.dumps(row)} for kind, found in kinds.items() for row in found]
     tables = {
         "findings": pa.Table.from_pylist(rows, schema=pipeline_summary.FINDINGS),
-        "runs": pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=pipeline_summary.RUNS),
     }
     tables |= {"report": pa.Table.from_pylist(kept, schema=pipeline_summary.REPORT)} if report else {}
     counts = {name: sum(row["severity"] == name for row in findings) for name in ("critical", "error")}
-    runs.publish(history, run_id, tables, {"as_of": summary["as_of"], "counts": counts, "batches": 1, "complete": True})
+    facts = {"as_of": summary["as_of"], "counts": counts, "batches": 1, "complete": True}
+    runs.publish(history, run_id, tables, facts, summary)
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,7 @@ def table(*found: dict[str, Any]) -> pa.Table:
 
 
 def kept(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.rglob("*.parquet"))
+    return sorted(path.name for path in folder.rglob("findings/*.parquet"))
 
 
 def test_a_fingerprint_is_the_hash_of_what_the_finding_is_about() -> None:
@@ -105,7 +105,7 @@ def test_a_run_killed_before_its_manifest_changes_nothing(
         patch.setattr(ResultFolder, "put", killed)
         with pytest.raises(KeyboardInterrupt):
             runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
-    assert runs.content_of(tmp_path) == runs.HistoryContent(before, [] if rerun else ["a"])
+    assert runs.content_of(tmp_path) == runs.HistoryContent(before, [])
     assert [runs.read(tmp_path, run, "findings").num_rows for run in before] == [1] * len(before)
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     assert len(kept(tmp_path)) == 2, "somebody may be writing it just now"
@@ -113,6 +113,7 @@ def test_a_run_killed_before_its_manifest_changes_nothing(
         os.utime(path, (0, 0))
     runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     assert len(kept(tmp_path)) == 1, "what the killed one left is gone"
+    assert not [path for path in tmp_path.rglob("_unfinished/*/*") if path.is_file()]
     assert len(list(tmp_path.glob("run_id=a/manifest*"))) == 1
 
 
@@ -149,7 +150,7 @@ def test_a_newer_schema_and_a_broken_manifest_are_refused(tmp_path: Path) -> Non
     run = runs.publish(tmp_path, "a", {"findings": table()}, FACTS)
     (path,) = tmp_path.glob("run_id=a/manifest-*.json")
     text = path.read_text()
-    path.write_text(text.replace('"schema_version": 1', '"schema_version": 2'))
+    path.write_text(text.replace('"schema_version": 2', '"schema_version": 3'))
     assert not runs.committed(tmp_path)
     assert "upgrade" in runs.content_of(tmp_path).unreadable["a"]
     with pytest.raises(AuditInputError, match="upgrade"):
@@ -188,10 +189,9 @@ def test_what_a_baseline_accepts_is_counted_apart(tmp_path: Path, capsys: pytest
     """Gone when it is accepted, new when it comes back; the page's numbers are of the others."""
     found = table(finding(partition=1), finding(partition=2))
     summary = {"baseline": {"accepted": found["fingerprint"].to_pylist()[:1]}}
-    counted = pa.Table.from_pylist([{"summary": json.dumps(summary)}], schema=pipeline_summary.RUNS)
     runs.publish(tmp_path, "a", {"findings": found}, FACTS)
     accepted = FACTS | {"counts": {"error": 1}, "accepted": {"critical": 0, "error": 1}}
-    runs.publish(tmp_path, "b", {"findings": found, "runs": counted}, accepted)
+    runs.publish(tmp_path, "b", {"findings": found}, accepted, summary)
     runs.publish(tmp_path, "c", {"findings": found}, FACTS | {"accepted": None})
     says = {("a", "b"): "0 new, 1 gone, 1 still there, 1 accepted", ("b", "c"): "1 new, 0 gone, 1 still there"}
     for two, said in says.items():

@@ -16,7 +16,6 @@ from auditor.base.errors import AuditInputError
 from auditor.dashboards import overview
 from auditor.outputs import runs
 from auditor.outputs import site as outputs_site
-from auditor.pipeline import summary
 from tests.unit import report_samples as samples
 from tests.unit.html_page import Page
 from tests.unit.test_clusters import publish
@@ -86,11 +85,12 @@ def test_a_baseline_s_note_and_owner_are_on_the_page(tmp_path: Path, site: Path)
         None: "state accepted note OPS-17 owner Ada until no end",
         "accepted until 2026-11-20": "state not accepted any more: accepted until 2026-11-20",
     }
-    given = {name: runs.read(history, run, name) for name in run.files}
+    summary = runs.summary_of(history, run)
+    given = {name: runs.read(history, run, name) for name in run.files if name != "summary"}
     for over, said in states.items():
         kept = pa.Table.from_pylist([entry | {"until": None, "over": over}], schema=summary.BASELINE)
         facts = run.facts | {"accepted": {"critical": int(over is None)}, "counts": {"critical": int(over is not None)}}
-        runs.publish(history, "a", given | {"baseline": kept}, facts)
+        runs.publish(history, "a", given | {"baseline": kept}, facts, summary)
         outputs_site.export(history, site)
         assert said in Page((site / overview.finding(row["fingerprint"])).read_text()).text
 
