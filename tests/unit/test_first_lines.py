@@ -20,7 +20,7 @@ def abort(topic: str, partition: int, producer: int, offset: int, records: int) 
     stay = "record of it stays" if records == 1 else "records of it stay"
     return Advice(
         Verdict.SAFE_TO_ABORT, f"{records} {stay} unread",
-        (shown("no coordinator will complete it", True, "the coordinator has no open transaction of its id (state CompleteAbort)"),
+        (shown("no coordinator will complete it", True, "its transactional id is in state CompleteAbort"),
          shown("no replica in the input has a COMMIT marker for it", True, "broker 1, broker 2, broker 3"),
          check(repairs.describe_producers(topic, partition),
               f"it lists producer {producer} with CurrentTransactionStartOffset {offset}"),),
